@@ -237,6 +237,54 @@ bool body_parse(const char *bytes, size_t n, json_t **out, struct refusal *why)
     return ok;
 }
 
+static size_t skip_space(const char *bytes, size_t n, size_t at)
+{
+    while (at < n && memchr(" \t\r\n", bytes[at], 4)) at++;
+    return at;
+}
+
+/* Behind the value that begins at `at`. */
+static size_t value_end(const char *bytes, size_t n, size_t at)
+{
+    size_t depth = 0;
+    while (at < n) {
+        const char c = bytes[at];
+        if (c == '"') {
+            const struct span text = string_at(&(struct walk){ .bytes = bytes, .n = n, .at = at });
+            at = text.at + text.n;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && depth) {
+            depth--;
+        } else if (!depth && memchr(",}] \t\r\n", c, 7)) {
+            return at;
+        } else {
+            at++;
+            continue;
+        }
+        at++;
+        if (!depth) return at;
+    }
+    return n;
+}
+
+bool body_member(const char *bytes, size_t n, const char *name, const char **value, size_t *len)
+{
+    size_t at = skip_space(bytes, n, 0) + 1; /* behind the brace */
+    while ((at = skip_space(bytes, n, at)) < n && bytes[at] == '"') {
+        const struct span key = string_at(&(struct walk){ .bytes = bytes, .n = n, .at = at });
+        const size_t begin = skip_space(bytes, n, skip_space(bytes, n, key.at + key.n + 1) + 1);
+        const size_t end = begin < n ? value_end(bytes, n, begin) : n;
+        if (begin < n && key.n == strlen(name) && memcmp(bytes + key.at, name, key.n) == 0) {
+            *value = bytes + begin;
+            *len = end - begin;
+            return true;
+        }
+        at = skip_space(bytes, n, end) + 1; /* behind the comma */
+    }
+    return false;
+}
+
 /* As Jansson 2.14 and the C library's allocator have it, by the token that tells of it; measured by a test. */
 size_t body_memory(const char *bytes, size_t n)
 {

@@ -19,6 +19,10 @@ enum { BODY_MAX_DEPTH = 192 };
  * 1 comes as a string of its digits; of other names what an int64 does not hold comes as a real number. */
 bool body_parse(const char *bytes, size_t n, json_t **out, struct refusal *why);
 
+/* The text of a member of a document that body_parse has taken: bytes of it. Numbers are as the client wrote them.
+ * False: there is none of this name, or the name is spelt with escapes. */
+bool body_member(const char *bytes, size_t n, const char *name, const char **value, size_t *len);
+
 /* Bytes of memory that parsing these takes at most, for the caller to have room for it: a document of empty objects is
  * 80 times its text. */
 size_t body_memory(const char *bytes, size_t n);

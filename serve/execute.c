@@ -88,18 +88,17 @@ static void send_error(struct stream *x, const struct ending *e)
 
 static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)
 {
-    struct chat_prompt wrapped;
+    struct conversation said;
     p->text = x->q.prompt;
     p->len = x->q.prompt_len;
     p->chars = x->q.prompt_chars;
     const struct tokenizer_part raw = { x->q.prompt, x->q.prompt_len, x->q.parse_special };
     if (!x->q.chat) return stream_encode(x, p, &raw, 1, true, err);
-    const struct chat_turn turn = {
-        .user = { x->q.prompt, x->q.prompt_len }
-    }; /* no date: the same request gives the same text tomorrow */
-    wk_status status = chat_wrap(x->m->chat, &turn, &wrapped, err);
-    if (!status) status = stream_encode(x, p, wrapped.part, wrapped.n, true, err);
-    chat_prompt_free(&wrapped);
+    if (!conversation_of_user((struct token_bytes){ p->text, p->len }, &said, &x->problem))
+        return wk_fail(err, x->problem.status, "%s", x->problem.text);
+    struct chat_request q = CHAT_REQUEST_OF(&said);
+    const wk_status status = stream_chat(x, p, &q, err);
+    conversation_free(&said);
     return status;
 }
 

@@ -47,12 +47,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 r.n_prompts <= (form ? 1 : OPENAI_MOST_IN_ALL / r.n) && r.top <= SAMPLER_MAX_TOP &&
                 r.prompt_top <= SAMPLER_MAX_TOP && !(r.prompt_probs && r.stream) && !(form && r.echo));
         for (uint32_t i = 0; i < r.n_prompts; i++)
-            require(form ? r.turn.user.data != NULL : r.prompts[i].ids ? r.prompts[i].n_ids > 0 : r.prompts[i].len > 0);
+            require(form ? r.conversation.n > 0 : r.prompts[i].ids ? r.prompts[i].n_ids > 0 : r.prompts[i].len > 0);
         require(r.q.params.temperature >= 0 && r.q.params.temperature <= 2 && r.q.params.repetition_penalty > 0 &&
                 r.q.params.n_logit_bias <= SAMPLER_MAX_BIAS);
-        size_t bytes = r.turn.system.len + r.turn.user.len;
-        for (size_t i = 0; i < r.turn.n_past; i++) bytes += r.turn.past[i].text.len;
-        require(!form || bytes == r.q.prompt_len);
+        size_t bytes = 0;
+        for (size_t i = 0; i < r.conversation.n; i++) bytes += r.conversation.messages[i].text.len;
+        require(!form || bytes <= r.q.prompt_len);
+        require(!r.chat.kwargs.data ||
+                (*r.chat.kwargs.data == '{' && r.chat.kwargs.data[r.chat.kwargs.len - 1] == '}'));
+        require(!r.chat.tools.data || *r.chat.tools.data == '[');
         openai_request_free(&r);
     }
     char *text = malloc(size + 1);

@@ -176,6 +176,7 @@ static void put_model(json_t *o, struct serve *s, const struct serve_model *sm)
     (void)json_object_set_new(o, "context_length", json_integer((json_int_t)capabilities_context(m->program)));
     (void)json_object_set_new(o, "context", json_integer((json_int_t)m->dev.context));
     (void)json_object_set_new(o, "chat", sm->chat ? json_string(chat_name(sm->chat)) : json_null());
+    (void)json_object_set_new(o, "chat_problem", sm->chat ? json_null() : json_bytes(sm->no_chat, strlen(sm->no_chat)));
     (void)json_object_set_new(o, "accepted_keys", accepted_keys(&m->accepted));
     put_tokenizer(o, m);
     put_file(o, m);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <time.h>
 
+#include "chat/clock.h"
 #include "refusal.h"
 #include "serve.h"
 
@@ -17,6 +18,13 @@ static inline uint64_t serve_now_ns(void)
 
 /* As answers tell a time: to the millisecond. */
 static inline double serve_seconds(uint64_t ns) { return (double)(ns / 1000000) * 1e-3; }
+
+/* The time that templates are told: --template-date, else now. */
+static inline void serve_clock(const struct serve *s, struct chat_request *q)
+{
+    q->clock_set = s->o->clock_set;
+    q->clock = q->clock_set ? s->o->clock : chat_clock_now();
+}
 
 /* ---- serve.c ------------------------------------------------------------------------------------------- */
 /* Answers with the refusal, in the form of the request's interface, counts it and narrates it. [a handler] */
@@ -64,6 +72,8 @@ bool load_start(struct load *l);
 void load_join(struct load *l);
 /* {shard_id, gpu_device, vram_bytes, sealed, ...} of the loaded model; NULL: no memory. [any thread] */
 json_t *load_handle(const struct serve *s, const struct serve_model *m);
+/* Is the model called that, or that and :latest, as some clients complete every name? */
+bool serve_is_called(const struct serve_model *m, const char *name);
 bool load_sealed(const struct serve_model *m); /* also true of a CPU, where nothing is sealed */
 void load_close(struct serve *s);              /* engine, model; every job is released. [main thread] */
 

@@ -66,6 +66,12 @@ static void name_shard(const struct serve *s, const struct model *m, const char 
         (void)snprintf(out, 192, "%.80s:%s:1-of-1", m->name, s->device->name);
 }
 
+bool serve_is_called(const struct serve_model *m, const char *name)
+{
+    const size_t n = strlen(m->name);
+    return strncmp(name, m->name, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
+}
+
 bool load_sealed(const struct serve_model *m)
 {
     struct shard_handle h = { 0 };
@@ -172,8 +178,11 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     char text[1024], chat_text[sizeof m->no_chat];
     const struct wk_err err = { text, sizeof text }, chat_err = { chat_text, sizeof chat_text };
     if (!model->tokenizer) return fail(why, "MODEL_LOAD_FAILED", "the file has no tokenizer: it cannot serve text");
-    if (chat_open(model->file, model->tokenizer, &m->chat, &chat_err))
-        (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
+    const struct chat_source chat = { .file = model->file,
+                                      .t = model->tokenizer,
+                                      .template = s->o->chat_template,
+                                      .template_name = s->o->chat_template_name };
+    if (chat_open(&chat, &m->chat, &chat_err)) (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
     (void)snprintf(m->name, sizeof m->name, "%s", s->o->model_id ? s->o->model_id : model->name);
     (void)snprintf(m->path, sizeof m->path, "%s", l->ref ? l->ref : l->path ? l->path : "embedded model");
     name_plugin(s, model, m->plugin);

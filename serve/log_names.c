@@ -34,12 +34,12 @@ const char *serve_log_path(const char *path, char out[LOG_WORD])
 {
     static const char jobs[] = "/worker/jobs/";
     if (strncmp(path, jobs, sizeof jobs - 1) == 0) return "/worker/jobs/{job_id}";
-    const bool ours = has(serve_execute_routes, serve_n_execute_routes, path) ||
-                      has(serve_openai_routes, serve_n_openai_routes, path) ||
-                      has(serve_control_routes, serve_n_control_routes, path) ||
-                      has(serve_health_routes, serve_n_health_routes, path) ||
-                      has(serve_metrics_routes, serve_n_metrics_routes, path) ||
-                      has(serve_text_routes, serve_n_text_routes, path) ||
-                      has(serve_page_routes, serve_n_page_routes, path);
+    const bool ours =
+        has(serve_execute_routes, serve_n_execute_routes, path) ||
+        has(serve_openai_routes, serve_n_openai_routes, path) ||
+        has(serve_control_routes, serve_n_control_routes, path) ||
+        has(serve_health_routes, serve_n_health_routes, path) ||
+        has(serve_metrics_routes, serve_n_metrics_routes, path) || has(serve_text_routes, serve_n_text_routes, path) ||
+        has(serve_render_routes, serve_n_render_routes, path) || has(serve_page_routes, serve_n_page_routes, path);
     return ours ? path : log_hidden(path, out);
 }

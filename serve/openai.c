@@ -10,39 +10,19 @@
 
 /* ---- the routes ---------------------------------------------------------------------------------------- */
 
-/* gpt-oss reasons, shortly or for long; the others never do. The least that a model can do is minimal for it. */
-static bool suits_effort(const struct serve_model *m, struct chat_turn *turn, struct refusal *why)
-{
-    const char *effort = turn->reasoning;
-    const bool reasons = m->chat && chat_is_harmony(m->chat);
-    if (effort && strcmp(effort, "minimal") == 0) effort = turn->reasoning = reasons ? "low" : "none";
-    if (!effort || (strcmp(effort, "none") != 0) == reasons) return true;
-    return refuse(why, SERVE_INVALID_REQUEST, "reasoning_effort", "reasoning_effort: expected %s, got %s",
-                  reasons ? "minimal, low, medium or high: this model always reasons"
-                          : "none, or nothing: this model does not reason",
-                  effort);
-}
-
-/* Is the model called that, or that and :latest, as some clients complete every name? */
-static bool is_called(const struct serve_model *m, const char *name)
-{
-    const size_t n = strlen(m->name);
-    return strncmp(name, m->name, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
-}
-
 /* What only the model tells; without one it is not ready, which comes next. */
 static bool suits_model(const struct serve_model *m, struct completion *c, struct refusal *why)
 {
     if (!m) return true;
-    if (c->q.model && !is_called(m, c->q.model))
+    if (c->q.model && !serve_is_called(m, c->q.model))
         return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
                       c->q.model);
     if (c->chat && !m->chat)
         return refuse(
             why, SERVE_INVALID_REQUEST, "messages",
-            "messages: this model has no chat template that is known: %s; /v1/completions takes a prompt as it is",
+            "messages: this model's chat template cannot be used: %s; /v1/completions takes a prompt as it is",
             m->no_chat);
-    return suits_effort(m, &c->q.turn, why);
+    return true;
 }
 
 static bool read_request(struct work *w, struct completion *c)
@@ -159,7 +139,7 @@ static void on_model(void *user, struct http_request *r)
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
     struct refusal why = { 0 };
-    if (m && is_called(m, http_rest(r))) {
+    if (m && serve_is_called(m, http_rest(r))) {
         serve_answer(s, r, 200, model_card(s, m));
     } else {
         (void)refuse(&why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s", m ? m->name : "none yet");

@@ -220,16 +220,12 @@ static wk_status encode(struct stream *x, struct stream_prompt *p, const struct 
 {
     const struct completion *c = own(x);
     const struct openai_prompt *from = &c->q.prompts[p - x->prompts];
-    struct chat_prompt wrapped;
     p->text = from->text;
     p->len = from->len;
     p->chars = from->chars;
     if (!c->chat) return encode_completion(x, from, p, err);
-    wk_status status =
-        chat_wrap(x->m->chat, &c->q.turn, &wrapped, err); /* no date: the same request gives the same text tomorrow */
-    if (!status) status = stream_encode(x, p, wrapped.part, wrapped.n, true, err);
-    chat_prompt_free(&wrapped);
-    return status;
+    struct chat_request q = c->q.chat;
+    return stream_chat(x, p, &q, err);
 }
 
 static void release(struct stream *x)

@@ -11,7 +11,7 @@ enum kind {
     IDLE,   /* asks for nothing, whatever its value */
     REFUSED /* unless its value asks for nothing */
 };
-enum { CHAT = 1, COMPLETION = 2, BOTH = 3 };
+enum { COMPLETION = OPENAI_COMPLETION, CHAT = OPENAI_CHAT | OPENAI_RENDER, BOTH = CHAT | COMPLETION };
 
 static const struct name {
     const char *name;
@@ -50,6 +50,11 @@ static const struct name {
     { "priority", SERVED, BOTH, false, NULL, NULL },
     { "reasoning_effort", SERVED, CHAT, false, NULL, NULL },
     { "include_reasoning", SERVED, CHAT, false, NULL, NULL },
+    { "enable_thinking", SERVED, CHAT, false, NULL, NULL },
+    { "chat_template_kwargs", SERVED, CHAT, false, NULL, NULL },
+    { "continue_final_message", SERVED, CHAT, false, NULL, NULL },
+    { "add_generation_prompt", SERVED, CHAT, false, NULL, NULL },
+    { "documents", SERVED, CHAT, false, NULL, NULL },
     { "parse_special", SERVED, COMPLETION, false, NULL, NULL },
     { "add_special_tokens", SERVED, COMPLETION, false, NULL, NULL },
 
@@ -93,7 +98,7 @@ static const struct name {
     { "n_probs", REFUSED, BOTH, false, NULL, "logprobs" },
     { "echo", REFUSED, CHAT, false, NULL, NULL },
     { "suffix", REFUSED, BOTH, false, NULL, NULL },
-    { "tools", REFUSED, BOTH, false, NULL, NULL },
+    { "tools", REFUSED, OPENAI_CHAT | COMPLETION, false, NULL, NULL },
     { "tool_choice", REFUSED, BOTH, false, "[\"none\",\"auto\"]", NULL },
     { "functions", REFUSED, BOTH, false, NULL, NULL },
     { "function_call", REFUSED, BOTH, false, "[\"none\",\"auto\"]", NULL },
@@ -122,7 +127,7 @@ static const struct name {
     { "verbosity", REFUSED, BOTH, false, "[\"medium\"]", NULL },
     { "web_search_options", REFUSED, BOTH, true, NULL, NULL },
     { "image_data", REFUSED, BOTH, false, NULL, NULL },
-    { "documents", REFUSED, BOTH, false, NULL, NULL },
+    { "documents", REFUSED, COMPLETION, false, NULL, "/v1/chat/completions" },
     { "input", REFUSED, BOTH, true, NULL, "messages" },
     { "instructions", REFUSED, BOTH, false, NULL, "a system message" },
     { "system", REFUSED, CHAT, false, NULL, "a system message" },
@@ -174,7 +179,7 @@ static const struct name {
     { "mm_processor_kwargs", REFUSED, BOTH, false, NULL, NULL },
     { "thinking", REFUSED, BOTH, false, "[{\"type\":\"disabled\"}]", "reasoning_effort" },
     { "think", REFUSED, BOTH, false, NULL, "reasoning_effort" },
-    { "enable_thinking", REFUSED, BOTH, false, NULL, "reasoning_effort" },
+    { "enable_thinking", REFUSED, COMPLETION, false, NULL, "/v1/chat/completions" },
     { "reasoning", REFUSED, BOTH, false, NULL, "reasoning_effort" },
     { "reasoning_budget", REFUSED, BOTH, true, "[-1]", "reasoning_effort" },
     { "thinking_budget", REFUSED, BOTH, true, "[-1]", "reasoning_effort" },
@@ -226,9 +231,9 @@ static const struct name {
     { "guidance_scale", REFUSED, BOTH, false, "[1]", NULL },
     { "negative_prompt", REFUSED, BOTH, false, NULL, NULL },
     { "chat_template", REFUSED, BOTH, false, NULL, NULL },
-    { "chat_template_kwargs", REFUSED, BOTH, false, NULL, NULL },
-    { "continue_final_message", REFUSED, BOTH, false, NULL, NULL },
-    { "add_generation_prompt", REFUSED, BOTH, true, "[true]", NULL },
+    { "chat_template_kwargs", REFUSED, COMPLETION, false, NULL, "/v1/chat/completions" },
+    { "continue_final_message", REFUSED, COMPLETION, false, NULL, "/v1/chat/completions" },
+    { "add_generation_prompt", REFUSED, COMPLETION, true, "[true]", "/v1/chat/completions" },
     { "reasoning_effort", REFUSED, COMPLETION, false, "[\"none\",\"minimal\"]", "/v1/chat/completions" },
     { "include_reasoning", IDLE, COMPLETION, false, NULL, NULL },
     { "parse_special", REFUSED, CHAT, false, NULL, "/v1/completions" },
@@ -264,12 +269,11 @@ bool openai_names_has(const char *name, size_t n)
     return false;
 }
 
-bool openai_names_check(const struct body_object *o, bool chat, struct refusal *why)
+bool openai_names_check(const struct body_object *o, enum openai_route route, struct refusal *why)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct name *n = &names[i];
-        const json_t *v =
-            n->kind == REFUSED && (n->routes & (chat ? CHAT : COMPLETION)) ? json_object_get(o->object, n->name) : NULL;
+        const json_t *v = n->kind == REFUSED && (n->routes & route) ? json_object_get(o->object, n->name) : NULL;
         if (!v || json_is_null(v) || (!n->exact && is_empty(v)) || among(v, n->nothing)) continue;
         return refuse(why, SERVE_INVALID_REQUEST, n->name, "%s: this worker does not serve it; %s%s", n->name,
                       n->instead ? "what it serves instead: " : "leave it out", n->instead ? n->instead : "");

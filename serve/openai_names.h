@@ -5,8 +5,10 @@
 
 #include "body.h"
 
-/* Refuses by name what is known, not served, and asks for something. chat: of /v1/chat/completions. */
-bool openai_names_check(const struct body_object *o, bool chat, struct refusal *why);
+enum openai_route { OPENAI_CHAT = 1, OPENAI_COMPLETION = 2, OPENAI_RENDER = 4 /* a chat's prompt alone */ };
+
+/* Refuses by name what is known, not served on this route, and asks for something. */
+bool openai_names_check(const struct body_object *o, enum openai_route route, struct refusal *why);
 /* Is it one of them? n bytes. */
 bool openai_names_has(const char *name, size_t n);
 

@@ -154,101 +154,14 @@ static bool read_probs(const struct body_object *o, bool chat, struct openai_req
 }
 
 static bool read_common(const struct body_object *o, const struct job_request_limits *l, uint32_t default_tokens,
-                        bool chat, struct openai_request *r, struct refusal *why)
+                        enum openai_route route, struct openai_request *r, struct refusal *why)
 {
-    return body_name(o, "model", 255, &r->model, why) && openai_names_check(o, chat, why) &&
+    return body_name(o, "model", 255, &r->model, why) && openai_names_check(o, route, why) &&
            read_params(o, l, default_tokens, r, why) && read_stream(o, r, why) && read_answers(o, r, why) &&
-           read_probs(o, chat, r, why);
+           read_probs(o, route != OPENAI_COMPLETION, r, why);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
-
-/* Names the field of message i and says what was expected of it. */
-__attribute__((format(printf, 4, 5))) static bool fail_message(size_t i, const char *field, struct refusal *why,
-                                                               const char *format, ...)
-{
-    va_list args;
-    char name[96], text[512];
-    (void)snprintf(name, sizeof name, "messages[%zu]%s%s", i, *field ? "." : "", field);
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return refuse(why, SERVE_INVALID_REQUEST, name, "%s: %s", name, text);
-}
-
-/* Bytes of a content's text; SIZE_MAX: it is none. */
-static size_t content_bytes(const json_t *content, size_t i, struct refusal *why)
-{
-    size_t n = 0;
-    if (json_is_string(content)) return json_string_length(content);
-    if (!json_is_array(content))
-        return (void)fail_message(i, "content", why, "expected a string or a list of text parts"), SIZE_MAX;
-    for (size_t k = 0; k < json_array_size(content); k++) {
-        const json_t *part = json_array_get(content, k);
-        const char *type = json_string_value(json_object_get(part, "type"));
-        if (!type || strcmp(type, "text") != 0)
-            return (void)fail_message(i, "content", why, "part %zu is of type %.40s: only text is served", k,
-                                      type ? type : "(none)"),
-                   SIZE_MAX;
-        if (!json_is_string(json_object_get(part, "text")))
-            return (void)fail_message(i, "content", why, "part %zu has no text", k), SIZE_MAX;
-        n += json_string_length(json_object_get(part, "text")) + (k > 0);
-    }
-    return n;
-}
-
-/* The text at *at, which moves behind it. Parts are lines. */
-static struct token_bytes put_content(const json_t *content, char **at)
-{
-    const char *begin = *at;
-    const size_t parts = json_is_array(content) ? json_array_size(content) : 1;
-    for (size_t k = 0; k < parts; k++) {
-        const json_t *text = json_is_array(content) ? json_object_get(json_array_get(content, k), "text") : content;
-        const size_t n = json_string_length(text);
-        if (k) *(*at)++ = '\n';
-        if (n) memcpy(*at, json_string_value(text), n);
-        *at += n;
-    }
-    return (struct token_bytes){ begin, (size_t)(*at - begin) };
-}
-
-enum speaker { SAID_BY_SYSTEM, SAID_BY_USER, SAID_BY_ASSISTANT, SAID_BY_NOBODY };
-
-static enum speaker role_of(const json_t *message)
-{
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (!role) return SAID_BY_NOBODY;
-    return strcmp(role, "user") == 0                                       ? SAID_BY_USER
-           : strcmp(role, "assistant") == 0                                ? SAID_BY_ASSISTANT
-           : strcmp(role, "system") == 0 || strcmp(role, "developer") == 0 ? SAID_BY_SYSTEM
-                                                                           : SAID_BY_NOBODY;
-}
-
-/* An answer that was a call of tools has no content; it is not served, so neither is it here. */
-static bool check_message(const json_t *list, size_t i, size_t *bytes, struct refusal *why)
-{
-    const json_t *message = json_array_get(list, i), *content = json_object_get(message, "content"),
-                 *calls = json_object_get(message, "tool_calls");
-    const char *name = json_string_value(json_object_get(message, "role"));
-    const enum speaker role = role_of(message);
-    if (!json_is_object(message)) return fail_message(i, "", why, "expected an object with role and content");
-    if (role == SAID_BY_NOBODY && name && (strcmp(name, "tool") == 0 || strcmp(name, "function") == 0))
-        return fail_message(i, "role", why, "this worker does not serve calls of tools");
-    if (role == SAID_BY_NOBODY)
-        return fail_message(i, "role", why, "expected system, developer, user or assistant, got %.40s",
-                            name ? name : "none");
-    if (role == SAID_BY_SYSTEM && i)
-        return fail_message(i, "role", why, "a system or developer message comes first or not at all");
-    if (calls && !json_is_null(calls) && json_array_size(calls))
-        return fail_message(i, "tool_calls", why, "this worker does not serve calls of tools");
-    if (i + 1 == json_array_size(list) && role != SAID_BY_USER)
-        return fail_message(i, "role", why, "the last message is the user's: it is what is answered");
-    const size_t n =
-        role == SAID_BY_ASSISTANT && (!content || json_is_null(content)) ? 0 : content_bytes(content, i, why);
-    if (n == SIZE_MAX) return false;
-    *bytes += n;
-    return true;
-}
 
 static bool no_memory(struct refusal *why) { return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request"); }
 
@@ -261,38 +174,40 @@ static bool few_chars(const struct job_request_limits *l, const struct openai_re
                   r->q.prompt_chars);
 }
 
-static bool read_messages(const struct body_object *o, const struct job_request_limits *l, struct openai_request *r,
+/* The bytes of a body, and what was parsed of them. */
+struct chat_body {
+    const struct body_object *o;
+    const char *bytes;
+    size_t n;
+};
+
+/* A member's own text: it goes to the chat as the client wrote it, so that numbers keep their digits. */
+static bool read_member(const struct chat_body *b, const char *name, struct token_bytes *out, struct refusal *why)
+{
+    if (!json_object_get(b->o->object, name)) return true;
+    return body_member(b->bytes, b->n, name, &out->data, &out->len) ||
+           body_fail(b->o, name, why, "the name \"%s\" written without escapes", name);
+}
+
+static bool read_messages(const struct chat_body *b, const struct job_request_limits *l, struct openai_request *r,
                           struct refusal *why)
 {
-    const json_t *list = json_object_get(o->object, "messages");
-    const size_t n = json_array_size(list);
-    size_t bytes = 0;
-    if (!body_required(o, "messages", why)) return false;
-    if (!json_is_array(list) || !n) return body_fail(o, "messages", why, "a list of one message or more");
-    for (size_t i = 0; i < n; i++)
-        if (!check_message(list, i, &bytes, why)) return false;
-    r->joined = malloc(bytes + 1);
-    r->messages = calloc(n, sizeof *r->messages);
-    if (!r->joined || !r->messages) return no_memory(why);
-    char *at = r->joined;
-    for (size_t i = 0; i < n; i++) {
-        const enum speaker role = role_of(json_array_get(list, i));
-        const struct token_bytes text = put_content(json_object_get(json_array_get(list, i), "content"), &at);
-        if (role == SAID_BY_SYSTEM)
-            r->turn.system = text;
-        else if (i + 1 < n)
-            r->messages[r->turn.n_past++] = (struct chat_message){ role == SAID_BY_ASSISTANT, text };
-        else
-            r->turn.user = text;
-    }
-    r->turn.past = r->messages;
-    r->q.prompt = r->joined;
-    r->q.prompt_len = bytes;
-    r->q.prompt_chars = (uint32_t)utf8_count(r->joined, bytes);
+    struct chat_problem problem;
+    struct token_bytes text = { 0 };
+    size_t chars = 0;
+    if (!body_required(b->o, "messages", why) || !read_member(b, "messages", &text, why)) return false;
+    if (!conversation_read(text.data, text.len, &r->conversation, &problem))
+        return refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
+    for (size_t i = 0; i < r->conversation.n; i++)
+        chars += utf8_count(r->conversation.messages[i].text.data, r->conversation.messages[i].text.len);
+    r->chat = (struct chat_request)CHAT_REQUEST_OF(&r->conversation);
+    r->q.prompt = r->conversation.texts;
+    r->q.prompt_len = r->conversation.n_texts;
+    r->q.prompt_chars = chars < UINT32_MAX ? (uint32_t)chars : UINT32_MAX;
     r->q.chat = true;
     r->prompts = calloc(1, sizeof *r->prompts);
     if (!r->prompts) return no_memory(why);
-    r->prompts[0] = (struct openai_prompt){ .text = r->q.prompt, .len = bytes, .chars = r->q.prompt_chars };
+    r->prompts[0] = (struct openai_prompt){ .text = r->q.prompt, .len = r->q.prompt_len, .chars = r->q.prompt_chars };
     r->n_prompts = 1;
     return few_chars(l, r, "messages", why);
 }
@@ -304,7 +219,47 @@ static bool read_effort(const struct body_object *o, struct openai_request *r, s
     if (effort && strcmp(effort, "minimal") != 0 && strcmp(effort, "low") != 0 && strcmp(effort, "medium") != 0 &&
         strcmp(effort, "high") != 0 && strcmp(effort, "none") != 0)
         return body_fail(o, "reasoning_effort", why, "none, minimal, low, medium or high");
-    r->turn.reasoning = effort;
+    r->chat.effort = effort;
+    return true;
+}
+
+static bool read_thinking(const struct body_object *o, struct openai_request *r, struct refusal *why)
+{
+    const json_t *v = json_object_get(o->object, "enable_thinking");
+    if (!v) return true;
+    if (!json_is_boolean(v)) return body_fail(o, "enable_thinking", why, "true or false");
+    r->chat.thinking = json_is_true(v);
+    return true;
+}
+
+/* Where the prompt ends. Clients that have the last message gone on with say that no answer is begun, or nothing. */
+static bool read_end(const struct body_object *o, struct openai_request *r, struct refusal *why)
+{
+    bool generation = true;
+    if (!body_flag(o, "add_generation_prompt", &generation, why) ||
+        !body_flag(o, "continue_final_message", &r->chat.continue_final, why))
+        return false;
+    r->chat.no_generation = !generation;
+    return !r->chat.continue_final || !json_is_true(json_object_get(o->object, "add_generation_prompt")) ||
+           body_fail(o, "add_generation_prompt", why, "false, or nothing, with continue_final_message");
+}
+
+/* What a conversation is made of, and what the template is told besides. */
+static bool read_chat(const struct chat_body *b, const struct job_request_limits *l, struct openai_request *r,
+                      struct refusal *why)
+{
+    const struct body_object *o = b->o;
+    const json_t *choice = json_object_get(o->object, "tool_choice"),
+                 *kwargs = json_object_get(o->object, "chat_template_kwargs");
+    if (kwargs && !json_is_object(kwargs)) return body_fail(o, "chat_template_kwargs", why, "an object");
+    if (!read_messages(b, l, r, why) || !read_effort(o, r, why) || !read_thinking(o, r, why) || !read_end(o, r, why) ||
+        !read_member(b, "chat_template_kwargs", &r->chat.kwargs, why) ||
+        !read_member(b, "documents", &r->chat.documents, why) || !read_member(b, "tools", &r->chat.tools, why))
+        return false;
+    const char *chosen = json_string_value(choice);
+    if (!json_array_size(json_object_get(o->object, "documents"))) r->chat.documents = (struct token_bytes){ 0 };
+    if (!json_array_size(json_object_get(o->object, "tools")) || (chosen && strcmp(chosen, "none") == 0))
+        r->chat.tools = (struct token_bytes){ 0 };
     return true;
 }
 
@@ -409,17 +364,30 @@ static bool read_body(const char *bytes, size_t n, struct openai_request *out, s
     return true;
 }
 
-bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
-                         struct refusal *why)
+static bool request_chat(const char *bytes, size_t n, enum openai_route route, const struct job_request_limits *l,
+                         struct openai_request *out, struct refusal *why)
 {
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
+    const struct chat_body b = { &o, bytes, n };
     out->reasoning = true;
-    if (read_common(&o, l, l->max_tokens_out, true, out, why) && read_messages(&o, l, out, why) &&
-        read_effort(&o, out, why) && body_flag(&o, "include_reasoning", &out->reasoning, why))
+    if (read_common(&o, l, l->max_tokens_out, route, out, why) && read_chat(&b, l, out, why) &&
+        body_flag(&o, "include_reasoning", &out->reasoning, why))
         return true;
     openai_request_free(out);
     return false;
+}
+
+bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
+                         struct refusal *why)
+{
+    return request_chat(bytes, n, OPENAI_CHAT, l, out, why);
+}
+
+bool openai_request_render(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
+                           struct refusal *why)
+{
+    return request_chat(bytes, n, OPENAI_RENDER, l, out, why);
 }
 
 bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
@@ -428,16 +396,19 @@ bool openai_request_completion(const char *bytes, size_t n, const struct job_req
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
     out->add_special = true;
-    if (read_common(&o, l, COMPLETION_TOKENS, false, out, why) && read_prompts(&o, l, out, why)) return true;
+    if (read_common(&o, l, COMPLETION_TOKENS, OPENAI_COMPLETION, out, why) && read_prompts(&o, l, out, why))
+        return true;
     openai_request_free(out);
     return false;
 }
 
-bool openai_request_messages(const struct body_object *o, struct openai_request *out, struct refusal *why)
+bool openai_request_messages(const struct body_object *o, const char *bytes, size_t n, struct openai_request *out,
+                             struct refusal *why)
 {
     static const struct job_request_limits unlimited = { 0 };
+    const struct chat_body b = { o, bytes, n };
     memset(out, 0, sizeof *out);
-    if (read_messages(o, &unlimited, out, why) && read_effort(o, out, why)) return true;
+    if (read_chat(&b, &unlimited, out, why)) return true;
     openai_request_free(out);
     return false;
 }
@@ -447,10 +418,7 @@ void openai_request_free(struct openai_request *r)
     job_request_free(&r->q);
     for (uint32_t i = 0; i < r->n_prompts; i++) free(r->prompts[i].ids);
     free(r->prompts);
-    free(r->messages);
-    free(r->joined);
+    conversation_free(&r->conversation);
     r->prompts = NULL;
     r->n_prompts = 0;
-    r->messages = NULL;
-    r->joined = NULL;
 }

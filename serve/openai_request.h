@@ -21,30 +21,34 @@ struct openai_prompt {
 };
 
 struct openai_request {
-    struct job_request q; /* body owns every string; prompt: of a chat, all its messages behind each other */
+    struct job_request q; /* body owns every string; prompt: of a chat, all its texts behind each other */
     struct openai_prompt *prompts;
-    uint32_t n_prompts, n;         /* n: answers to each */
-    bool probs, prompt_probs;      /* log probabilities of the answers' ids, of the prompts' */
-    uint32_t top, prompt_top;      /* and of so many of the best at their places */
-    bool echo;                     /* a completion's text begins with its prompt */
-    const char *model;             /* NULL: not named */
-    bool stream, usage;            /* usage: a last chunk with the counts */
-    bool reasoning;                /* a chat's reasoning is shown */
-    bool add_special;              /* a completion's prompt begins as the model's texts do */
-    struct chat_turn turn;         /* of a chat */
-    struct chat_message *messages; /* turn's past */
-    char *joined;                  /* texts that came in parts, each as one, and q.prompt */
+    uint32_t n_prompts, n;            /* n: answers to each */
+    bool probs, prompt_probs;         /* log probabilities of the answers' ids, of the prompts' */
+    uint32_t top, prompt_top;         /* and of so many of the best at their places */
+    bool echo;                        /* a completion's text begins with its prompt */
+    const char *model;                /* NULL: not named */
+    bool stream, usage;               /* usage: a last chunk with the counts */
+    bool reasoning;                   /* a chat's reasoning is shown */
+    bool add_special;                 /* a completion's prompt begins as the model's texts do */
+    struct conversation conversation; /* of a chat */
+    struct chat_request chat;         /* what is to be made of it; its JSON is part of the body's bytes */
     struct sampler_bias bias[SAMPLER_MAX_BIAS];
 };
 
 /* *out is the caller's, zeroed or not; openai_request_free after success. False: why says field, value and range. */
+/* The bytes of a chat's body must outlive out->chat. */
 bool openai_request_chat(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
                          struct refusal *why);
+/* The same for a prompt that is only shown: tools are taken. */
+bool openai_request_render(const char *bytes, size_t n, const struct job_request_limits *l, struct openai_request *out,
+                           struct refusal *why);
 bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
                                struct openai_request *out, struct refusal *why);
-/* The members `messages` and reasoning_effort of a body that is read already, and stays the caller's: out->turn, and
- * what openai_request_free frees. */
-bool openai_request_messages(const struct body_object *o, struct openai_request *out, struct refusal *why);
+/* The conversation of a body that is read already, and stays the caller's like its bytes: out->chat, and what
+ * openai_request_free frees. */
+bool openai_request_messages(const struct body_object *o, const char *bytes, size_t n, struct openai_request *out,
+                             struct refusal *why);
 void openai_request_free(struct openai_request *r);
 
 #endif

@@ -182,7 +182,8 @@ static void on_answered(void *user, const char *method, const char *path, int st
 /* What takes as long as its body or its model is large. */
 static bool takes_long(const char *path)
 {
-    static const char *const paths[] = { "/tokenize", "/detokenize", "/worker/plan", "/worker/commit" };
+    static const char *const paths[] = { "/tokenize", "/detokenize", "/worker/plan", "/worker/commit",
+                                         "/v1/chat/completions/render" };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (strcmp(path, paths[i]) == 0) return true;
     return false;
@@ -199,7 +200,7 @@ static bool gather_routes(struct supervisor *v)
         { serve_execute_routes, serve_n_execute_routes }, { serve_openai_routes, serve_n_openai_routes },
         { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
         { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },
-        { serve_page_routes, serve_n_page_routes },
+        { serve_render_routes, serve_n_render_routes },   { serve_page_routes, serve_n_page_routes },
     };
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) n += part[i].n;

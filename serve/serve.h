@@ -14,13 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "chat/chat.h"
 #include "codes.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "http/http.h"
 #include "model/model.h"
 
-struct chat;
 struct callback;
 struct identity;
 struct job_log;
@@ -58,15 +58,19 @@ struct serve_loader {
 
 /* What `worker serve` was asked for; strings live as long as the process. */
 struct serve_options {
-    const char *worker_id;         /* a UUID */
-    const char *host, *admin_host; /* as http_options has it */
-    uint16_t port, admin_port;     /* admin_port 0: none */
-    const char *model_path;        /* NULL: the embedded model, unless wait_for_commit */
-    bool wait_for_commit;          /* no model until POST /worker/commit */
-    const char *model_dir;         /* absolute; where model_ref is resolved; NULL: nowhere */
-    const char *model_id;          /* NULL: general.name, else the file's stem */
-    const char *role;              /* "unified" */
-    const char *callback_url;      /* NULL: none */
+    const char *worker_id;            /* a UUID */
+    const char *host, *admin_host;    /* as http_options has it */
+    uint16_t port, admin_port;        /* admin_port 0: none */
+    const char *model_path;           /* NULL: the embedded model, unless wait_for_commit */
+    bool wait_for_commit;             /* no model until POST /worker/commit */
+    const char *model_dir;            /* absolute; where model_ref is resolved; NULL: nowhere */
+    const char *model_id;             /* NULL: general.name, else the file's stem */
+    struct token_bytes chat_template; /* instead of the file's; data NULL: none */
+    const char *chat_template_name;   /* where it was read from */
+    bool clock_set;                   /* templates are told `clock`, whatever the time is */
+    struct jinja_options clock;
+    const char *role;         /* "unified" */
+    const char *callback_url; /* NULL: none */
     const char *const *origins;
     uint32_t n_origins; /* CORS: allowed origins */
     const char *const *hosts;
@@ -96,7 +100,7 @@ struct serve_model {
     struct model *model;
     struct engine *engine;
     struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */
-    char no_chat[256];
+    char no_chat[512];
     char name[256], path[4096], plugin[64], quant_kind[32], shard_id[192];
     char executor[65]; /* of the fingerprint: all but the weights */
     struct serve_known at_first, in_full;
@@ -158,8 +162,8 @@ const char *serve_state_name(enum serve_state state);
 
 /* Routes of each part, gathered by serve.c; handlers get the struct serve as user. */
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
-    serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[];
+    serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
-    serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes;
+    serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes;
 
 #endif

@@ -366,6 +366,24 @@ wk_status stream_encode(struct stream *x, struct stream_prompt *p, const struct 
     return work_encode(x->work, t, parts, n, add_special, &p->ids, err);
 }
 
+wk_status stream_chat(struct stream *x, struct stream_prompt *p, struct chat_request *q, const struct wk_err *err)
+{
+    struct chat_prompt prompt;
+    wk_status status;
+    const size_t json = q->tools.len + q->documents.len + q->kwargs.len;
+    serve_clock(x->s, q);
+    if (!http_reserve(x->r, chat_memory(q->conversation, json)))
+        return wk_fail(err, WK_NO_MEMORY, "no memory for the prompt");
+    if (chat_render(x->m->chat, q, &prompt, &x->problem)) {
+        x->marks = prompt.marks;
+        status = stream_encode(x, p, prompt.part, prompt.n, true, err);
+    } else {
+        status = wk_fail(err, x->problem.status, "%s", x->problem.text);
+    }
+    chat_prompt_free(&prompt);
+    return status;
+}
+
 static bool make_prompt(struct stream *x, struct stream_prompt *p, struct refusal *why)
 {
     char text[512] = "", number[32] = "";
@@ -378,6 +396,7 @@ static bool make_prompt(struct stream *x, struct stream_prompt *p, struct refusa
     for (size_t i = 0; !status && i < p->ids.n; i++)
         if (p->ids.ids[i] >= x->m->model->program->n_vocab)
             status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
+    if (x->problem.status) return refuse(why, serve_code_of_status(status), x->problem.field, "%s", x->problem.text);
     if (status || !p->ids.n)
         return refuse(why, status ? serve_code_of_status(status) : SERVE_INVALID_REQUEST, x->form->field, "%s: %s%s",
                       x->form->field, number, text[0] ? text : "gives no tokens");
@@ -390,7 +409,7 @@ static bool make_prompt(struct stream *x, struct stream_prompt *p, struct refusa
 static bool make_prompts(struct stream *x, struct refusal *why)
 {
     if (x->q.chat && !x->m->chat)
-        return refuse(why, SERVE_INVALID_REQUEST, "chat", "chat: this model has no chat template that is known: %s",
+        return refuse(why, SERVE_INVALID_REQUEST, "chat", "chat: this model's chat template cannot be used: %s",
                       x->m->no_chat);
     if (!check_ids(x, why) || !check_stops(x, why)) return false;
     for (uint32_t i = 0; i < x->n_prompts; i++)
@@ -425,6 +444,8 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
     token_text_hold(a->text, x->q.params.min_ids);
     if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
         token_text_channels(a->text, &harmony);
+    else if (x->q.chat && x->marks.open && x->marks.open[0])
+        token_text_marks(a->text, &x->marks);
     return true;
 }
 

@@ -8,6 +8,7 @@
 #ifndef SERVE_STREAM_H
 #define SERVE_STREAM_H
 
+#include "chat/chat.h"
 #include "inside.h"
 #include "job_request.h"
 #include "jobs.h"
@@ -82,6 +83,8 @@ struct stream {
     struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */
     struct job **jobs;      /* theirs */
     uint32_t n_answers, n_over;
+    struct chat_marks marks;     /* of a chat: as its template says */
+    struct chat_problem problem; /* why encode has failed, where the conversation is to blame; else empty */
     uint64_t arrived_ns, deadline_ns, look_ns;
     struct http_text line; /* of the event that is being sent */
     bool gone, told;       /* gone: nobody reads any more; told: that the request failed */
@@ -95,6 +98,8 @@ void stream_run(struct stream *x, const char *prefix);
 /* p->ids of these parts, for forms; nothing is encoded if it can be told that the context does not hold it. */
 wk_status stream_encode(struct stream *x, struct stream_prompt *p, const struct tokenizer_part *parts, size_t n,
                         bool add_special, const struct wk_err *err);
+/* The same of what a chat makes of a request, whose clock is set here. */
+wk_status stream_chat(struct stream *x, struct stream_prompt *p, struct chat_request *q, const struct wk_err *err);
 /* x->line as an event, or without a name; what it held is forgotten. False: nobody reads any more. */
 bool stream_event(struct stream *x, const char *event);
 /* A whole answer cannot be given, and that was answered: its jobs end. */

@@ -335,6 +335,44 @@ static void test_deadlines(void **state)
         if (job_request_deadline(wrong[i], &ms)) fail_msg("%s: accepted", wrong[i]);
 }
 
+/* Members as the client wrote them. */
+static void test_members(void **state)
+{
+    (void)state;
+    static const char body[] =
+        " { \"a\" : {\"x\": [1, \"}\\\"]\"]} ,\"b\":12345678901234567890 , \"c\":\"s,}\",\"d\":null,"
+        "\"\\u0065\":1, \"f\":[ ],\"g\":true}";
+    static const struct {
+        const char *name, *text;
+    } cases[] = { { "a", "{\"x\": [1, \"}\\\"]\"]}" },
+                  { "b", "12345678901234567890" },
+                  { "c", "\"s,}\"" },
+                  { "d", "null" },
+                  { "f", "[ ]" },
+                  { "g", "true" },
+                  { "e", NULL },
+                  { "x", NULL },
+                  { "", NULL } };
+    const char *value;
+    size_t n;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const bool there = body_member(body, sizeof body - 1, cases[i].name, &value, &n);
+        assert_int_equal(there, cases[i].text != NULL);
+        if (!there) continue;
+        assert_int_equal(n, strlen(cases[i].text));
+        assert_memory_equal(value, cases[i].text, n);
+    }
+    /* Whatever is cut: nothing behind the end is looked at. */
+    for (size_t cut = 0; cut < sizeof body - 1; cut++) {
+        char *copy = malloc(cut + 1);
+        assert_non_null(copy);
+        memcpy(copy, body, cut);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            (void)body_member(copy, cut, cases[i].name, &value, &n);
+        free(copy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_long_numbers),   cmocka_unit_test(test_edges),
         cmocka_unit_test(test_longest_prompt), cmocka_unit_test(test_worker_execute),
         cmocka_unit_test(test_damaged_bodies), cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

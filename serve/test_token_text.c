@@ -220,9 +220,55 @@ static void test_channels(void **state)
     tokenizer_close(t);
 }
 
+/* Reasoning between marks: beside the text, and stop strings do not see it. */
+static void test_marks(void **state)
+{
+    static const struct {
+        const char *output, *stop, *expected, *reasoning;
+        bool opened;
+    } cases[] = {
+        { "<think>I th\xC3\xA9nk END.\n</think>\n\n4\xC3\xA9.", NULL, "4\xC3\xA9.", "I th\xC3\xA9nk END.", false },
+        { "Hm END</think>The END of it", "END", "The ", "Hm END", true },
+        { "Hm <b>END", "END", "", "Hm <b>END", true },
+        { "4 <think>END", "END", "4 <think>", "", false },
+        { " <thi", NULL, " <thi", "", false },
+    };
+    static struct joined j;
+    const struct tokenizer *t = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct chat_marks marks = { "<think>", "</think>", cases[i].opened };
+        struct tokens ids = { 0 };
+        struct token_text *x;
+        struct token_line line[2];
+        const size_t len = cases[i].stop ? strlen(cases[i].stop) : 0;
+        char reasoning[64] = "";
+        size_t given = 0, n = 0;
+        assert_int_equal(tokenizer_encode(t, cases[i].output, strlen(cases[i].output), false, false, &ids, NULL),
+                         WK_OK);
+        j = (struct joined){ .ids = ids.ids };
+        assert_int_equal(token_text_open(t, token_text_piece_max(t), &cases[i].stop, &len, len != 0, &x, NULL), WK_OK);
+        token_text_marks(x, &marks);
+        while (given < ids.n && token_text_stopped(x) == STOP_NONE) {
+            join(&j, line, token_text_push(x, ids.ids[given++], line));
+            const struct token_bytes said = token_text_reasoning(x);
+            assert_true(n + said.len < sizeof reasoning);
+            memcpy(reasoning + n, said.data, said.len);
+            n += said.len;
+        }
+        assert_string_equal(reasoning, cases[i].reasoning);
+        assert_int_equal(token_text_reasoning_ids(x) > 0, *cases[i].reasoning != '\0');
+        join(&j, line, token_text_end(x, false, line));
+        assert_int_equal(j.lines, given);
+        assert_int_equal(j.n, strlen(cases[i].expected));
+        assert_memory_equal(j.text, cases[i].expected, j.n);
+        token_text_close(x);
+        tokens_free(&ids);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_random_ids), cmocka_unit_test(test_split_character),
-                                        cmocka_unit_test(test_channels) };
+                                        cmocka_unit_test(test_channels), cmocka_unit_test(test_marks) };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -36,8 +36,10 @@ static bool is_served(const struct serve_model *m, const struct body_object *o, 
            refuse(why, SERVE_NOT_FOUND, "model", "model: this worker serves %s, not %s", m->name, name);
 }
 
-/* The body as an object whose names are all in `names`, for the model that is served; the caller's. NULL: answered. */
-static json_t *body_of(struct work *w, const char *const *names, size_t n_names, const struct serve_model **m)
+/* The body as an object whose names are all in `names`, for the model that is served; the caller's. *text: its bytes.
+ * NULL: answered. */
+static json_t *body_of(struct work *w, const char *const *names, size_t n_names, const struct serve_model **m,
+                       struct token_bytes *text)
 {
     struct refusal why = { 0 };
     const char *bytes;
@@ -47,8 +49,10 @@ static json_t *body_of(struct work *w, const char *const *names, size_t n_names,
     if (*m && !work_body(w, HTTP_BODY_MAX, &bytes, &n)) return NULL;
     if (*m && body_parse(bytes, n, &body, &why) &&
         body_knows(&(struct body_object){ body, "" }, names, n_names, &why) &&
-        is_served(*m, &(struct body_object){ body, "" }, &why))
+        is_served(*m, &(struct body_object){ body, "" }, &why)) {
+        *text = (struct token_bytes){ bytes, n };
         return body;
+    }
     serve_refuse(w->s, w->r, &why);
     json_decref(body);
     return NULL;
@@ -72,32 +76,27 @@ struct tokenize {
 };
 
 /* A conversation as /v1/chat/completions would send it. */
-static bool tokenize_messages(const struct body_object *o, const struct serve_model *m, struct tokenize *t,
-                              struct refusal *why)
+static bool tokenize_messages(const struct body_object *o, struct token_bytes body, const struct serve_model *m,
+                              struct tokenize *t, struct refusal *why)
 {
-    bool generation = true, rest = false;
     *t = (struct tokenize){ 0 };
     if (json_object_get(o->object, "content") || json_object_get(o->object, "prompt"))
         return body_fail(o, "messages", why, "messages alone, without a text");
-    if (!body_flag(o, "add_generation_prompt", &generation, why) ||
-        !body_flag(o, "continue_final_message", &rest, why) ||
-        !body_flag(o, "add_special_tokens", &t->add_special, why) ||
+    if (!body_flag(o, "add_special_tokens", &t->add_special, why) ||
         !body_flag(o, "return_token_strs", &t->strings, why))
         return false;
-    if (!generation) return body_fail(o, "add_generation_prompt", why, "true: prompts end where the answer begins");
-    if (rest) return body_fail(o, "continue_final_message", why, "false: an answer is begun anew");
     if (!m->chat)
-        return refuse(why, SERVE_INVALID_REQUEST, "messages",
-                      "messages: this model has no chat template that is known: %s", m->no_chat);
-    if (!openai_request_messages(o, &t->chat, why)) return false;
+        return refuse(why, SERVE_INVALID_REQUEST, "messages", "messages: this model's chat template cannot be used: %s",
+                      m->no_chat);
+    if (!openai_request_messages(o, body.data, body.len, &t->chat, why)) return false;
     t->n = t->chat.q.prompt_len;
     return true;
 }
 
-static bool tokenize_fields(const struct body_object *o, const struct serve_model *m, struct tokenize *t,
-                            struct refusal *why)
+static bool tokenize_fields(const struct body_object *o, struct token_bytes body, const struct serve_model *m,
+                            struct tokenize *t, struct refusal *why)
 {
-    if (json_object_get(o->object, "messages")) return tokenize_messages(o, m, t, why);
+    if (json_object_get(o->object, "messages")) return tokenize_messages(o, body, m, t, why);
     const bool content = json_object_get(o->object, "content") != NULL,
                prompt = json_object_get(o->object, "prompt") != NULL;
     if (content == prompt)
@@ -143,25 +142,33 @@ static void put_tokens(struct http_text *out, const struct serve_model *m, const
     http_text_format(out, t->strings ? "]}\n" : "}\n");
 }
 
+static bool encode_chat(struct work *w, const struct serve_model *m, const struct tokenize *t, struct tokens *out,
+                        struct refusal *why)
+{
+    char text[512] = "";
+    const struct wk_err err = { text, sizeof text };
+    struct chat_request q = t->chat.chat;
+    struct chat_problem problem;
+    struct chat_prompt prompt;
+    serve_clock(w->s, &q);
+    bool ok = chat_render(m->chat, &q, &prompt, &problem) ||
+              refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
+    const wk_status status = ok ? work_encode(w, m->model->tokenizer, prompt.part, prompt.n, true, out, &err) : WK_OK;
+    chat_prompt_free(&prompt);
+    if (status == WK_CANCELLED) return work_refuse(w, why);
+    return ok && (!status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text));
+}
+
 static bool encode(struct work *w, const struct serve_model *m, const struct tokenize *t, struct tokens *out,
                    struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
-    struct chat_prompt wrapped;
-    wk_status status = WK_OK;
-    if (t->chat.messages) {
-        status = chat_wrap(m->chat, &t->chat.turn, &wrapped, &err);
-        if (!status) status = work_encode(w, m->model->tokenizer, wrapped.part, wrapped.n, true, out, &err);
-        chat_prompt_free(&wrapped);
-    } else {
-        const struct tokenizer_part part = { t->text, t->n, t->parse_special };
-        status = work_encode(w, m->model->tokenizer, &part, 1, t->add_special, out, &err);
-    }
+    const struct tokenizer_part part = { t->text, t->n, t->parse_special };
+    if (t->chat.conversation.n) return encode_chat(w, m, t, out, why);
+    const wk_status status = work_encode(w, m->model->tokenizer, &part, 1, t->add_special, out, &err);
     if (status == WK_CANCELLED) return work_refuse(w, why);
-    const bool chat = t->chat.messages;
-    return !status ||
-           refuse(why, serve_code_of_status(status), chat ? "messages" : NULL, "%s%s", chat ? "messages: " : "", text);
+    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
 }
 
 static void tokenize(void *user, struct http_request *r)
@@ -169,7 +176,8 @@ static void tokenize(void *user, struct http_request *r)
     static const char *const names[] = {
         "content",  "add_special",        "parse_special",         "with_pieces",
         "prompt",   "add_special_tokens", "return_token_strs",     "model",
-        "messages", "reasoning_effort",   "add_generation_prompt", "continue_final_message"
+        "messages", "reasoning_effort",   "add_generation_prompt", "continue_final_message",
+        "tools",    "enable_thinking",    "chat_template_kwargs",  "documents"
     };
     struct serve *s = user;
     const struct serve_model *m;
@@ -179,14 +187,16 @@ static void tokenize(void *user, struct http_request *r)
     struct http_text out = { 0 };
     struct work work;
     work_open(&work, s, r);
-    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m);
+    struct token_bytes text_of_body;
+    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m, &text_of_body);
     if (!body) {
         work_close(&work);
         return;
     }
-    if (!tokenize_fields(&(struct body_object){ body, "" }, m, &t, &why)) {
+    if (!tokenize_fields(&(struct body_object){ body, "" }, text_of_body, m, &t, &why)) {
         serve_refuse(s, r, &why);
-    } else if (http_reserve(r, tokenize_memory(&t))) {
+    } else if (http_reserve(r, tokenize_memory(&t) +
+                                   (t.chat.conversation.n ? chat_memory(&t.chat.conversation, text_of_body.len) : 0))) {
         if (encode(&work, m, &t, &tokens, &why)) {
             put_tokens(&out, m, &tokens, &t);
             send(s, r, &out);
@@ -262,7 +272,8 @@ static void detokenize(void *user, struct http_request *r)
     const struct wk_err err = { text, sizeof text };
     struct work work;
     work_open(&work, s, r);
-    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m);
+    struct token_bytes text_of_body;
+    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m, &text_of_body);
     if (!body) {
         work_close(&work);
         return;

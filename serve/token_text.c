@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat/think.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
 
@@ -17,6 +18,9 @@ struct token_text {
     bool waiting;         /* line [1] waits */
     bool channels, begun; /* harmony; some of its text was for the user */
     struct harmony_parser parser;
+    bool thinks; /* reasoning stands between marks */
+    struct think think;
+    size_t sunk;              /* bytes of certain[] that the last id made */
     struct utf8_stream aside; /* reasoning */
     char *aside_text;
     size_t aside_n;   /* of the last id: as much room as a line has */
@@ -67,6 +71,12 @@ void token_text_channels(struct token_text *x, const struct harmony_ids *ids)
 {
     x->channels = true;
     harmony_begin(&x->parser, ids, true);
+}
+
+void token_text_marks(struct token_text *x, const struct chat_marks *marks)
+{
+    x->thinks = true;
+    think_begin(&x->think, x->tokenizer, marks);
 }
 
 void token_text_hold(struct token_text *x, uint32_t n) { x->n_held = n; }
@@ -150,6 +160,35 @@ static size_t push_events(struct token_text *x, const struct harmony_event *even
     return at;
 }
 
+/* What stands before, between and behind the marks. */
+static void sink(void *user, bool reasoning, const char *bytes, size_t n)
+{
+    struct token_text *x = user;
+    if (reasoning)
+        x->aside_n += utf8_stream_push(&x->aside, bytes, n, x->aside_text + x->aside_n);
+    else
+        x->sunk = push_bytes(x, (struct token_bytes){ bytes, n }, x->sunk);
+}
+
+static size_t push_marked(struct token_text *x, uint32_t id)
+{
+    x->sunk = x->aside_n = 0;
+    x->n_aside += think_push(&x->think, id, sink, x);
+    return x->sunk;
+}
+
+static size_t end_marked(struct token_text *x)
+{
+    x->sunk = x->aside_n = 0;
+    think_finish(&x->think, sink, x);
+    return x->sunk;
+}
+
+static bool holds(const struct token_text *x)
+{
+    return (x->channels && harmony_holds(&x->parser)) || (x->thinks && think_holds(&x->think));
+}
+
 int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
 {
     const struct token_bytes piece = tokenizer_piece(x->tokenizer, id, false);
@@ -157,13 +196,15 @@ int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
     int n_lines = 0;
     if (x->waiting) out[n_lines++] = give_waiting(x);
     const size_t n_events = x->channels ? harmony_push(&x->parser, id, piece, events) : 0;
-    const size_t n = x->channels ? push_events(x, events, n_events) : push_bytes(x, piece, 0);
-    take_reasoning(x, events, n_events);
+    const size_t n = x->channels ? push_events(x, events, n_events)
+                     : x->thinks ? push_marked(x, id)
+                                 : push_bytes(x, piece, 0);
+    if (x->channels) take_reasoning(x, events, n_events);
     x->n_ids++;
     x->n[0] = utf8_stream_push(&x->utf8, x->certain, n, x->text[0]);
     if (x->stopped != STOP_NONE)
         x->n[0] += utf8_stream_flush(&x->utf8, x->text[0] + x->n[0]);
-    else if (x->certain_n < x->pushed || x->utf8.n || (x->channels && harmony_holds(&x->parser))) {
+    else if (x->certain_n < x->pushed || x->utf8.n || holds(x)) {
         /* The line given out above lies in text[1] and must live on: the new one stays in text[0] until it is asked
          * for, under the name text[1]. */
         char *line = x->text[1];
@@ -182,7 +223,7 @@ int token_text_end(struct token_text *x, bool cut, struct token_line out[1])
 {
     struct harmony_event events[HARMONY_EVENTS];
     if (!x->waiting) return 0;
-    size_t n = x->channels ? push_events(x, events, harmony_finish(&x->parser, events)) : 0;
+    size_t n = x->channels ? push_events(x, events, harmony_finish(&x->parser, events)) : x->thinks ? end_marked(x) : 0;
     n += stop_flush(x->stops, x->certain + n);
     x->n[1] += utf8_stream_push(&x->utf8, x->certain, n, x->text[1] + x->n[1]);
     if (cut)

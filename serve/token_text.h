@@ -12,7 +12,7 @@
 
 #include <worker/abi.h>
 
-#include "chat/harmony.h"
+#include "chat/chat.h"
 #include "tokenizer/tokenizer.h"
 
 struct token_text;
@@ -29,6 +29,8 @@ wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const cha
 /* Before the first id: the output is harmony's, behind a prompt that ends with <|start|>assistant. The text is then
  * what is for the user; lines of reasoning, calls of tools and headers are empty, and stop strings do not see them. */
 void token_text_channels(struct token_text *x, const struct harmony_ids *ids);
+/* Before the first id: the answer may begin with reasoning between these marks, which are the chat's. */
+void token_text_marks(struct token_text *x, const struct chat_marks *marks);
 /* Before the first id: stop strings do not count in the text of the first n ids. */
 void token_text_hold(struct token_text *x, uint32_t n);
 /* The reasoning that the last id made certain: whole characters, valid until the next push; and how many ids were

@@ -6,6 +6,7 @@
 #include "options.h"
 
 int command_run(const struct options *o);
+int command_render(const struct options *o);
 int command_tokenize(const struct options *o);
 int command_detokenize(const struct options *o);
 int command_score(const struct options *o);

@@ -27,6 +27,7 @@ static int open_running(struct running *r)
                                          .stops = g->stops,
                                          .n_stops = g->n_stops,
                                          .harmony = g->harmony,
+                                         .marks = g->marks,
                                          .out = g->ids ? NULL : g->out,
                                          .aside = g->ids ? NULL : g->aside,
                                          .out_terminal = g->out_terminal,

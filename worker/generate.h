@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "chat/harmony.h"
+#include "chat/chat.h"
 #include "model/model.h"
 #include "sample/sample.h"
 
@@ -25,7 +25,8 @@ struct generation {
     const char *const *stops;
     uint32_t n_stops;
     bool ids;                          /* print ids separated by spaces */
-    const struct harmony_ids *harmony; /* NULL: the output is text as it is */
+    const struct harmony_ids *harmony; /* NULL: the output has no channels */
+    const struct chat_marks *marks;    /* of reasoning; NULL: the output is text as it is */
     FILE *out, *aside;                 /* reply.h */
     bool out_terminal, aside_terminal;
     /* Filled: */

@@ -30,21 +30,14 @@ static int command_help(const struct options *o)
 }
 
 static int (*const commands[CMD_COUNT])(const struct options *) = {
-    [CMD_RUN] = command_run,
-    [CMD_TOKENIZE] = command_tokenize,
-    [CMD_DETOKENIZE] = command_detokenize,
-    [CMD_SCORE] = command_score,
-    [CMD_INSPECT] = command_inspect,
-    [CMD_PLAN] = command_plan,
-    [CMD_CAPABILITIES] = command_capabilities,
-    [CMD_PLUGIN] = command_plugin,
-    [CMD_QUANTIZE] = command_quantize,
-    [CMD_VERIFY] = command_verify,
-    [CMD_BENCH] = command_bench,
-    [CMD_DEBUG] = command_debug,
-    [CMD_GRAMMAR] = command_grammar,
-    [CMD_SERVE] = command_serve,
-    [CMD_HELP] = command_help,
+    [CMD_RUN] = command_run,           [CMD_RENDER] = command_render,
+    [CMD_TOKENIZE] = command_tokenize, [CMD_DETOKENIZE] = command_detokenize,
+    [CMD_SCORE] = command_score,       [CMD_INSPECT] = command_inspect,
+    [CMD_PLAN] = command_plan,         [CMD_CAPABILITIES] = command_capabilities,
+    [CMD_PLUGIN] = command_plugin,     [CMD_QUANTIZE] = command_quantize,
+    [CMD_VERIFY] = command_verify,     [CMD_BENCH] = command_bench,
+    [CMD_DEBUG] = command_debug,       [CMD_GRAMMAR] = command_grammar,
+    [CMD_SERVE] = command_serve,       [CMD_HELP] = command_help,
 };
 
 static int print_version(void)

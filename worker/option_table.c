@@ -10,7 +10,7 @@
 #define STEPS (ON(CMD_RUN) | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN))
-#define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_GRAMMAR))
+#define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_RENDER) | ON(CMD_GRAMMAR))
 #define MODELS (LOADS | VOCABULARIES)
 #define PLUGINS (PLANS | ON(CMD_INSPECT) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_QUANTIZE))
 
@@ -20,7 +20,8 @@
 const struct option_def option_table[OPT_COUNT] = {
     [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS, "FILE", 1, 4096, NULL,
                     "model to use, a GGUF file or embedded:NAME, a model inside the program; without it "
-                    "embedded:haiku, but for tokenize and detokenize, and for grammar, which then takes bytes" },
+                    "embedded:haiku, but for tokenize, detokenize and render, and for grammar, which then takes "
+                    "bytes" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG),
@@ -60,16 +61,40 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PARSE_SPECIAL] = { "parse-special", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
                             "send the prompt as it is, and read the text of control tokens in it as those tokens" },
     [OPT_REASONING] = { "reasoning", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
-                        "write a gpt-oss model's reasoning, which is not part of its answer, to standard error" },
-    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, GENERATES, "low|medium|high", 0, 0, "medium",
-                               "how long a gpt-oss model thinks before it answers" },
+                        "write a model's reasoning, which is not part of its answer, to standard error" },
+    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, GENERATES, "none|minimal|low|medium|high", 0,
+                               0, NULL,
+                               "how long a model thinks before it answers, where it can be told; gpt-oss models "
+                               "think medium long when nothing is said" },
+    [OPT_CHAT_TEMPLATE] = { "chat-template", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE) | ON(CMD_RENDER), "FILE",
+                            1, 4096, NULL, "chat template (Jinja) to use instead of the one in the model's file" },
+    [OPT_TEMPLATE_DATE] = { "template-date", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE), "TIME", 1, 64, NULL,
+                            "day or time (RFC 3339) that chat templates are told when they ask what time it is, so "
+                            "that "
+                            "prompts stay the same; without it they are told the time of the request" },
+    [OPT_TEMPLATE] = { "template", 0, OPTION_TEXT, false, ON(CMD_RENDER), "FILE", 1, 4096, NULL,
+                       "chat template to render, without a model, or instead of the model's" },
+    [OPT_MESSAGES] = { "messages", 0, OPTION_TEXT, false, ON(CMD_RENDER), "FILE", 1, 4096, NULL,
+                       "JSON list of messages, as /v1/chat/completions takes it; - is standard input" },
+    [OPT_TOOLS] = { "tools", 0, OPTION_TEXT, false, ON(CMD_RENDER), "FILE", 1, 4096, NULL,
+                    "JSON list of the functions that the model may call" },
+    [OPT_KWARGS] = { "kwargs", 0, OPTION_TEXT, false, ON(CMD_RENDER), "JSON", 1, TEXT_MAX, NULL,
+                     "object of further variables of the template, such as {\"enable_thinking\": false}" },
+    [OPT_CONTEXT_FILE] = { "context", 0, OPTION_TEXT, false, ON(CMD_RENDER), "FILE", 1, 4096, NULL,
+                           "JSON object that is the template's whole context, as it is; - is standard input" },
+    [OPT_AS_IS] = { "as-is", 0, OPTION_FLAG, false, ON(CMD_RENDER), NULL, 0, 1, NULL,
+                    "give the template the messages as they are, without bringing them into the shape that it takes" },
+    [OPT_NOW] = { "now", 0, OPTION_TEXT, false, ON(CMD_RENDER), "TIME", 1, 64, NULL,
+                  "day or time (RFC 3339) that the template is told when it asks what time it is" },
+    [OPT_RUNS] = { "runs", 0, OPTION_FLAG, false, ON(CMD_RENDER), NULL, 0, 1, NULL,
+                   "print runs of the text as JSON, each with its origin: template or input" },
     [OPT_TOKENIZER] = { "tokenizer", 0, OPTION_TEXT, true, STEPS | ON(CMD_SERVE) | VOCABULARIES, "FILE", 1, 4096, NULL,
                         "tokenizer.json to use instead of the vocabulary in the model's file; a file that has none "
                         "uses the tokenizer.json beside it" },
     [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false, PLANS | ON(CMD_INSPECT) | VOCABULARIES, "NAME", 0, 64,
                          NULL,
                          "take a file that is refused for its key NAME as if it did not have it; may be repeated" },
-    [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+    [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES | ON(CMD_RENDER), NULL, 0, 1, NULL,
                         "print token ids separated by spaces instead of text" },
     [OPT_SPECIAL] = { "special", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL,
                       "read the text of control tokens in the input as those tokens" },
@@ -237,6 +262,12 @@ const struct command_def command_table[CMD_COUNT] = {
                   "and obeys none. A line with token counts, speed, seed and device follows on standard error. "
                   "The same seed gives the same tokens. Ctrl-C stops cleanly: the line is still printed and the exit "
                   "status is 130." },
+    [CMD_RENDER] = { "render", "", 0, 0, "show the prompt that a chat template makes of a conversation",
+                     "Prints the prompt and not a byte more, as /v1/chat/completions would make it, as ids or with the "
+                     "origin of every byte: control tokens are read in what the template wrote alone. Messages are "
+                     "brought into the shape that the template takes, which is found out by trying it; --as-is and "
+                     "--context leave them as they are. The model's file may hold a vocabulary alone. An error of the "
+                     "template is one line on standard error, with line and column." },
     [CMD_TOKENIZE] = { "tokenize", "TEXT", 0, 1, "turn text into token ids",
                        "Prints the ids on one line. The model's file may hold a vocabulary alone." },
     [CMD_DETOKENIZE] = { "detokenize", "ID...", 1, INT32_MAX, "turn token ids into text",

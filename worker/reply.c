@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat/think.h"
 #include "terminal.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
@@ -12,6 +13,8 @@
 struct reply {
     struct reply_options o;
     struct harmony_parser parser;
+    struct think think;
+    bool thinking; /* reasoning was written aside, and has not ended */
     struct stop_matcher *stops;
     struct utf8_stream utf8, aside_utf8;
     struct terminal out, aside;
@@ -29,6 +32,7 @@ wk_status reply_open(const struct reply_options *o, struct reply **out, const st
     a->out = (struct terminal){ .out = o->out, .shows = o->out_terminal };
     a->aside = (struct terminal){ .out = o->aside, .shows = o->aside_terminal };
     if (o->harmony) harmony_begin(&a->parser, o->harmony, true);
+    if (o->marks) think_begin(&a->think, o->tokenizer, o->marks);
     for (uint32_t i = 0; i < o->n_stops; i++) lens[i] = strlen(o->stops[i]);
     wk_status status = stop_open(o->stops, lens, o->n_stops, &a->stops, err);
     a->certain = malloc(STOP_ROOM(TOKENIZER_MAX_TOKEN_BYTES));
@@ -63,6 +67,33 @@ static void show(struct reply *a, struct token_bytes bytes)
     terminal_write(&a->out, a->text, utf8_stream_push(&a->utf8, a->certain, n, a->text));
 }
 
+/* ---- what stands aside --------------------------------------------------------------------------------- */
+
+static void write_aside(struct reply *a, struct token_bytes bytes)
+{
+    if (a->o.aside)
+        terminal_write(&a->aside, a->text, utf8_stream_push(&a->aside_utf8, bytes.data, bytes.len, a->text));
+}
+
+static void end_aside(struct reply *a)
+{
+    if (!a->o.aside) return;
+    terminal_write(&a->aside, a->text, utf8_stream_flush(&a->aside_utf8, a->text));
+    terminal_end(&a->aside);
+    (void)fputs(a->aside.shows ? "\033[0m\n\n" : "\n\n", a->o.aside);
+    (void)fflush(a->o.aside);
+}
+
+/* Of an answer with marks. */
+static void sink(void *user, bool reasoning, const char *bytes, size_t n)
+{
+    struct reply *a = user;
+    if (reasoning && !a->thinking && a->o.aside && a->aside.shows) (void)fputs("\033[2m", a->o.aside);
+    if (!reasoning && a->thinking) end_aside(a);
+    a->thinking = reasoning;
+    (reasoning ? write_aside : show)(a, (struct token_bytes){ bytes, n });
+}
+
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
 static void begin_message(struct reply *a)
@@ -82,11 +113,7 @@ static void begin_message(struct reply *a)
 
 static void end_message(struct reply *a)
 {
-    if (harmony_visible(&a->parser.header) || !a->o.aside) return;
-    terminal_write(&a->aside, a->text, utf8_stream_flush(&a->aside_utf8, a->text));
-    terminal_end(&a->aside);
-    (void)fputs(a->aside.shows ? "\033[0m\n\n" : "\n\n", a->o.aside);
-    (void)fflush(a->o.aside);
+    if (!harmony_visible(&a->parser.header)) end_aside(a);
 }
 
 static void take_events(struct reply *a, const struct harmony_event *events, size_t n)
@@ -98,9 +125,8 @@ static void take_events(struct reply *a, const struct harmony_event *events, siz
             end_message(a);
         else if (harmony_visible(&a->parser.header))
             show(a, events[i].text);
-        else if (a->o.aside)
-            terminal_write(&a->aside, a->text,
-                           utf8_stream_push(&a->aside_utf8, events[i].text.data, events[i].text.len, a->text));
+        else
+            write_aside(a, events[i].text);
     }
 }
 
@@ -110,6 +136,8 @@ bool reply_take(struct reply *a, uint32_t id)
     const struct token_bytes piece = tokenizer_piece(a->o.tokenizer, id, false);
     if (a->o.harmony)
         take_events(a, events, harmony_push(&a->parser, id, piece, events));
+    else if (a->o.marks)
+        (void)think_push(&a->think, id, sink, a);
     else
         show(a, piece);
     return a->stopped;
@@ -119,6 +147,8 @@ void reply_end(struct reply *a, bool cut)
 {
     struct harmony_event events[HARMONY_EVENTS];
     if (a->o.harmony) take_events(a, events, harmony_finish(&a->parser, events));
+    if (a->o.marks) think_finish(&a->think, sink, a);
+    if (a->thinking) end_aside(a);
     terminal_write(&a->out, a->text, utf8_stream_push(&a->utf8, a->certain, stop_flush(a->stops, a->certain), a->text));
     if (cut) utf8_stream_drop(&a->utf8);
     terminal_write(&a->out, a->text, utf8_stream_flush(&a->utf8, a->text));

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "chat/harmony.h"
+#include "chat/chat.h"
 
 struct reply_options {
     const struct tokenizer *tokenizer;
@@ -15,8 +15,9 @@ struct reply_options {
     uint32_t n_stops; /* matched in what is written to out */
     const struct harmony_ids
         *harmony; /* NULL: all of the output is the answer. Else the prompt ended with <|start|>assistant */
-    FILE *out;    /* the answer; NULL: nowhere */
-    FILE *aside;  /* harmony: reasoning and calls of tools; NULL: nowhere */
+    const struct chat_marks *marks;    /* the answer may begin with reasoning between these; NULL: it has none */
+    FILE *out;                         /* the answer; NULL: nowhere */
+    FILE *aside;                       /* reasoning, and harmony's calls of tools; NULL: nowhere */
     bool out_terminal, aside_terminal; /* control characters are shown; what stands aside is dim */
 };
 

@@ -17,6 +17,7 @@
 #include "setup.h"
 #include "text.h"
 #include "chat/chat.h"
+#include "chat/clock.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
 
@@ -27,7 +28,8 @@ struct run {
     struct opened x;
     struct chat *chat;          /* NULL: raw */
     struct harmony_ids harmony; /* of a chat in that format */
-    struct text text;
+    struct text text, template;
+    struct chat_prompt prompt;
     struct tokens tokens;
     struct sampler_params params;
     struct sampler_bias bias[MAX_BIAS];
@@ -93,53 +95,85 @@ static int read_prompt(struct run *r)
 static int choose_chat(struct run *r)
 {
     const struct model *m = r->x.model;
+    const char *path = option_text(r->o, OPT_CHAT_TEMPLATE);
     ERROR_TEXT(err);
     if (option_flag(r->o, OPT_RAW) || option_flag(r->o, OPT_PARSE_SPECIAL)) return EXIT_DONE;
-    if (!option_flag(r->o, OPT_CHAT) && !gguf_find(m->file, "tokenizer.chat_template")) return EXIT_DONE;
-    wk_status status = chat_open(m->file, m->tokenizer, &r->chat, &err);
+    if (!option_flag(r->o, OPT_CHAT) && !path && !gguf_find(m->file, "tokenizer.chat_template")) return EXIT_DONE;
+    const int result = path ? text_read(NULL, path, &r->template) : EXIT_DONE;
+    if (result) return result;
+    const struct chat_source source = {
+        .file = m->file, .t = m->tokenizer, .template = { r->template.bytes, r->template.len }, .template_name = path
+    };
+    wk_status status = chat_open(&source, &r->chat, &err);
     if (status && status != WK_NO_MEMORY)
         return fail(CODE_INVALID_REQUEST, "%s; send the prompt as it is with --raw", err_text);
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
-/* Channels and reasoning are harmony's. */
+/* What only a model that reasons can be asked for. */
 static int check_reasoning(struct run *r)
 {
-    static const enum option_id of_harmony[] = { OPT_REASONING, OPT_REASONING_EFFORT };
+    static const enum option_id of_chats[] = { OPT_REASONING, OPT_REASONING_EFFORT };
     const struct model *m = r->x.model;
-    if (r->chat && chat_is_harmony(r->chat))
-        return harmony_find_ids(m->tokenizer, &r->harmony)
-                   ? EXIT_DONE
-                   : fail(CODE_MODEL_LOAD_FAILED,
-                          "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
-    for (size_t i = 0; i < sizeof of_harmony / sizeof *of_harmony; i++)
-        if (r->o->value[of_harmony[i]].flag)
-            return fail_usage("run", "--%s is for chats with gpt-oss models; %s%s", option_table[of_harmony[i]].name,
-                              r->chat ? "this model's are of the kind " : "this prompt is sent as it is",
-                              r->chat ? chat_name(r->chat) : "");
+    if (r->chat && chat_is_harmony(r->chat) && !harmony_find_ids(m->tokenizer, &r->harmony))
+        return fail(CODE_MODEL_LOAD_FAILED,
+                    "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
+    if (r->chat && chat_thinks(r->chat)) return EXIT_DONE;
+    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
+        if (r->o->value[of_chats[i]].flag)
+            return fail_usage("run", "--%s is for chats with models that reason; %s", option_table[of_chats[i]].name,
+                              r->chat ? "this model does not" : "this prompt is sent as it is");
     return EXIT_DONE;
 }
 
-static wk_status encode(struct run *r, const struct wk_err *err)
+static int read_clock(const struct run *r, struct chat_request *q)
+{
+    const char *date = option_text(r->o, OPT_TEMPLATE_DATE);
+    q->clock = chat_clock_now();
+    q->clock_set = date != NULL;
+    return !date || chat_clock_read(date, &q->clock)
+               ? EXIT_DONE
+               : fail_usage("run",
+                            "--template-date: expected a day or a time of RFC 3339, such as 2026-07-04, got "
+                            "\"%.40s\"",
+                            date);
+}
+
+/* The prompt as one user's message. */
+static int wrap(struct run *r)
+{
+    struct conversation said = { 0 };
+    struct chat_problem why;
+    struct chat_request q = CHAT_REQUEST_OF(&said);
+    int result = read_clock(r, &q);
+    if (result) return result;
+    if (option_given(r->o, OPT_REASONING_EFFORT)) q.effort = option_text(r->o, OPT_REASONING_EFFORT);
+    if (!conversation_of_user((struct token_bytes){ r->text.bytes, r->text.len }, &said, &why) ||
+        !chat_render(r->chat, &q, &r->prompt, &why))
+        result = fail(why.status == WK_NO_MEMORY ? CODE_INSUFFICIENT_MEMORY : CODE_INVALID_REQUEST, "%s", why.text);
+    conversation_free(&said);
+    return result;
+}
+
+static int encode(struct run *r)
 {
     const struct tokenizer *t = r->x.model->tokenizer;
-    struct chat_prompt wrapped;
-    if (!r->chat)
-        return tokenizer_encode(t, r->text.bytes, r->text.len, option_flag(r->o, OPT_PARSE_SPECIAL), true, &r->tokens,
-                                err);
-    /* No date: the same prompt and seed give the same text tomorrow. */
-    const struct chat_turn turn = { .user = { r->text.bytes, r->text.len },
-                                    .reasoning = option_text(r->o, OPT_REASONING_EFFORT) };
-    wk_status status = chat_wrap(r->chat, &turn, &wrapped, err);
-    if (!status) status = tokenizer_encode_parts(t, wrapped.part, wrapped.n, true, &r->tokens, err);
-    chat_prompt_free(&wrapped);
-    return status;
+    ERROR_TEXT(err);
+    wk_status status;
+    if (r->chat) {
+        const int result = wrap(r);
+        if (result) return result;
+        status = tokenizer_encode_parts(t, r->prompt.part, r->prompt.n, true, &r->tokens, &err);
+    } else {
+        status = tokenizer_encode(t, r->text.bytes, r->text.len, option_flag(r->o, OPT_PARSE_SPECIAL), true, &r->tokens,
+                                  &err);
+    }
+    return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
 }
 
 static int make_prompt(struct run *r)
 {
     const struct model *m = r->x.model;
-    ERROR_TEXT(err);
     if (!m->tokenizer)
         return fail(CODE_MODEL_LOAD_FAILED,
                     "%s: the file has no tokenizer; give a tokenizer.json with --tokenizer, or use worker score --ids "
@@ -147,9 +181,8 @@ static int make_prompt(struct run *r)
                     m->name);
     int result = choose_chat(r);
     if (!result) result = check_reasoning(r);
+    if (!result) result = encode(r);
     if (result) return result;
-    wk_status status = encode(r, &err);
-    if (status) return fail_status(STAGE_TOKENS, status, &err);
     if (r->tokens.n == 0)
         return fail(CODE_INVALID_REQUEST, "the prompt is empty and the model begins no text by itself; give a prompt");
     if (r->tokens.n >= m->dev.context)
@@ -210,13 +243,14 @@ static int generate_text(struct run *r)
                             .out = stdout,
                             .out_terminal = isatty(STDOUT_FILENO),
                             .aside_terminal = isatty(STDERR_FILENO) };
-    if (r->chat && chat_is_harmony(r->chat)) {
+    if (r->chat && chat_is_harmony(r->chat))
         g.harmony = &r->harmony;
-        g.aside = option_flag(r->o, OPT_REASONING) ? stderr : NULL;
-    }
+    else if (r->chat && r->prompt.marks.open[0])
+        g.marks = &r->prompt.marks;
+    g.aside = option_flag(r->o, OPT_REASONING) ? stderr : NULL;
     int result = generate(&g);
     if (result) return result;
-    if (g.harmony && !g.answered && g.finish == FINISH_LENGTH)
+    if ((g.harmony || g.marks) && !g.answered && g.finish == FINISH_LENGTH)
         LOG(LOG_WARN, "no_answer",
             "the limit came while the model was still reasoning: raise --max-tokens or lower --reasoning-effort",
             log_u("tokens_out", g.n_generated));
@@ -232,6 +266,8 @@ int command_run(const struct options *o)
     if (option_flag(o, OPT_CHAT) && option_flag(o, OPT_PARSE_SPECIAL))
         return fail_usage("run",
                           "--chat and --parse-special exclude each other: a template alone makes control tokens");
+    if (option_flag(o, OPT_RAW) && option_text(o, OPT_CHAT_TEMPLATE))
+        return fail_usage("run", "--chat-template and --raw exclude each other");
     if (option_flag(o, OPT_REASONING) && log_is_json(o))
         return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
     int result = choose_audit_key(o);
@@ -244,9 +280,11 @@ int command_run(const struct options *o)
     }
     if (!result) result = make_prompt(&r);
     if (!result) result = generate_text(&r);
+    chat_prompt_free(&r.prompt);
     chat_close(r.chat);
     tokens_free(&r.tokens);
     text_free(&r.text);
+    text_free(&r.template);
     opened_close(&r.x);
     return result;
 }

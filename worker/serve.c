@@ -17,7 +17,9 @@
 #include "serve/callback.h"
 #include "serve/serve.h"
 #include "serve/signals.h"
+#include "chat/clock.h"
 #include "setup.h"
+#include "text.h"
 #include "tokenizer/utf8.h"
 
 enum { MAX_ORIGINS = 16, MAX_HOSTS = 16 };
@@ -32,6 +34,8 @@ struct serving {
     struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
     const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS];
+    struct text chat_template;
+    struct jinja_options clock;
     char worker_id[37], model_dir[4096], device_text[DEVICE_TEXT];
 };
 
@@ -243,6 +247,18 @@ static int choose_device(struct serving *v)
     return result ? result : probe_device(&v->o, v->device, false, &v->gpu);
 }
 
+/* What chats are told: a template in the place of the model's, and the time. */
+static int read_chat(struct serving *v)
+{
+    const char *path = option_text(&v->o, OPT_CHAT_TEMPLATE), *date = option_text(&v->o, OPT_TEMPLATE_DATE);
+    if (date && !chat_clock_read(date, &v->clock))
+        return fail_usage("serve",
+                          "--template-date: expected a day or a time of RFC 3339, such as 2026-07-04, got "
+                          "\"%.40s\"",
+                          date);
+    return path ? text_read(NULL, path, &v->chat_template) : EXIT_DONE;
+}
+
 static void service_options(struct serving *v)
 {
     const struct options *o = &v->o;
@@ -256,6 +272,10 @@ static void service_options(struct serving *v)
         .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT),
         .model_dir = v->model_dir[0] ? v->model_dir : NULL,
         .model_id = option_text(o, OPT_MODEL_ID),
+        .chat_template = { v->chat_template.bytes, v->chat_template.len },
+        .chat_template_name = option_text(o, OPT_CHAT_TEMPLATE),
+        .clock_set = option_text(o, OPT_TEMPLATE_DATE) != NULL,
+        .clock = v->clock,
         .role = option_text(o, OPT_ROLE),
         .callback_url = option_text(o, OPT_CALLBACK_URL),
         .origins = v->origins,
@@ -355,6 +375,7 @@ int command_serve(const struct options *o)
     if (!result) result = check_addresses(v);
     if (!result) result = check_steps(v);
     if (!result) result = check_model(v);
+    if (!result) result = read_chat(v);
     if (!result) result = choose_model_dir(v);
     if (!result) result = choose_device(v);
     if (!result) result = open_plugins(o, &v->plugins);
@@ -368,6 +389,7 @@ int command_serve(const struct options *o)
     plugin_registry_close(v->plugins);
     signals_stop(v->signals);
     (void)pthread_mutex_destroy(&v->lock);
+    text_free(&v->chat_template);
     free(v);
     return result;
 }

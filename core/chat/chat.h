@@ -1,7 +1,9 @@
-/* chat.h: a conversation in the form that an instruct model was trained on, up to where its next answer begins.
+/* chat.h: conversations as prompts, in the form that an instruct model was trained on.
  *
- * Templates of files are Jinja programs by strangers: they are recognised, never run. Each known family is a function
- * here. */
+ * A file's own template is run (jinja/jinja.h); it is a stranger's program, bounded by counts. What it can express was
+ * found out when the chat was opened (caps.h), and requests are brought into that shape; what it cannot express is
+ * refused by name. Each byte of a prompt knows whether the template or the request wrote it, and only the template's
+ * bytes can become control tokens. gpt-oss's format is written and read by harmony.h. */
 #ifndef CORE_CHAT_CHAT_H
 #define CORE_CHAT_CHAT_H
 
@@ -9,56 +11,81 @@
 
 #include <worker/abi.h>
 
+#include "chat/conversation.h"
 #include "chat/harmony.h"
+#include "jinja/jinja.h"
 #include "tokenizer/tokenizer.h"
 
 struct gguf;
 struct chat; /* opaque; immutable once open, any thread */
 
-/* Chooses by tokenizer.chat_template, or where the file has none by its special tokens. Refuses what it does not know,
- * by name where it has one, and a vocabulary in which a mark of the conversation is not one special token. `t` and *out
- * are the caller's; *out does not keep `file`, but needs `t`. */
-wk_status chat_open(const struct gguf *file, const struct tokenizer *t, struct chat **out, const struct wk_err *err);
+enum { CHAT_MAX_TEMPLATE = JINJA_MAX_TEMPLATE };
+
+/* Where a template comes from. */
+struct chat_source {
+    const struct gguf *file;     /* its templates, or where it has none the form that its tokens tell of; may be NULL */
+    const struct tokenizer *t;   /* NULL: texts alone are wanted */
+    struct token_bytes template; /* instead of the file's; data NULL: none */
+    const char *template_name;   /* what messages call it */
+    bool as_is;                  /* the template is not tried out: only chat_render_context may be called */
+};
+
+/* Refuses a template that cannot be parsed, with line and column, one that has no form for a user's message, and a
+ * vocabulary in which a mark of the conversation is not one special token. file and template are not kept; t is. */
+wk_status chat_open(const struct chat_source *source, struct chat **out, const struct wk_err *err);
 /* The same for a template's text, NULL: none. name: general.name, NULL: none. */
 wk_status chat_open_text(const char *template, size_t len, const char *name, const struct tokenizer *t,
                          struct chat **out, const struct wk_err *err);
 void chat_close(struct chat *c);            /* NULL allowed */
 bool chat_is_harmony(const struct chat *c); /* then answers have channels: harmony.h */
-const char *chat_name(
-    const struct chat *c); /* "chatml", "llama-2", "llama-3", "phi-3", "zephyr", "mistral", "gemma", "harmony" */
+/* "jinja", "harmony", or of a file without a template "chatml", "llama-2", "llama-3", "phi-3", "gemma" */
+const char *chat_name(const struct chat *c);
+/* Can it be told to think, or does it always? Harmony does. */
+bool chat_thinks(const struct chat *c);
 
-/* What was said before, oldest first. */
-struct chat_message {
-    bool assistant;
-    struct token_bytes text;
-}; /* assistant: else the user */
+/* What one prompt says. Texts are bytes of the caller's. */
+struct chat_request {
+    const struct conversation *conversation;
+    struct token_bytes tools, documents; /* JSON lists; data NULL: none */
+    struct token_bytes kwargs;           /* JSON of an object: further variables of the template; data NULL: none */
+    const char *effort;                  /* "none", "minimal", "low", "medium", "high"; NULL: nothing is said */
+    int thinking;                        /* 0, 1; -1: nothing is said */
+    bool no_generation;                  /* the prompt does not go on to where an answer begins */
+    bool continue_final;                 /* the last message is an answer that the model is to go on with */
+    struct jinja_options clock;          /* what strftime_now says */
+    bool clock_set;                      /* by somebody: harmony states no date otherwise, so that ids stay */
+};
+#define CHAT_REQUEST_OF(c) { .conversation = (c), .thinking = -1 }
 
-/* What one prompt says. Texts are bytes of the caller's; system.data NULL: none given, so the template's own default
- * holds. */
-struct chat_turn {
-    struct token_bytes system;
-    const struct chat_message *past;
-    size_t n_past;
-    struct token_bytes user; /* the message to be answered */
-    int year, month, day;    /* for templates that state today's date; 0: none known */
-    const char *reasoning;   /* harmony: "low", "medium", "high"; NULL: medium */
+/* How an answer's reasoning is marked. */
+struct chat_marks {
+    const char *open, *close; /* of the chat's; "": reasoning is not marked */
+    bool opened;              /* the prompt ends inside: the answer begins with reasoning */
 };
 
-/* The parts to encode, template text trusted, the caller's texts not. They borrow from the chat, the turn's texts and
- * this struct: do not copy or move it. */
+/* The parts to encode, template text trusted, the rest not. They borrow from the chat and from this structure: do not
+ * copy or move it. */
 struct chat_prompt {
     const struct tokenizer_part *part;
     size_t n;
+    struct chat_marks marks;
     struct tokenizer_part *own;
-    char date[128];
-    struct harmony_prompt made; /* harmony's text; else empty */
+    struct jinja_result made;      /* a template's text; else empty */
+    struct harmony_prompt harmony; /* harmony's; else empty */
+    char *texts;                   /* what harmony's parts need */
 };
 
+/* Bytes of memory that chat_render takes at most for what a request brings, about: a template may make more, within
+ * JINJA_MAX_MEMORY. json: bytes of tools, documents and kwargs. */
+size_t chat_memory(const struct conversation *c, size_t json);
 /* Encode the result with add_special: whether bos comes first is the file's decision or the template's, and it is never
- * doubled. chat_prompt_free afterwards, also after a failure. WK_UNSUPPORTED: what this template has no form for: a
- * system message (Gemma-2), or, with llama-2, mistral and gemma, two messages of one side behind each other. */
-wk_status chat_wrap(const struct chat *c, const struct chat_turn *turn, struct chat_prompt *out,
-                    const struct wk_err *err);
+ * doubled. chat_prompt_free afterwards, also after a failure. False: why names the member that the template has no form
+ * for, or gives the template's own words of an exception. */
+bool chat_render(const struct chat *c, const struct chat_request *q, struct chat_prompt *out, struct chat_problem *why);
+/* A template's whole context as one JSON object, as it is: nothing is tried out, shaped or refused. bos_token and
+ * eos_token count as the template's where they are the model's, and so do the names of roles. */
+bool chat_render_context(const struct chat *c, struct token_bytes json, const struct jinja_options *clock,
+                         struct chat_prompt *out, struct chat_problem *why);
 void chat_prompt_free(struct chat_prompt *p);
 
 #endif

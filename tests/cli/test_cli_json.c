@@ -263,7 +263,7 @@ static void bash_completes(void **state)
 {
     (void)state;
     assert_int_equal(system("bash -c '. " WORKER_DOCUMENTS
-                            "/worker.bash; COMP_WORDS=(worker run --temp); COMP_CWORD=2; _worker; "
+                            "/worker.bash; COMP_WORDS=(worker run --tempe); COMP_CWORD=2; _worker; "
                             "test \"${COMPREPLY[*]}\" = --temperature'"),
                      0);
     assert_int_equal(

@@ -227,7 +227,7 @@ static void chat_is_the_models_choice(void **state)
                       raw = CLI("run", "-m", "chat.gguf", "-p", "abc", "-n", "1", "--raw");
     assert_ok(&chat);
     assert_ok(&raw);
-    assert_true(matches(chat.err, "worker: 3[0-9] prompt tokens .*, zephyr, "));
+    assert_true(matches(chat.err, "worker: 2[0-9] prompt tokens .*, jinja, "));
     assert_true(matches(raw.err, "worker: 5 prompt tokens .*, raw, "));
     cli_free(&chat);
     cli_free(&raw);

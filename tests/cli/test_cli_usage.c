@@ -64,7 +64,7 @@ static const struct {
     { { "embedded:haiku" }, "did you mean run --model\\?" },
     { { "version" }, "did you mean --version\\?" },
     { { "run", "--reasoning", "--prompt", "x" },
-      "--reasoning is for chats with gpt-oss models; this model's are of the kind chatml; see" },
+      "--reasoning is for chats with models that reason; this model does not; see" },
     { { "help", "rum" }, "did you mean run\\?" },
     { { "run", "--temprature", "1" }, "--temprature: unknown or ambiguous option; did you mean --temperature\\?" },
     { { "run", "--zzzzzzzz" }, "--zzzzzzzz: unknown or ambiguous option; see" },
@@ -170,6 +170,7 @@ static void every_command_reads_a_file(void **state)
     (void)state;
     static const char *const commands[][8] = {
         { "run", "--config", "worker.ini" },
+        { "render", "--model", "embedded:haiku", "--messages", "m", "--config", "worker.ini" },
         { "tokenize", "--model", "embedded:haiku", "x", "--config", "worker.ini" },
         { "detokenize", "--model", "embedded:haiku", "5", "--config", "worker.ini" },
         { "score", "--text", "x y", "--config", "worker.ini" },

@@ -50,17 +50,34 @@ def http():
 
 def body():
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    called = messages + [
+        {"role": "assistant", "content": None, "reasoning_content": "R", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+        {"role": "assistant", "content": "A"},
+    ]
     for document in (
         {"prompt": "x", "max_tokens": 3, "temperature": 0.7, "top_k": 4, "top_p": 0.9, "seed": 18446744073709551615},
         {"prompt": "x", "job_id": "a", "stop": ["b", "c"], "priority": 3, "logit_bias": {"3": -1.5}, "chat": True},
         {"handle_id": "h", "prompt": "x", "repetition_penalty": 1.1, "min_p": 0.1, "metrics": True},
         {"model": "m", "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "n": 1},
+        {"messages": called, "chat_template_kwargs": {"a": [1]}, "documents": [{}], "continue_final_message": True},
         {"prompt": "a\"b\\\\", "max_tokens": 10**40, "top_k": -(10**20), "temperature": 0.1},
         {"model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "presence_penalty": 0.5, "echo": False, "logprobs": None},
         {"prompt": ["a", [1, 2], "b"], "n": 2, "best_of": 2, "logprobs": 3, "echo": True, "max_tokens": 0},
         {"messages": messages, "n": 16, "logprobs": True, "top_logprobs": 20, "prompt_logprobs": 1},
     ):
         yield text(json.dumps(document))
+
+
+def chat():
+    messages = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "<think>a</think>b"}]
+    messages += [{"role": "tool", "content": "R", "name": "f"}, {"role": "user", "content": "V"}]
+    for template in (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}{% endfor %}",
+        "{% for m in messages if m.role != 'system' %}{{ m.content | trim }}{{ m.reasoning_content }}{% endfor %}",
+    ):
+        yield text(template) + b"\0" + text(json.dumps(messages))
 
 
 def hf_json():

@@ -296,8 +296,8 @@ def text_routes(w):
     for body, field in (
         ({"messages": []}, "messages"),
         ({"messages": USER, "prompt": "x"}, "messages"),
-        ({"messages": USER, "add_generation_prompt": False}, "add_generation_prompt"),
-        ({"messages": USER, "continue_final_message": True}, "continue_final_message"),
+        ({"messages": USER, "add_generation_prompt": 1}, "add_generation_prompt"),
+        ({"messages": USER, "continue_final_message": True}, "messages[0].role"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
     ):
         status, said = w.post("/tokenize", body)

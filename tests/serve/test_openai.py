@@ -266,6 +266,12 @@ def refused(w):
         ("model", 5),
         ("reasoning_effort", "low"),
         ("reasoning_effort", "extreme"),
+        ("enable_thinking", True),
+        ("enable_thinking", 1),
+        ("chat_template_kwargs", [1]),
+        ("documents", [{"text": "x"}]),
+        ("continue_final_message", "yes"),
+        ("chat_template", "x"),
         ("priority", 11),
         ("priority", -1001),
     ):
@@ -291,9 +297,8 @@ def refused(w):
         ([{"role": "user", "content": None}], "messages[0].content"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}], "messages[0].content"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content"),
-        ([user, {"role": "system", "content": "x"}, user], "messages[1].role"),
         ([user, {"role": "assistant", "content": "x"}], "messages[1].role"),
-        ([user, {"role": "tool", "content": "x", "tool_call_id": "1"}, user], "messages[1].role"),
+        ([user, {"role": "function", "content": "x", "name": "f"}, user], "messages[1].role"),
         ([user, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, user], "messages[1].tool_calls"),
     ):
         status, answer = w.post("/v1/chat/completions", dict(CHAT, messages=messages))

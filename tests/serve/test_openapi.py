@@ -286,6 +286,12 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     for body in ({}, {"content": "a", "prompt": "b"}, {"content": 5}, {"content": "a", "messages": []}):
         ask(w, "POST", "/tokenize", body, want=400)
     ask(w, "POST", "/tokenize", {"prompt": "a", "model": "another"}, want=404)
+    render = "/v1/chat/completions/render"
+    user = {"role": "user", "content": "Hi"}
+    ask(w, "POST", render, {"messages": [user]}, want=200)
+    ask(w, "POST", render, {"messages": [user], "tools": [{"type": "function", "function": {"name": "f"}}]}, want=200)
+    ask(w, "POST", render, {"messages": [user], "tools": [{"type": "another"}]}, want=400)
+    ask(w, "POST", render, {"messages": [user], "model": "another"}, want=404)
     ask(w, "POST", "/detokenize", {"tokens": [1, 2, 3]}, want=200)
     ask(w, "POST", "/detokenize", {"tokens": [-1]}, want=400)
     chat = {"model": "haiku", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5}

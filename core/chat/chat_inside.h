@@ -1,0 +1,34 @@
+/* chat_inside.h: what the files of core/chat share of a chat that is open. Private to core/chat. */
+#ifndef CORE_CHAT_CHAT_INSIDE_H
+#define CORE_CHAT_CHAT_INSIDE_H
+
+#include "chat/caps.h"
+#include "chat/chat.h"
+
+/* One template and what it can express. */
+struct chat_form {
+    struct jinja_template *template; /* NULL: there is none */
+    struct chat_caps caps;
+};
+
+struct chat {
+    const char *name;
+    const struct tokenizer *tokenizer;  /* NULL: texts alone are wanted */
+    struct token_bytes bos, eos;        /* of the tokenizer's */
+    bool harmony;                       /* answers have channels */
+    bool harmony_prompts;               /* and prompts are written by harmony.h */
+    struct chat_form plain, with_tools; /* with_tools: the file's template tool_use */
+    char tool_use_fault[256];           /* why it cannot be used, though it is there; "": it can */
+};
+
+static inline bool chat_form_thinks(const struct chat_form *f)
+{
+    return f->caps.open[0] || f->caps.thinking_switch || f->caps.effort;
+}
+
+/* The parts of out->made, of which `n` bytes are wanted. */
+bool chat_make_parts(struct chat_prompt *out, size_t n, struct chat_problem *why);
+/* chat_render for gpt-oss's format; q->effort is one of its own, or NULL. */
+bool chat_render_harmony(const struct chat_request *q, struct chat_prompt *out, struct chat_problem *why);
+
+#endif
