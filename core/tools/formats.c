@@ -38,7 +38,7 @@ static const struct tools_format formats[] = {
       NAME_AND_ARGUMENTS,
       .single = true },
     { .name = "gigachat-3",
-      .marks = { "function call<|role_sep|>" },
+      .marks = { "function call" },
       .single = true,
       .call = "<|message_sep|>\n\nfunction call<|role_sep|>\n$OBJECT",
       NAME_AND_ARGUMENTS },

@@ -6,8 +6,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <jansson.h>
 
+#include "jinja/jinja.h"
 #include "test_data.h"
 #include "tokenizer/vocab_builder.h"
 #include "tools/tools.h"
@@ -647,6 +649,152 @@ static void data_renderings_of_real_templates(void **state)
     free(file);
 }
 
+/* Each row's templates among the test data; those of no row call nothing, or in a form that is not served. */
+static const struct {
+    const char *format, *templates;
+} found_rows[] = {
+    { "apertus", " Apertus-8B-Instruct.jinja " },
+    { "apriel-id", " Apriel-1.6-15b-Thinker-fixed.jinja ServiceNow-AI-Apriel-1.5-15b-Thinker.jinja "
+                   "unsloth-Apriel-1.5.jinja " },
+    { "deepseek-r1", " deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja microsoft-MAI-DS-R1.jinja "
+                     "unsloth-r1-1776.jinja " },
+    { "deepseek-v3.1", " deepseek-ai-DeepSeek-V3.1.jinja " },
+    { "deepseek-v3.2", " deepseek-ai-DeepSeek-V3.2.jinja " },
+    { "deepseek-v4", " deepseek-ai-DeepSeek-V4-Flash-0731.jinja deepseek-ai-DeepSeek-V4.jinja "
+                     "unsloth-DeepSeek-V4-Flash.jinja " },
+    { "devstral", " mistralai-Devstral-Small-2-24B-Instruct-2512.jinja "
+                  "mistralai-Ministral-3-14B-Reasoning-2512.jinja "
+                  "mistralai-Ministral-3-3B-Instruct-2512.jinja unsloth-mistral-Devstral-Small-2507.jinja " },
+    { "frog", " microsoft-FrogBoss-32B-2510.jinja " },
+    { "functionary-3.1", " kakaocorp-kanana-1.5-8b-instruct-2505.jinja meetkai-functionary-medium-v3.1.jinja " },
+    { "gemma-4", " google-gemma-4-26B-A4B-it.jinja google-gemma-4-31B-it-interleaved.jinja "
+                 "google-gemma-4-31B-it.jinja google-gemma-4-E4B-it.jinja " },
+    { "gigachat-3.1", " GigaChat3.1-10B-A1.8B.jinja ai-sage-GigaChat3.1-Audio-10B-A1.8B.jinja " },
+    { "glm-4.5", " GLM-4.6.jinja poolside-Laguna-XS-2.1.jinja poolside-Laguna-XS.2.jinja "
+                 "zai-org-GLM-4.5-Air.jinja zai-org-GLM-4.6V.jinja " },
+    { "glm-4.7", " GLM-4.7-Flash.jinja poolside-Laguna-S-2.1.jinja zai-org-GLM-5.1.jinja "
+                 "zai-org-GLM-5.2.jinja " },
+    { "hermes", " Bielik-11B-v3.0-Instruct.jinja JetBrains-Mellum2-12B-A2.5B-Instruct.jinja MiMo-VL.jinja "
+                "NightPrince-Muslim-6B-PRO.jinja NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use.jinja "
+                "NousResearch-Hermes-4-14B.jinja Qwen-QwQ-32B.jinja Qwen-QwQ-32B@16488a.jinja "
+                "Qwen-Qwen2.5-7B-Instruct.jinja Qwen-Qwen3-0.6B.jinja Qwen-Qwen3-4B-Instruct-2507.jinja "
+                "Qwen-Qwen3-4B-Thinking-2507.jinja Qwen-Qwen3-Embedding-8B.jinja "
+                "Qwen-Qwen3-Omni-30B-A3B-Instruct.jinja Qwen-Qwen3-VL-8B-Instruct.jinja "
+                "ibm-granite-granite-4.0.jinja ibm-granite-granite-4.1.jinja "
+                "ibm-granite-granite-switch-4.1-3b-preview.jinja ibm-granite-granite-vision-4.1-4b.jinja " },
+    { "intern", " internlm-Intern-S1-mini.jinja " },
+    { "kimi-k2", " moonshotai-Kimi-K2.5.jinja moonshotai-Kimi-K2.6.jinja moonshotai-Kimi-K2.7-Code.jinja "
+                 "moonshotai-Kimi-K2.jinja moonshotai-Kimi-Linear-48B-A3B-Instruct.jinja " },
+    { "kimi-k3", " Kimi-K3.jinja " },
+    { "lfm2", " LFM2.5-8B-A1B.jinja " },
+    { "lfm2-double", " LiquidAI-LFM2.5-VL-450M.jinja " },
+    { "ling", " inclusionAI-Ring-2.6-1T.jinja inclusionai-ling-3.0-flash.jinja " },
+    { "llama-3", " meta-llama-Llama-3.1-8B-Instruct.jinja meta-llama-Llama-3.2-3B-Instruct.jinja " },
+    { "mimo", " XiaomiMiMo-MiMo-V2-Flash.jinja " },
+    { "minicpm3", " openbmb-MiniCPM3-4B.jinja " },
+    { "minimax-m1", " MiniMax-M1.jinja " },
+    { "minimax-m2", " MiniMax-M2.jinja MiniMaxAI-MiniMax-M2.5.jinja " },
+    { "mistral", " 0xA50C1A1-Mistral-Nemo-Instruct-2407-Heretic-v2.jinja "
+                 "mistralai-Mistral-Nemo-Instruct-2407.jinja " },
+    { "mistral-0.3", " mistralai-Mistral-7B-Instruct-v0.3.jinja " },
+    { "mistral-3.2", " Mistral-Small-3.2-24B-Instruct-2506.jinja " },
+    { "nemotron-nano", " NVIDIA-Nemotron-Nano-v2.jinja " },
+    { "olmo-3", " allenai-Olmo-3-7B-Instruct.jinja " },
+    { "qwen-xml", " NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.jinja Qwen-Qwen3-Coder-30B-A3B-Instruct.jinja "
+                  "Qwen-Qwen3-Coder-Next.jinja Qwen-Qwen3.6-35B-A3B.jinja Qwen3-Coder.jinja Qwen3.5-4B.jinja "
+                  "arcee-ai-Trinity-Large-Thinking.jinja nvidia-Cosmos3-Edge.jinja " },
+    { "seed", " ByteDance-Seed-OSS.jinja " },
+    { "solar", " upstage-Solar-Open-100B.jinja " },
+    { "step", " StepFun3.5-Flash.jinja stepfun-ai-Step-3.7-Flash.jinja " },
+    { "gigachat-3", " GigaChat3-10B-A1.8B.jinja " },
+};
+
+#define PROBE_TOOL(name)                                        \
+    "{\"type\": \"function\", \"function\": {\"name\": \"" name \
+    "\", \"description\": \"d\", \"parameters\": {\"type\": "   \
+    "\"object\", \"properties\": {\"text\": {\"type\": \"string\"}}}}}"
+
+/* What a template makes of the first n probes; data NULL: it refuses. In its own memory. */
+static struct byte_buffer render(const struct jinja_template *t, size_t n, bool arguments_as_text)
+{
+    static const char result[] = "{\"role\": \"tool\", \"content\": \"r\", \"name\": \"probe_one\", \"tool_call_id\": "
+                                 "\"probe0001\"}";
+    char json[4096];
+    size_t at =
+        (size_t)snprintf(json, sizeof json,
+                         "{\"bos_token\": \"<BOS>\", \"eos_token\": \"<EOS>\", \"tools\": [%s, %s], \"messages\": "
+                         "[{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"assistant\", \"content\": \"\", "
+                         "\"tool_calls\": [",
+                         PROBE_TOOL("probe_one"), PROBE_TOOL("probe_two"));
+    for (size_t i = 0; i < n; i++) {
+        json_t *arguments = json_stringn(tools_probes[i].arguments.data, tools_probes[i].arguments.len);
+        char *quoted = json_dumps(arguments, JSON_ENCODE_ANY);
+        at += (size_t)snprintf(json + at, sizeof json - at,
+                               "%s{\"id\": \"%s\", \"type\": \"function\", \"function\": {\"name\": \"%s\", "
+                               "\"arguments\": %s}}",
+                               i ? ", " : "", tools_probes[i].id.data, tools_probes[i].name.data,
+                               arguments_as_text ? quoted : tools_probes[i].arguments.data);
+        free(quoted);
+        json_decref(arguments);
+    }
+    at += (size_t)snprintf(json + at, sizeof json - at, "]}, %s]}", result);
+    assert_true(at < sizeof json);
+    const struct jinja_options options = { 0 };
+    struct jinja_values *values = jinja_values_new();
+    struct jinja_value *context;
+    struct jinja_result r = { 0 };
+    struct byte_buffer out = { 0 };
+    assert_int_equal(jinja_from_json(values, json, at, "context", &context, NULL), WK_OK);
+    if (!jinja_render(t, context, &options, &r, NULL)) append(&out, (struct token_bytes){ r.text, r.n });
+    jinja_result_free(&r);
+    jinja_values_free(values);
+    return out;
+}
+
+static const char *row_of_template(const char *source, size_t len)
+{
+    struct jinja_template *t;
+    const struct tools_format *f = NULL;
+    if (jinja_open(&t, source, len, NULL)) return "";
+    for (int as_text = 0; as_text < 2 && !f; as_text++) {
+        bool single;
+        struct byte_buffer one = render(t, 1, as_text), two = render(t, 2, as_text);
+        (void)tools_find((struct token_bytes){ source, len }, (struct token_bytes){ one.data, one.n },
+                         (struct token_bytes){ two.data, two.n }, &f, &single, NULL);
+        free(one.data);
+        free(two.data);
+    }
+    jinja_close(t);
+    return f ? f->name : "";
+}
+
+static void data_real_templates_find_their_rows(void **state)
+{
+    char path[DATA_PATH_MAX], name[512];
+    size_t n_found = 0, expected = 0;
+    DIR *folder = opendir(data_path(path, "templates_real/templates"));
+    (void)state;
+    assert_non_null(folder);
+    for (struct dirent *e; (e = readdir(folder));) {
+        size_t len;
+        if (e->d_name[0] == '.') continue;
+        (void)snprintf(name, sizeof name, "templates_real/templates/%s", e->d_name);
+        char *source = data_read(name, &len);
+        const char *found = row_of_template(source, len);
+        (void)snprintf(name, sizeof name, " %s ", e->d_name);
+        free(source);
+        const char *row_name = "";
+        for (size_t i = 0; i < sizeof found_rows / sizeof *found_rows; i++)
+            if (strstr(found_rows[i].templates, name)) row_name = found_rows[i].format;
+        if (strcmp(found, row_name) != 0) fail_msg("%s: expected row \"%s\", found \"%s\"", name, row_name, found);
+        n_found += *found != '\0';
+    }
+    (void)closedir(folder);
+    for (size_t i = 0; i < sizeof found_rows / sizeof *found_rows; i++)
+        for (const char *at = found_rows[i].templates; (at = strstr(at, ".jinja")); at++) expected++;
+    assert_int_equal(n_found, expected);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +811,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_marks_are_ids_where_the_vocabulary_has_them),
         cmocka_unit_test(test_functions_are_refused_by_name),
         cmocka_unit_test(data_renderings_of_real_templates),
+        cmocka_unit_test(data_real_templates_find_their_rows),
     };
     choose_tests(argc, argv);
     return cmocka_run_group_tests(tests, open_set, close_set);
