@@ -2,6 +2,7 @@
  * the row's own, to the byte, so that the mask asks for nothing that the model was not trained to write. */
 #include <string.h>
 
+#include "chat/harmony.h"
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
 #include "tools/internal.h"
@@ -9,6 +10,7 @@
 enum { MAX_PARTS = 24, MESSAGE = 256 };
 
 struct build {
+    const struct harmony_ids *harmony; /* NULL: the row's form */
     const struct tools_model *m;
     const struct tools_format *f;
     const struct tools_function *function;
@@ -418,6 +420,41 @@ static bool is_wanted(const struct tools_function *f, const struct tools_rule *r
            (f->name.len == rule->named.len && memcmp(f->name.data, rule->named.data, f->name.len) == 0);
 }
 
+/* ---- harmony --------------------------------------------------------------------------------------------- */
+
+static node_id control(struct build *b, uint32_t id) { return node_token(b->g, &id, 1, false); }
+
+/* <|channel|>NAME<|message|> and text. */
+static node_id message(struct build *b, const char *channel)
+{
+    const node_id parts[] = { control(b, b->harmony->channel), literal_text(b, channel),
+                              control(b, b->harmony->message), node_text(b->g, LANG_EVERYTHING) };
+    return node_sequence(b->g, parts, sizeof parts / sizeof *parts);
+}
+
+/* A call's header, in the order of the models' own answers or in that of their template, and its arguments. */
+static node_id harmony_call(struct build *b)
+{
+    const struct harmony_ids *ids = b->harmony;
+    const node_id to = pair(b, node_literal(b->g, " to=functions.", 14), literal(b, b->function->name));
+    const node_id commentary = pair(b, control(b, ids->channel), node_literal(b->g, "commentary", 10));
+    const node_id recipient = either(b, pair(b, commentary, to), pair(b, to, commentary));
+    const node_id json = node_literal(b->g, "json", 4), space = node_literal(b->g, " ", 1);
+    const node_id type = pair(b, space, either(b, json, pair(b, control(b, ids->constrain), json)));
+    return pair(b, triple(b, recipient, type, control(b, ids->message)), json_arguments(b));
+}
+
+static node_id harmony_answer(struct build *b, node_id call, const struct tools_rule *rule)
+{
+    const struct harmony_ids *ids = b->harmony;
+    const node_id next = triple(b, control(b, ids->end), control(b, ids->start), node_literal(b->g, "assistant", 9));
+    const node_id before = pair(b, either(b, message(b, "analysis"), message(b, "commentary")), next);
+    const node_id last = rule->required ? call : either(b, call, message(b, "final"));
+    return pair(b, node_repeat(b->g, before, 0, NODE_UNBOUNDED), last);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------- */
+
 static wk_status build(struct build *b, const struct tools_set *s, const struct tools_rule *rule,
                        struct tools_refusal *refusals)
 {
@@ -436,25 +473,27 @@ static wk_status build(struct build *b, const struct tools_set *s, const struct 
             refusals[i].refused = true;
             memcpy(refusals[i].text, why, sizeof refusals[i].text);
         } else
-            calls[n++] = call_node(b);
+            calls[n++] = b->harmony ? harmony_call(b) : call_node(b);
     }
     if (!b->status && !n)
         b->status = rule->named.data && !refusals
                         ? wk_fail(b->err, WK_INVALID, "no function of the name \"%.*s\"", (int)rule->named.len,
                                   rule->named.data)
                         : wk_fail(b->err, WK_INVALID, "no function is left that can be called");
-    const wk_status status =
-        b->status ? b->status : grammar_seal(b->g, answer_node(b, node_any_of(b->g, calls, n), rule), b->err);
+    wk_status status = b->status;
+    if (!status) {
+        const node_id call = node_any_of(b->g, calls, n);
+        status = grammar_seal(b->g, b->harmony ? harmony_answer(b, call, rule) : answer_node(b, call, rule), b->err);
+    }
     free(calls);
     return status;
 }
 
-wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
-                        struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
+static wk_status make(struct build b, const struct tools_set *s, const struct tools_rule *rule,
+                      struct tools_refusal *refusals, struct grammar **out)
 {
-    struct build b = { .m = m, .f = m->format, .err = err };
     *out = NULL;
-    wk_status status = grammar_open(&b.g, err);
+    wk_status status = grammar_open(&b.g, b.err);
     if (status) return status;
     b.langs = grammar_langs(b.g);
     status = build(&b, s, rule, refusals);
@@ -463,4 +502,18 @@ wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, 
     else
         *out = b.g;
     return status;
+}
+
+wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
+                        struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
+{
+    return make((struct build){ .m = m, .f = m->format, .err = err }, s, rule, refusals, out);
+}
+
+wk_status tools_harmony_grammar(const struct harmony_ids *ids, const struct tools_set *s, const struct tools_rule *rule,
+                                struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
+{
+    static const struct tools_format arguments = { .name = "harmony", .call = "$ARGS", .single = true };
+    static const struct tools_model model = { .format = &arguments };
+    return make((struct build){ .harmony = ids, .m = &model, .f = &arguments, .err = err }, s, rule, refusals, out);
 }

@@ -76,7 +76,7 @@ struct token_bytes tools_kimi_id(struct token_bytes name, uint32_t index, char o
 
 /* A value that comes unit by unit and leaves as JSON. Read are JSON, which leaves as it came, Python's literals, and
  * Gemma's. */
-enum { VALUE_DEPTH = 64, VALUE_WORD = 8 };
+enum { VALUE_DEPTH = 62 /* one more around parameters: what readers of JSON take */, VALUE_WORD = 8 };
 enum value_result {
     VALUE_MORE,   /* taken, goes on */
     VALUE_DONE,   /* taken, and the last */

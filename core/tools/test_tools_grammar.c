@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "chat/harmony.h"
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
 #include "tokenizer/vocab_builder.h"
@@ -68,7 +69,14 @@ static int open_vocabulary(void **state)
                                          "<|tool_call_start|>",
                                          "<|tool_call>",
                                          "<tool_call|>",
-                                         "<|\"|>" };
+                                         "<|\"|>",
+                                         "<|start|>",
+                                         "<|end|>",
+                                         "<|message|>",
+                                         "<|channel|>",
+                                         "<|constrain|>",
+                                         "<|return|>",
+                                         "<|call|>" };
     (void)state;
     builder_bpe(&builder, "gpt-2");
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) builder_token(&builder, marks[i], TOKEN_CONTROL, 0);
@@ -361,12 +369,82 @@ static void test_a_function_that_cannot_be_strict_is_refused_alone(void **state)
     tools_set_close(s);
 }
 
+/* ---- harmony ---------------------------------------------------------------------------------------------------- */
+
+static void take_harmony(struct answer *a, const struct harmony_parser *p, const struct harmony_event *e, bool *final)
+{
+    struct call *c = &a->call[0];
+    const bool call = harmony_calls(&p->header);
+    assert_int_equal(p->header.role, HARMONY_ASSISTANT);
+    if (e->kind == HARMONY_BEGIN) {
+        assert_int_not_equal(p->header.channel, HARMONY_OTHER);
+        *final = *final || (!call && p->header.channel == HARMONY_FINAL);
+    }
+    if (e->kind == HARMONY_BEGIN && call) {
+        assert_string_equal(p->header.content_type, "json");
+        assert_memory_equal(p->header.recipient, "functions.", 10);
+        (void)snprintf(c->name, sizeof c->name, "%.31s", p->header.recipient + 10);
+        a->n++;
+    }
+    if (e->kind != HARMONY_TEXT || !call) return;
+    assert_true(c->n + e->text.len < sizeof c->arguments);
+    memcpy(c->arguments + c->n, e->text.data, e->text.len);
+    c->n += e->text.len;
+}
+
+/* An answer by the masks, read by harmony's own parser: one call whose arguments fit, or one final message. */
+static void walk_harmony(struct grammar *g, const struct harmony_ids *ids, struct answer *a)
+{
+    struct grammar_match *match;
+    struct harmony_parser p;
+    struct harmony_event e[HARMONY_EVENTS];
+    bool final = false, over = false;
+    a->n = 0;
+    a->call[0].n = 0;
+    assert_int_equal(grammar_match_open(g, vocabulary, &match, &err), WK_OK);
+    harmony_begin(&p, ids, true);
+    while (!over) {
+        struct grammar_mask mask;
+        if (grammar_match_mask(match, &mask, &err)) fail_msg("%s", text);
+        over = grammar_match_complete(match);
+        const uint32_t id = over ? ids->call : choose(&mask);
+        if (grammar_match_accept(match, id, &err)) fail_msg("%s", text);
+        const size_t n = harmony_push(&p, id, tokenizer_piece(tokenizer, id, false), e);
+        for (size_t i = 0; i < n; i++) take_harmony(a, &p, &e[i], &final);
+    }
+    assert_int_equal(harmony_finish(&p, e), 0);
+    assert_int_equal(a->n + final, 1);
+    if (a->n) fits(&a->call[0], "harmony");
+    grammar_match_close(match);
+}
+
+static void test_harmonys_headers_are_constrained(void **state)
+{
+    static struct answer a;
+    struct harmony_ids ids;
+    struct tools_set *s = open_set(functions, 2);
+    uint32_t calls[2] = { 0 };
+    (void)state;
+    assert_true(harmony_find_ids(tokenizer, &ids));
+    for (int required = 0; required < 2; required++) {
+        const struct tools_rule rule = { .required = required };
+        struct grammar *g;
+        if (tools_harmony_grammar(&ids, s, &rule, NULL, &g, &err)) fail_msg("%s", text);
+        for (uint32_t i = 0; i < RANDOM_CALLS; i++, calls[required] += a.n) walk_harmony(g, &ids, &a);
+        grammar_close(g);
+    }
+    assert_int_equal(calls[1], RANDOM_CALLS);
+    assert_in_range(calls[0], 1, RANDOM_CALLS - 1);
+    tools_set_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_answers_are_calls_that_fit),
         cmocka_unit_test(test_what_rows_write_is_taken),
         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_harmonys_headers_are_constrained),
         cmocka_unit_test(test_a_function_that_cannot_be_strict_is_refused_alone),
     };
     return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);

@@ -145,4 +145,11 @@ struct tools_refusal {
 wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
                         struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err);
 
+struct harmony_ids;
+/* The same for gpt-oss, whose answers harmony.h reads: messages of reasoning and of what is said before calls, then one
+ * call or, unless calls are required, the final message. Headers are constrained, too: channels, recipients and types
+ * of content are those that the models were trained with. The answer begins behind <|start|>assistant. */
+wk_status tools_harmony_grammar(const struct harmony_ids *ids, const struct tools_set *s, const struct tools_rule *rule,
+                                struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err);
+
 #endif
