@@ -147,11 +147,14 @@ static void no_pages(struct engine *e, struct job *j)
     engine_end_job(e, j, JOB_NO_MEMORY, text);
 }
 
-/* Of j's next n rows as many as the step has room for: each row whose logits are looked at takes a place. */
+/* Of j's next n rows as many as the step has room for: each row whose logits are looked at takes a place. A prompt
+ * whose log probabilities are wanted leaves others a place for their first ids. */
 static uint32_t fit_wanted(const struct engine *e, const struct step *s, const struct job *j, uint32_t n)
 {
-    const uint32_t room = e->most_wanted - s->n_wanted, scored = atomic_load(&j->n_scored);
-    if (j->prompt_probs && j->fed < j->n_prompt) return least(n, room + (scored > j->fed ? scored - j->fed : 0));
+    const uint32_t room = e->most_wanted - s->n_wanted, others = least(e->n_running - 1, room / 2),
+                   scored = atomic_load(&j->n_scored);
+    if (j->prompt_probs && j->fed < j->n_prompt)
+        return least(n, room - others + (scored > j->fed ? scored - j->fed : 0));
     return n - (!room && !j->n_ids && j->fed + n == j->n_prompt);
 }
 
