@@ -81,9 +81,13 @@ static wk_status move_to(struct grammar_match *m, const struct top *tops, const 
     return WK_OK;
 }
 
-static wk_status failure(const struct grammar *g, const struct wk_err *err)
+/* Says why a step failed. The failure is that of one position: other matches of the grammar go on, unless its automata
+ * have met a limit, which stays. */
+static wk_status failure(struct grammar *g, const struct wk_err *err)
 {
-    return wk_fail(err, g->status, "%s", g->why);
+    const wk_status status = wk_fail(err, g->status, "%s", g->why);
+    if (!langs_status(g->langs, NULL)) g->status = WK_OK;
+    return status;
 }
 
 wk_status grammar_match_open(struct grammar *g, const struct grammar_index *x, struct grammar_match **out,
@@ -172,7 +176,10 @@ wk_status grammar_match_push(struct grammar_match *m, const char *bytes, size_t 
 
 bool grammar_match_complete(struct grammar_match *m)
 {
-    return !m->at->need && (m->at->ended || machine_complete(m->g, m->at->tops, m->at->n) == LANG_YES);
+    if (m->at->need || m->at->ended) return m->at->ended;
+    const enum lang_answer complete = machine_complete(m->g, m->at->tops, m->at->n);
+    if (complete == LANG_UNKNOWN) (void)failure(m->g, NULL); /* the next step says it again */
+    return complete == LANG_YES;
 }
 
 /* A token by its bytes, by its id where nodes name ids, or both. */
@@ -226,6 +233,7 @@ wk_status grammar_match_mask(struct grammar_match *m, struct grammar_mask *out, 
     if (m->g->status) return failure(m->g, err);
     if (m->at->ended) return wk_fail(err, WK_INVALID, "nothing follows the end of generation");
     const wk_status status = masks_get(m->g, m->at, out, err);
+    if (m->g->status) return failure(m->g, err);
     if (!status && !out->n_allowed)
         return wk_fail(err, WK_INVALID, "the grammar has come to a dead end: no token of this vocabulary can follow");
     return status;
