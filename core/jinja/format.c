@@ -548,14 +548,16 @@ static void format_number(struct buf *b, struct spec *s, val v)
     if (v.kind == V_FLOAT || float_type) {
         if (s->type && !float_type && s->type != 'n')
             jn_fail(m, "Unknown format code '%c' for object of type 'float'", s->type);
+        if (s->grouping && s->type == 'n') jn_fail(m, "Cannot specify '%c' with 'n'.", s->grouping);
         put_float(b, s, jn_number_double(m, v), number_origin(v), false);
         return;
     }
     if (s->type && !strchr("bcdoxXn", s->type))
         jn_fail(m, "Unknown format code '%c' for object of type 'int'", s->type);
     if (s->precision >= 0) jn_fail(m, "Precision not allowed in integer format specifier");
-    if (s->grouping == ',' && s->type && strchr("bcoxXn", s->type))
-        jn_fail(m, "Cannot specify ',' with '%c'.", s->type);
+    if (s->grouping && (s->type == 'n' || s->type == 'c'))
+        jn_fail(m, "Cannot specify '%c' with '%c'.", s->grouping, s->type);
+    if (s->grouping == ',' && s->type && strchr("boxX", s->type)) jn_fail(m, "Cannot specify ',' with '%c'.", s->type);
     if (s->type == 'c') {
         struct buf text;
         jn_buf_open(&text, m);

@@ -109,7 +109,7 @@ struct jinja_result {
 
 /* Renders t with `context`, a dict whose keys are the template's variables. *out is always filled and the caller's to
  * give to jinja_result_free. WK_OK: JINJA_DONE. Else err has "template line L, column C: " and what happened. Needs
- * less than 64 KiB of the caller's stack. [any thread] */
+ * less than 128 KiB of the caller's stack. [any thread] */
 wk_status jinja_render(const struct jinja_template *t, const struct jinja_value *context,
                        const struct jinja_options *options, struct jinja_result *out, const struct wk_err *err);
 void jinja_result_free(struct jinja_result *r);

@@ -134,6 +134,7 @@ static bool is_private(const struct str *name)
                                               "__add__",     "__mul__",     "__rmul__",     "__mod__",
                                               "__setitem__", "__delitem__", "__call__",     "__bool__",
                                               NULL };
+    if (name->n < 2 || name->data[0] != '_' || name->data[1] != '_') return false;
     return among(name, known) || among(name, containers);
 }
 
@@ -188,6 +189,11 @@ static val own_attribute(struct vm *m, val v, const struct str *name)
         if (jn_str_is(name, "list")) return v.u.list->items[1];
     }
     if (v.kind == V_CYCLER && jn_str_is(name, "current")) return v.u.cycler->items[v.u.cycler->at];
+    if (v.kind == V_CYCLER && jn_str_is(name, "items")) {
+        struct list *l = jn_list_new(m, v.u.cycler->n);
+        for (uint32_t i = 0; i < v.u.cycler->n; i++) jn_list_push(m, l, v.u.cycler->items[i]);
+        return jn_list_value(l, V_TUPLE);
+    }
     if (v.kind == V_SELF) return jn_block_of(m, name);
     if (v.kind == V_FUNCTION) return jn_global_item(m, v.aux, name);
     if (v.kind == V_MACRO && jn_str_is(name, "name")) return jn_macro_name(m, v);

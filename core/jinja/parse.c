@@ -1,132 +1,12 @@
-/* parse.c: tokens into a syntax tree, by jinja2's grammar. Recursion is bounded: a tree is at most JINJA_MAX_DEPTH
+/* parse.c: expressions into a syntax tree, by jinja2's grammar. Recursion is bounded: a tree is at most JINJA_MAX_DEPTH
  * deep, as in Python, whose compiler refuses deeper ones as well. */
-#include "ast.h"
+#include "parse.h"
 
 #include <stdio.h>
 
 #include "tokenizer/utf8.h"
 
-struct parser {
-    struct vm *m;
-    struct jinja_template *t;
-    struct lexer *l;
-    struct token now, ahead;
-    bool looked;
-    uint32_t depth;
-};
-
-/* A list of nodes under construction. */
-struct nodes {
-    struct node *first, *last;
-    uint32_t depth;
-};
-
-static void deep(struct parser *p, uint32_t depth)
-{
-    if (depth > JINJA_MAX_DEPTH) jn_fail_syntax(p->m, p->now.at, "nested deeper than %d levels", JINJA_MAX_DEPTH);
-}
-
-static void enter(struct parser *p) { deep(p, ++p->depth); }
-static void leave(struct parser *p) { p->depth--; }
-
-static struct node *make(struct parser *p, enum node_kind kind, uint32_t at)
-{
-    struct node *n = jn_heap_take(p->m, sizeof *n);
-    n->kind = (uint8_t)kind;
-    n->at = at;
-    n->depth = 1;
-    return n;
-}
-
-static void deepen(struct parser *p, struct node *n, uint32_t below)
-{
-    if (below + 1 <= n->depth) return;
-    deep(p, below + 1);
-    n->depth = (uint16_t)(below + 1);
-}
-
-static struct node *child(struct parser *p, struct node *n, struct node *below)
-{
-    if (below) deepen(p, n, below->depth);
-    return below;
-}
-
-static void append(struct nodes *l, struct node *n)
-{
-    if (l->last)
-        l->last->next = n;
-    else
-        l->first = n;
-    l->last = n;
-    if (n->depth > l->depth) l->depth = n->depth;
-}
-
-static struct node *children(struct parser *p, struct node *n, const struct nodes *l)
-{
-    deepen(p, n, l->depth);
-    return l->first;
-}
-
-static void advance(struct parser *p)
-{
-    p->now = p->looked ? p->ahead : jn_lex_next(p->l);
-    p->looked = false;
-}
-
-static struct token look(struct parser *p)
-{
-    if (!p->looked) p->ahead = jn_lex_next(p->l);
-    p->looked = true;
-    return p->ahead;
-}
-
-static bool is(const struct parser *p, enum token_kind kind) { return p->now.kind == kind; }
-
-static bool token_is_name(const struct token *t, const char *name)
-{
-    return t->kind == T_NAME && t->n == strlen(name) && memcmp(t->text, name, t->n) == 0;
-}
-
-static bool is_name(const struct parser *p, const char *name) { return token_is_name(&p->now, name); }
-
-static bool skip(struct parser *p, enum token_kind kind)
-{
-    if (!is(p, kind)) return false;
-    advance(p);
-    return true;
-}
-
-static bool skip_name(struct parser *p, const char *name)
-{
-    if (!is_name(p, name)) return false;
-    advance(p);
-    return true;
-}
-
-_Noreturn static void unexpected(struct parser *p, const char *expected)
-{
-    jn_fail_syntax(p->m, p->now.at, "expected %s, got %s", expected, jn_token_words(p->m, &p->now));
-}
-
-static struct token expect(struct parser *p, enum token_kind kind, const char *what)
-{
-    const struct token t = p->now;
-    if (!is(p, kind)) unexpected(p, what);
-    advance(p);
-    return t;
-}
-
-static const struct str *token_str(struct parser *p, const struct token *t)
-{
-    return jn_str_constant(p->m, t->text, t->n, JINJA_TEMPLATE).u.s;
-}
-
-/* --- Expressions --- */
-
-static struct node *parse_expression(struct parser *p);
 static struct node *parse_operators(struct parser *p, int level);
-static struct node *parse_tuple(struct parser *p, bool targets, bool conditions, const char *end_name, bool parentheses,
-                                bool namespaces);
 
 /* What follows the backslash of an escape at s[i]; the place behind it. */
 static uint32_t unescape(struct parser *p, struct buf *b, const struct token *t, uint32_t i)
@@ -200,7 +80,7 @@ static struct node *constant(struct parser *p, uint32_t at, val v)
     return n;
 }
 
-static struct node *variable(struct parser *p, const struct token *t, enum use use)
+struct node *jn_parse_variable(struct parser *p, const struct token *t, enum use use)
 {
     struct node *n = make(p, N_NAME, t->at);
     n->name = token_str(p, t);
@@ -217,10 +97,10 @@ static struct node *parse_items(struct parser *p, enum node_kind kind, enum toke
     for (bool first = true; !is(p, close); first = false) {
         if (!first) expect(p, T_COMMA, "','");
         if (is(p, close)) break;
-        append(&items, parse_expression(p));
+        append(&items, jn_parse_expression(p));
         if (kind != N_DICT) continue;
         expect(p, T_COLON, "':'");
-        append(&items, parse_expression(p));
+        append(&items, jn_parse_expression(p));
     }
     expect(p, close, what);
     n->a = children(p, n, &items);
@@ -234,7 +114,7 @@ static struct node *parse_name(struct parser *p, bool namespaces)
     if (token_is_name(&t, "true") || token_is_name(&t, "True")) return constant(p, t.at, jn_v_bool(true));
     if (token_is_name(&t, "false") || token_is_name(&t, "False")) return constant(p, t.at, jn_v_bool(false));
     if (token_is_name(&t, "none") || token_is_name(&t, "None")) return constant(p, t.at, jn_v_none());
-    struct node *n = variable(p, &t, USE_LOAD);
+    struct node *n = jn_parse_variable(p, &t, USE_LOAD);
     if (namespaces && skip(p, T_DOT)) {
         const struct token attribute = expect(p, T_NAME, "a name");
         n->kind = N_NSREF;
@@ -259,7 +139,7 @@ static struct node *parse_primary(struct parser *p, bool namespaces)
     case T_FLOAT: advance(p); return constant(p, t.at, number_constant(p, &t));
     case T_LPAREN:
         advance(p);
-        n = parse_tuple(p, false, true, NULL, true, false);
+        n = jn_parse_tuple(p, false, true, NULL, true, false);
         expect(p, T_RPAREN, "')'");
         return n;
     case T_LBRACKET: return parse_items(p, N_LIST, T_RBRACKET, "']'");
@@ -272,13 +152,13 @@ static struct node *parse_subscribed(struct parser *p)
 {
     struct node *n = make(p, N_SLICE, p->now.at), *first = NULL;
     if (!is(p, T_COLON)) {
-        first = parse_expression(p);
+        first = jn_parse_expression(p);
         if (!is(p, T_COLON)) return first;
     }
     advance(p);
     n->a = child(p, n, first);
-    if (!is(p, T_COLON) && !is(p, T_RBRACKET) && !is(p, T_COMMA)) n->b = child(p, n, parse_expression(p));
-    if (skip(p, T_COLON) && !is(p, T_RBRACKET) && !is(p, T_COMMA)) n->c = child(p, n, parse_expression(p));
+    if (!is(p, T_COLON) && !is(p, T_RBRACKET) && !is(p, T_COMMA)) n->b = child(p, n, jn_parse_expression(p));
+    if (skip(p, T_COLON) && !is(p, T_RBRACKET) && !is(p, T_COMMA)) n->c = child(p, n, jn_parse_expression(p));
     return n;
 }
 
@@ -342,18 +222,18 @@ static void parse_arguments(struct parser *p, struct node *n)
             right = !star && !stars;
             star = true;
             advance(p);
-            append(&positional, wrapped(p, N_STAR, parse_expression(p)));
+            append(&positional, wrapped(p, N_STAR, jn_parse_expression(p)));
         } else if (is(p, T_POW)) {
             right = !stars;
             stars = true;
             advance(p);
-            append(&named, wrapped(p, N_STARS, parse_expression(p)));
+            append(&named, wrapped(p, N_STARS, jn_parse_expression(p)));
         } else if (is(p, T_NAME) && look(p).kind == T_ASSIGN) {
             right = !stars;
             const struct token name = p->now;
             advance(p);
             advance(p);
-            struct node *keyword = wrapped(p, N_KEYWORD, parse_expression(p));
+            struct node *keyword = wrapped(p, N_KEYWORD, jn_parse_expression(p));
             keyword->name = token_str(p, &name);
             for (const struct node *k = named.first; k; k = k->next)
                 if (k->kind == N_KEYWORD && jn_str_same(k->name, keyword->name))
@@ -361,7 +241,7 @@ static void parse_arguments(struct parser *p, struct node *n)
             append(&named, keyword);
         } else {
             right = !star && !stars && !named.first;
-            append(&positional, parse_expression(p));
+            append(&positional, jn_parse_expression(p));
         }
         if (!right) jn_fail_syntax(p->m, at, "invalid syntax for a call");
     }
@@ -404,8 +284,7 @@ static const struct str *dotted_name(struct parser *p)
     return jn_buf_value(&b, false).u.s;
 }
 
-/* Filters behind n, which may be NULL: a captured text. The first needs no '|' if `begun`. */
-static struct node *parse_filters(struct parser *p, struct node *n, bool begun)
+struct node *jn_parse_filters(struct parser *p, struct node *n, bool begun)
 {
     for (; begun || is(p, T_PIPE); begun = false) {
         if (!begun) advance(p);
@@ -449,7 +328,7 @@ static struct node *parse_unary(struct parser *p, bool filters)
     n = parse_postfix(p, n);
     while (filters) {
         if (is(p, T_PIPE))
-            n = parse_filters(p, n, false);
+            n = jn_parse_filters(p, n, false);
         else if (is_name(p, "is"))
             n = parse_test(p, n);
         else if (is(p, T_LPAREN))
@@ -549,22 +428,21 @@ static struct node *parse_binary(struct parser *p, struct node *left, int level)
 static struct node *parse_operators(struct parser *p, int level)
 {
     struct node *n;
-    enter(p);
     if (level <= L_NOT && is_name(p, "not")) {
+        enter(p);
         n = make(p, N_NOT, p->now.at);
         advance(p);
         n->a = child(p, n, parse_operators(p, L_NOT));
+        leave(p);
     } else {
         n = parse_unary(p, true);
     }
-    for (int now; (now = level_now(p)) != L_NONE && now >= level;) {
+    for (int now; (now = level_now(p)) != L_NONE && now >= level;)
         n = now == L_COMPARE ? parse_comparisons(p, n) : now == L_CONCAT ? parse_concat(p, n) : parse_binary(p, n, now);
-    }
-    leave(p);
     return n;
 }
 
-static struct node *parse_expression(struct parser *p)
+struct node *jn_parse_expression(struct parser *p)
 {
     struct node *n = parse_operators(p, L_OR);
     while (is_name(p, "if")) {
@@ -574,7 +452,7 @@ static struct node *parse_expression(struct parser *p)
         condition->b = child(p, condition, parse_operators(p, L_OR));
         if (skip_name(p, "else")) {
             enter(p);
-            condition->c = child(p, condition, parse_expression(p));
+            condition->c = child(p, condition, jn_parse_expression(p));
             leave(p);
         }
         n = condition;
@@ -582,8 +460,8 @@ static struct node *parse_expression(struct parser *p)
     return n;
 }
 
-static struct node *parse_tuple(struct parser *p, bool targets, bool conditions, const char *end_name, bool parentheses,
-                                bool namespaces)
+struct node *jn_parse_tuple(struct parser *p, bool targets, bool conditions, const char *end_name, bool parentheses,
+                            bool namespaces)
 {
     struct nodes items = { 0 };
     const uint32_t at = p->now.at;
@@ -591,11 +469,11 @@ static struct node *parse_tuple(struct parser *p, bool targets, bool conditions,
     for (uint32_t n = 0;; n++) {
         if (n) expect(p, T_COMMA, "','");
         if (is(p, T_VARIABLE_END) || is(p, T_BLOCK_END) || is(p, T_RPAREN) || (end_name && is_name(p, end_name))) break;
-        enter(p);
+        if (targets) enter(p); /* else parse_unary counts */
         append(&items, targets      ? parse_primary(p, namespaces)
-                       : conditions ? parse_expression(p)
+                       : conditions ? jn_parse_expression(p)
                                     : parse_operators(p, L_OR));
-        leave(p);
+        if (targets) leave(p);
         if (!is(p, T_COMMA)) break;
         tuple = true;
     }
@@ -607,270 +485,6 @@ static struct node *parse_tuple(struct parser *p, bool targets, bool conditions,
     struct node *n = make(p, N_TUPLE, at);
     n->a = children(p, n, &items);
     return n;
-}
-
-/* --- Statements --- */
-
-static void assign_to(struct parser *p, struct node *n)
-{
-    if (n->kind == N_TUPLE) {
-        for (struct node *i = n->a; i; i = i->next) assign_to(p, i);
-    } else if (n->kind == N_NAME) {
-        n->op = USE_STORE;
-    } else if (n->kind != N_NSREF) {
-        jn_fail_syntax(p->m, n->at, "cannot assign to this expression");
-    }
-}
-
-static struct node *parse_target(struct parser *p, const char *end_name, bool namespaces)
-{
-    struct node *n = parse_tuple(p, true, true, end_name, false, namespaces);
-    assign_to(p, n);
-    return n;
-}
-
-static struct node *parse_name_target(struct parser *p, enum use use)
-{
-    const struct token t = expect(p, T_NAME, "a name");
-    static const char *const constants[] = { "true", "false", "none", "True", "False", "None" };
-    for (size_t i = 0; i < 6; i++)
-        if (token_is_name(&t, constants[i])) jn_fail_syntax(p->m, t.at, "cannot assign to %s", constants[i]);
-    return variable(p, &t, use);
-}
-
-static void parse_body(struct parser *p, const char *const *ends, struct nodes *body);
-
-/* The statements up to one of the names; the name stays. */
-static struct node *parse_statements(struct parser *p, struct node *of, const char *const *ends)
-{
-    struct nodes body = { 0 };
-    (void)skip(p, T_COLON);
-    expect(p, T_BLOCK_END, "end of statement block");
-    parse_body(p, ends, &body);
-    if (is(p, T_END)) jn_fail_syntax(p->m, of->at, "the block has no end: expected {%% %s %%}", ends[0]);
-    return children(p, of, &body);
-}
-
-static struct node *parse_for(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_FOR, at);
-    n->a = child(p, n, parse_target(p, "in", false));
-    if (!skip_name(p, "in")) unexpected(p, "'in'");
-    n->b = child(p, n, parse_tuple(p, false, false, "recursive", false, false));
-    if (skip_name(p, "if")) n->e = child(p, n, parse_expression(p));
-    n->op = skip_name(p, "recursive");
-    n->c = parse_statements(p, n, (const char *const[]){ "endfor", "else", NULL });
-    if (is_name(p, "else")) {
-        advance(p);
-        n->d = parse_statements(p, n, (const char *const[]){ "endfor", NULL });
-    }
-    advance(p);
-    return n;
-}
-
-static struct node *parse_if(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_IF, at), *branch = n;
-    struct nodes elifs = { 0 };
-    for (;;) {
-        branch->a = child(p, branch, parse_tuple(p, false, false, NULL, false, false));
-        branch->b = parse_statements(p, branch, (const char *const[]){ "endif", "elif", "else", NULL });
-        if (branch != n) append(&elifs, branch);
-        if (is_name(p, "elif")) {
-            branch = make(p, N_IF, p->now.at);
-            advance(p);
-            continue;
-        }
-        if (is_name(p, "else")) {
-            advance(p);
-            n->d = parse_statements(p, n, (const char *const[]){ "endif", NULL });
-        }
-        advance(p);
-        n->c = children(p, n, &elifs);
-        return n;
-    }
-}
-
-static struct node *parse_set(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_SET, at);
-    n->a = child(p, n, parse_target(p, NULL, true));
-    if (skip(p, T_ASSIGN)) {
-        n->b = child(p, n, parse_tuple(p, false, true, NULL, false, false));
-        return n;
-    }
-    n->kind = N_SET_BLOCK;
-    n->b = child(p, n, parse_filters(p, NULL, false));
-    n->c = parse_statements(p, n, (const char *const[]){ "endset", NULL });
-    advance(p);
-    return n;
-}
-
-static void parse_signature(struct parser *p, struct node *n)
-{
-    struct nodes parameters = { 0 }, defaults = { 0 };
-    expect(p, T_LPAREN, "'('");
-    for (bool first = true; !is(p, T_RPAREN); first = false) {
-        if (!first) expect(p, T_COMMA, "','");
-        struct node *parameter = parse_name_target(p, USE_PARAM);
-        for (const struct node *k = parameters.first; k; k = k->next)
-            if (k->id == parameter->id) jn_fail_syntax(p->m, parameter->at, "two parameters have one name");
-        append(&parameters, parameter);
-        if (skip(p, T_ASSIGN))
-            append(&defaults, parse_expression(p));
-        else if (defaults.first)
-            jn_fail_syntax(p->m, parameter->at, "a parameter without a default follows one with a default");
-    }
-    expect(p, T_RPAREN, "')'");
-    n->a = children(p, n, &parameters);
-    n->b = children(p, n, &defaults);
-}
-
-static struct node *parse_macro(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_MACRO, at);
-    const struct node *name = parse_name_target(p, USE_STORE);
-    n->name = name->name;
-    n->id = name->id;
-    parse_signature(p, n);
-    n->c = parse_statements(p, n, (const char *const[]){ "endmacro", NULL });
-    advance(p);
-    return n;
-}
-
-static struct node *parse_call_block(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_CALL_BLOCK, at);
-    if (is(p, T_LPAREN)) parse_signature(p, n);
-    n->d = child(p, n, parse_expression(p));
-    if (n->d->kind != N_CALL) jn_fail_syntax(p->m, at, "expected a call");
-    n->c = parse_statements(p, n, (const char *const[]){ "endcall", NULL });
-    advance(p);
-    return n;
-}
-
-static struct node *parse_generation(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_CALL_BLOCK, at);
-    n->c = parse_statements(p, n, (const char *const[]){ "endgeneration", NULL });
-    advance(p);
-    return n;
-}
-
-static struct node *parse_filter_block(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_FILTER_BLOCK, at);
-    n->b = child(p, n, parse_filters(p, NULL, true));
-    n->c = parse_statements(p, n, (const char *const[]){ "endfilter", NULL });
-    advance(p);
-    return n;
-}
-
-static struct node *parse_with(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_WITH, at);
-    struct nodes targets = { 0 }, values = { 0 };
-    while (!is(p, T_BLOCK_END)) {
-        if (targets.first) expect(p, T_COMMA, "','");
-        append(&targets, parse_target(p, NULL, false));
-        expect(p, T_ASSIGN, "'='");
-        append(&values, parse_expression(p));
-    }
-    n->a = children(p, n, &targets);
-    n->b = children(p, n, &values);
-    n->c = parse_statements(p, n, (const char *const[]){ "endwith", NULL });
-    advance(p);
-    return n;
-}
-
-static struct node *parse_block(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_BLOCK, at);
-    const struct token name = expect(p, T_NAME, "a name");
-    n->name = token_str(p, &name);
-    if (is_name(p, "scoped") || is_name(p, "required"))
-        jn_fail_syntax(p->m, p->now.at, "blocks that are scoped or required are not supported");
-    n->c = parse_statements(p, n, (const char *const[]){ "endblock", NULL });
-    advance(p);
-    if (is(p, T_NAME) && p->now.n == name.n && memcmp(p->now.text, name.text, name.n) == 0) advance(p);
-    return n;
-}
-
-static struct node *parse_print(struct parser *p, uint32_t at)
-{
-    struct node *n = make(p, N_PRINT, at);
-    struct nodes items = { 0 };
-    while (!is(p, T_BLOCK_END)) {
-        if (items.first) expect(p, T_COMMA, "','");
-        append(&items, parse_expression(p));
-    }
-    n->a = children(p, n, &items);
-    return n;
-}
-
-static struct node *parse_statement(struct parser *p)
-{
-    static const struct {
-        const char *name;
-        struct node *(*parse)(struct parser *, uint32_t);
-    } statements[] = { { "for", parse_for },         { "if", parse_if },
-                       { "set", parse_set },         { "macro", parse_macro },
-                       { "call", parse_call_block }, { "filter", parse_filter_block },
-                       { "with", parse_with },       { "block", parse_block },
-                       { "print", parse_print },     { "generation", parse_generation } };
-    static const char *const refused[] = {
-        "include", "import", "from", "extends", "autoescape", "do", "trans", "debug"
-    };
-    const struct token t = p->now;
-    if (t.kind != T_NAME)
-        jn_fail_syntax(p->m, t.at, "expected the name of a statement, got %s", jn_token_words(p->m, &t));
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
-        if (is_name(p, refused[i])) jn_fail_syntax(p->m, t.at, "the statement '%s' is not supported", refused[i]);
-    advance(p);
-    if (token_is_name(&t, "break")) return make(p, N_BREAK, t.at);
-    if (token_is_name(&t, "continue")) return make(p, N_CONTINUE, t.at);
-    for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
-        if (!token_is_name(&t, statements[i].name)) continue;
-        enter(p);
-        struct node *n = statements[i].parse(p, t.at);
-        leave(p);
-        return n;
-    }
-    jn_fail_syntax(p->m, t.at, "unknown statement %s", jn_token_words(p->m, &t));
-}
-
-static void parse_body(struct parser *p, const char *const *ends, struct nodes *body)
-{
-    while (!is(p, T_END)) {
-        const struct token t = p->now;
-        if (t.kind == T_DATA) {
-            struct node *n = make(p, N_DATA, t.at);
-            n->v = jn_str_constant(p->m, t.text, t.n, JINJA_TEMPLATE);
-            append(body, n);
-            advance(p);
-        } else if (t.kind == T_VARIABLE_BEGIN) {
-            struct node *n = make(p, N_PRINT, t.at);
-            advance(p);
-            n->a = child(p, n, parse_tuple(p, false, true, NULL, false, false));
-            append(body, n);
-            expect(p, T_VARIABLE_END, "end of print statement");
-        } else {
-            advance(p);
-            for (const char *const *end = ends; end && *end; end++)
-                if (is_name(p, *end)) return;
-            append(body, parse_statement(p));
-            expect(p, T_BLOCK_END, "end of statement block");
-        }
-    }
-}
-
-struct node *jn_parse(struct jinja_template *t, struct lexer *l)
-{
-    struct parser p = { .m = &t->m, .t = t, .l = l };
-    struct nodes body = { 0 };
-    advance(&p);
-    parse_body(&p, NULL, &body);
-    return body.first;
 }
 
 void jn_each_child(struct node *n, void (*f)(void *, struct node *), void *context)

@@ -149,6 +149,16 @@ void jn_print_repr(struct buf *b, val v)
         jn_buf_text(b, ">", JINJA_TEMPLATE);
         break;
     }
+    case V_MACRO: {
+        const val name = jn_macro_name(b->m, v);
+        jn_buf_text(b, "<Macro ", JINJA_TEMPLATE);
+        if (name.kind == V_STRING)
+            jn_print_repr(b, name);
+        else
+            jn_buf_text(b, "anonymous", JINJA_TEMPLATE);
+        jn_buf_text(b, ">", JINJA_TEMPLATE);
+        break;
+    }
     default: /* Python prints an address as well, which no two runs have in common */
         jn_buf_text(b, "<", JINJA_TEMPLATE);
         jn_buf_text(b, jn_type_name(v), JINJA_TEMPLATE);

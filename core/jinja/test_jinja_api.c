@@ -265,6 +265,56 @@ static void json(void **state)
     check_json("", NULL);
 }
 
+/* A thread's stack as small as the service's. Sanitizers make frames larger. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { STACK = 2 << 20 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { STACK = 2 << 20 };
+#else
+enum { STACK = 256 << 10 };
+#endif
+#else
+enum { STACK = 256 << 10 };
+#endif
+
+static char *nested(const char *open, const char *middle, const char *close, int n)
+{
+    const size_t o = strlen(open), c = strlen(close), m = strlen(middle);
+    char *source = calloc(1, 8 + (o + c) * (size_t)n + m), *p = source + 3;
+    memcpy(source, "{{ ", 3);
+    for (int i = 0; i < n; i++, p += o) memcpy(p, open, o);
+    memcpy(p, middle, m);
+    p += m;
+    for (int i = 0; i < n; i++, p += c) memcpy(p, close, c);
+    memcpy(p, " }}", 4);
+    return source;
+}
+
+static void *nest_deeply(void *unused)
+{
+    static const struct {
+        const char *open, *middle, *close, *out;
+    } cases[] = { { "(", "1", ")", "1" },      { "-", "1", "", "1" },
+                  { "not ", "1", "", "True" }, { "[", "1", "]", NULL },
+                  { "{1:", "1", "}", NULL },   { "(", "1", ")|string", "1" },
+                  { "x[", "1", "]", "" },      { "1 if 0 else ", "2", "", "2" },
+                  { "", "1", "+1", "181" } };
+    (void)unused;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *source = nested(cases[i].open, cases[i].middle, cases[i].close, 180), *deeper;
+        struct jinja_result r = rendered(source, "{\"x\":{}}");
+        if (r.end != JINJA_DONE || (cases[i].out && strcmp(r.text, cases[i].out) != 0)) return source;
+        jinja_result_free(&r);
+        free(source);
+        deeper = nested(cases[i].open, cases[i].middle, cases[i].close, 100000);
+        struct jinja_template *t;
+        if (jinja_open(&t, deeper, strlen(deeper), NULL) == WK_OK) return deeper;
+        free(deeper);
+    }
+    return NULL;
+}
+
 static void *render_often(void *shared)
 {
     for (int i = 0; i < 50; i++) {
@@ -288,13 +338,17 @@ static void threads(void **state)
     pthread_t thread[4];
     pthread_attr_t small;
     assert_int_equal(pthread_attr_init(&small), 0);
-    assert_int_equal(pthread_attr_setstacksize(&small, 256 << 10), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, STACK), 0);
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&thread[i], &small, render_often, t), 0);
     for (int i = 0; i < 4; i++) {
         void *failed;
         assert_int_equal(pthread_join(thread[i], &failed), 0);
         assert_null(failed);
     }
+    void *failed;
+    assert_int_equal(pthread_create(&thread[0], &small, nest_deeply, NULL), 0);
+    assert_int_equal(pthread_join(thread[0], &failed), 0);
+    if (failed) fail_msg("%.200s", (const char *)failed);
     (void)pthread_attr_destroy(&small);
     jinja_close(t);
 }
