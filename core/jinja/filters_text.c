@@ -232,16 +232,15 @@ val jn_f_int(struct vm *m, val v, const struct args *a)
     const int64_t base = given(p[1]) ? jn_need_int(m, p[1], "int") : 10;
     if (jn_is_undefined(v)) jn_fail_undefined(m, v);
     if (jn_is_integer(v)) return v.kind == V_BOOL ? jn_v_int(v.u.b) : v;
+    if (v.kind == V_FLOAT && isinf(v.u.f))
+        jn_fail(m, "cannot convert float infinity to integer"); /* but "inf" is none */
     if (v.kind == V_STRING) {
-        if (base != 0 && (base < 2 || base > 36)) return otherwise; /* Python's ValueError */
-        const val i = jn_integer_parse(m, v.u.s, (unsigned)base);
+        const bool valid = base == 0 || (base >= 2 && base <= 36);
+        const val i = valid ? jn_integer_parse(m, v.u.s, (unsigned)base) : jn_v_missing();
         if (given(i)) return i;
         v = jn_float_parse(m, v.u.s);
     }
-    if (v.kind != V_FLOAT || !isfinite(v.u.f)) {
-        if (v.kind == V_FLOAT && isinf(v.u.f) && !v.spare) return otherwise;
-        return otherwise;
-    }
+    if (v.kind != V_FLOAT || !isfinite(v.u.f)) return otherwise;
     val i = jn_number_from_double(m, v.u.f);
     i.input = v.input;
     return i;
@@ -275,8 +274,10 @@ val jn_f_round(struct vm *m, val v, const struct args *a)
     if (!jn_is_number(v)) jn_fail(m, "type %s doesn't define __round__ method", jn_type_name(v));
     if (common) {
         if (given(p[0]) && p[0].kind == V_NONE) return jn_number_round(m, v, 0, true);
+        if (p[0].kind == V_BIG) return jn_number_round(m, v, jn_number_negative(p[0]) ? -100000 : 100000, false);
         return jn_number_round(m, v, given(p[0]) ? jn_need_int(m, p[0], "round") : 0, false);
     }
+    if (given(p[0]) && !jn_is_number(p[0])) jn_fail(m, "round: the precision is no number but %s", jn_type_name(p[0]));
     const val scale = jn_number_pow(m, jn_v_int(10), given(p[0]) ? p[0] : jn_v_int(0));
     const val scaled = jn_number_mul(m, v, scale);
     const val whole = jn_is_integer(scaled)    ? scaled

@@ -399,7 +399,8 @@ static void percent_directive(struct percent *p)
 val jn_format_percent(struct vm *m, const struct str *s, val values)
 {
     struct percent p = { .m = m, .s = s, .values = values };
-    p.mapping = values.kind == V_DICT || values.kind == V_LIST || values.kind == V_RANGE;
+    /* What can be subscripted may stay unread. */
+    p.mapping = values.kind == V_DICT || values.kind == V_UNDEFINED || values.kind == V_LIST || values.kind == V_RANGE;
     jn_buf_open(&p.b, m);
     jn_spend(m, s->n);
     while (p.at < s->n) {

@@ -231,7 +231,7 @@ static val character(struct vm *m, const struct str *s, uint32_t at)
 }
 
 /* The bounds of a slice over n items, as slice.indices() computes them; the number of items. */
-static uint32_t slice_bounds(struct vm *m, const val *parts, uint32_t n, int64_t *start, int64_t *step)
+static uint32_t slice_bounds(struct vm *m, const val *parts, uint32_t n, int64_t *start, int64_t *stop, int64_t *step)
 {
     int64_t bound[3] = { 0, 0, 1 };
     for (int i = 0; i < 3; i++) {
@@ -256,6 +256,7 @@ static uint32_t slice_bounds(struct vm *m, const val *parts, uint32_t n, int64_t
         if (bound[i] > high) bound[i] = high;
     }
     *start = bound[0];
+    *stop = bound[1];
     *step = bound[2];
     const int64_t way = back ? bound[0] - bound[1] : bound[1] - bound[0], stride = back ? -bound[2] : bound[2];
     return way <= 0 ? 0 : (uint32_t)((way - 1) / stride + 1);
@@ -263,8 +264,8 @@ static uint32_t slice_bounds(struct vm *m, const val *parts, uint32_t n, int64_t
 
 static val slice_string(struct vm *m, const struct str *s, const val *parts)
 {
-    int64_t start, step;
-    const uint32_t chars = jn_str_chars(s), n = slice_bounds(m, parts, chars, &start, &step);
+    int64_t start, stop, step;
+    const uint32_t chars = jn_str_chars(s), n = slice_bounds(m, parts, chars, &start, &stop, &step);
     jn_spend(m, s->n);
     if (!n) return jn_str_slice(m, s, 0, 0, s->markup);
     const bool plain = chars == s->n;
@@ -296,23 +297,23 @@ static val slice_string(struct vm *m, const struct str *s, const val *parts)
 
 static val slice_of(struct vm *m, val v, const val *parts)
 {
-    int64_t start, step;
+    int64_t start, stop, step;
     if (jn_is_undefined(v)) jn_fail_undefined(m, v);
     if (v.kind == V_STRING) return slice_string(m, v.u.s, parts);
     if (v.kind == V_RANGE) {
         const struct range *r = v.u.range;
-        const uint32_t n = slice_bounds(m, parts, r->n, &start, &step);
+        const uint32_t n = slice_bounds(m, parts, r->n, &start, &stop, &step);
         struct range *out = jn_heap_take(m, sizeof *out);
         out->start = r->start + start * r->step;
         out->step = r->step * step;
         out->n = n;
-        out->stop = out->start + (int64_t)n * out->step;
+        out->stop = r->start + stop * r->step;
         out->input = r->input;
         return (val){ .kind = V_RANGE, .u.range = out };
     }
     if (v.kind != V_LIST && v.kind != V_TUPLE) jn_fail(m, "'%s' object is not subscriptable", jn_type_name(v));
     const struct list *l = v.u.list;
-    const uint32_t n = slice_bounds(m, parts, l->n, &start, &step);
+    const uint32_t n = slice_bounds(m, parts, l->n, &start, &stop, &step);
     jn_spend_items(m, n / 4);
     struct list *out = jn_list_new(m, n);
     for (uint32_t i = 0; i < n; i++) out->items[out->n++] = l->items[start + (int64_t)i * step];

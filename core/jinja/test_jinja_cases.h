@@ -253,8 +253,24 @@ static const struct {
       "22", NULL },
     { "{% if false %}{% set q = 1 %}{% endif %}{{ q is defined }}{%"
       " for i in l %}{% if loop.first %}{% set q = i %}{% endif %}{"
-      "{ q is defined }}{% endfor %}\n",
+      "{ q is defined }}{% endfor %}",
       "FalseTrueFalseFalse", NULL },
+    { "{{ range(3)[-100::5] }} {{ range(10)[::-2] }} {{ range(0)[1:"
+      "] }} {{ range(5)[10:] }} {{ '1.5'|int(base=37) }} {{ 'inf'|i"
+      "nt }} {{ true|round(99999999999999999999) }}",
+      "range(0, 3, 5) range(9, -1, -2) range(0, 0) range(5, 5) 1 0 "
+      "1",
+      NULL },
+    { "{{ 1e400|int }}", NULL, NULL },
+    { "{{ 2|round(none, 'floor') }}", NULL, NULL },
+    { "{{ 'a%s' % nope }} {{ 'b' % nope }} {{ 'c' % [1] }} {{ 'd' %"
+      " {'k': 1} }}",
+      "a b c d", NULL },
+    { "{{ 'd' % 1 }}", NULL, NULL },
+    { "{% macro f() %}{% endmacro %}{{ f }} {{ [f] }} {{ f.name }} "
+      "{{ cycler(1, 2).items }}",
+      "<Macro 'f'> [<Macro 'f'>] f (1, 2)", NULL },
+    { "{{ '{:,n}'.format(1) }}\n", NULL, NULL },
 };
 
 #endif

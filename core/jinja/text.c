@@ -82,6 +82,7 @@ static val string_value(struct vm *m, const struct str *s)
 {
     struct str *copy = jn_heap_take(m, sizeof *copy);
     *copy = *s;
+    if (!copy->n) copy->data = ""; /* never NULL */
     return (val){ .kind = V_STRING, .u.s = copy };
 }
 
