@@ -18,6 +18,7 @@ enum chat_no_content { CONTENT_EMPTY = 0 /* "" */, CONTENT_NULL, CONTENT_ABSENT 
 enum chat_arguments { ARGUMENTS_OBJECT = 0, ARGUMENTS_TEXT };
 
 struct chat_caps {
+    bool none;            /* tools and documents that are not given have to be None, as transformers passes them */
     bool text, parts;     /* content as a string; as a list of parts */
     bool system, systems; /* one system message at the beginning; more than one */
     bool developer;       /* has a role of its own; else it is a system message */

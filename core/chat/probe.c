@@ -84,20 +84,28 @@ static bool shows(struct probing *p, const char *messages, const char *words)
 #define PARTS \
     "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Wonew\"},{\"type\":\"text\",\"text\":\"Wtwow\"}]}"
 
-static wk_status probe_user(struct probing *p, const struct wk_err *err)
+/* Does a message of a user come through, as a string or in parts? said: why not. */
+static bool shows_user(struct probing *p, char said[sizeof p->said])
 {
     struct chat_caps *caps = p->caps;
-    char said[sizeof p->said] = "its text does not come out";
     caps->text = caps->system = true;
     bool text = shows(p, "[" USER "]", "Wuserw");
-    if (p->last.end != JINJA_DONE) memcpy(said, p->said, sizeof said);
+    if (p->last.end != JINJA_DONE) memcpy(said, p->said, sizeof p->said);
     text = text || shows(p, "[" SYSTEM "," USER "]", "Wuserw");
     caps->parts = true;
     caps->text = false;
     /* A list that was only printed shows its quotes. */
     caps->parts = shows(p, "[" PARTS "]", "Wtwow") && holds(p, "Wonew") && !holds(p, "'type'") && !holds(p, "\"type\"");
     caps->text = text;
-    if (text || caps->parts) return WK_OK;
+    return text || caps->parts;
+}
+
+static wk_status probe_user(struct probing *p, const struct wk_err *err)
+{
+    char said[sizeof p->said] = "its text does not come out", again[sizeof p->said];
+    if (shows_user(p, said)) return WK_OK;
+    p->caps->none = true;
+    if (shows_user(p, again)) return WK_OK;
     if (p->exhausted) return wk_fail(err, WK_NO_MEMORY, "no memory to try the chat template");
     return wk_fail(err, WK_UNSUPPORTED, "the chat template has no form for a message of a user: %s", said);
 }

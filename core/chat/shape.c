@@ -420,8 +420,8 @@ bool chat_shape(const struct conversation *c, const struct chat_context *x, stru
     set(&s, context, "add_generation_prompt", jinja_bool(values, x->generation));
     set(&s, context, "bos_token", jinja_string(values, x->bos.data ? x->bos.data : "", x->bos.len, JINJA_TEMPLATE));
     set(&s, context, "eos_token", jinja_string(values, x->eos.data ? x->eos.data : "", x->eos.len, JINJA_TEMPLATE));
-    if (x->tools) set(&s, context, "tools", x->tools);
-    if (x->documents) set(&s, context, "documents", x->documents);
+    if (x->tools || x->caps->none) set(&s, context, "tools", x->tools ? x->tools : jinja_none(values));
+    if (x->documents || x->caps->none) set(&s, context, "documents", x->documents ? x->documents : jinja_none(values));
     if (x->thinking >= 0 && x->caps->thinking_switch)
         set(&s, context, x->caps->thinking_switch, jinja_bool(values, x->thinking));
     if (x->effort && x->caps->effort) set(&s, context, "reasoning_effort", word(&s, x->effort));

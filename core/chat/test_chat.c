@@ -216,6 +216,14 @@ static void test_content(void **state)
     expect(both, HI, "{ Hi }");
 }
 
+/* A template that wants to hear that there are no tools. */
+static void test_none(void **state)
+{
+    (void)state;
+    expect("{{ tools | tojson ~ messages[-1].content }}", HI, "null{ Hi }");
+    expect("{{ (tools is defined) ~ messages[-1].content }}", HI, "False{ Hi }");
+}
+
 #define CALL(id, name, arguments) \
     "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":\"" arguments "\"}}"
 #define TRIP(id, arguments)                                                                  \
@@ -608,6 +616,7 @@ int main(void)
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_alternation),
         cmocka_unit_test(test_content),
+        cmocka_unit_test(test_none),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_marked_calls),
         cmocka_unit_test(test_tools),
