@@ -145,7 +145,7 @@ def tools():
         "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
         '{"name": "f", "parameters": %s}' % arguments,
     )
-    for row in range(40):
+    for row in range(48):
         for answer in answers:
             yield bytes([row, 5]) + text(answer)
 
