@@ -289,6 +289,13 @@ static void test_bombs(void **state)
     refused(deep, "levels");
     free(deep);
     documents("{\"type\":\"string\",\"maxLength\":100000}", "\"a\"\n--\n1");
+    char *many = malloc(65536);
+    assert_non_null(many);
+    n = (size_t)sprintf(many, "{\"enum\":[-7,0.5");
+    for (int i = 0; i < 5000; i++) n += (size_t)sprintf(many + n, ",%d", 3 * i);
+    (void)strcpy(many + n, "]}");
+    documents(many, "0\n0.5\n-7\n14997\n--\n1\n14998\n15000\n7");
+    free(many);
     documents("{\"type\":\"object\",\"properties\":{\"x\":{\"description\":\"::= \\\" [^\\\\x00] {1,9} | \\u0000 \"}}}",
               "{\"x\":1}\n--\n[]");
 }
