@@ -142,6 +142,8 @@ static void test_arrays(void **state)
     refused("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"array\"}],\"contains\":{\"type\":\"string\"},"
             "\"maxContains\":2}",
             "\"contains\" at #");
+    refused("{\"type\":\"array\",\"contains\":{\"const\":1},\"minContains\":0,\"unevaluatedItems\":false}",
+            "\"unevaluatedItems\" at #");
     refused("{\"type\":\"array\",\"uniqueItems\":true}", "\"uniqueItems\" at #");
     refused("{\"type\":\"array\",\"items\":false,\"minItems\":1}", "no text fits");
 }
