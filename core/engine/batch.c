@@ -351,11 +351,13 @@ enum batch_result batch_submit(struct engine *e)
 
 /* ---- masks --------------------------------------------------------------------------------------------- */
 
-static void constraint_failed(struct engine *e, struct job *j, const char *why)
+/* What the grammar itself is to blame for, a dead end or one of its limits, is told apart from a failure of ours. */
+static void constraint_failed(struct engine *e, struct job *j, wk_status status, const char *why)
 {
     char text[sizeof j->text];
-    (void)snprintf(text, sizeof text, "the constraint failed: %s", why);
-    engine_end_job(e, j, JOB_FAILED, text);
+    const bool grammar = status == WK_INVALID || status == WK_UNSUPPORTED;
+    (void)snprintf(text, sizeof text, "%s%s", grammar ? "" : "the constraint failed: ", why);
+    engine_end_job(e, j, grammar ? JOB_GRAMMAR : JOB_FAILED, text);
 }
 
 /* The mask of j's next id. Of a job that is over nobody reads what it is given. */
@@ -363,8 +365,10 @@ static void make_mask(struct engine *e, struct job *j)
 {
     char text[sizeof j->text] = "";
     const uint32_t n_vocab = e->model->program->n_vocab, held = j->n_ids < j->params.min_ids ? j->n_ends : 0;
-    if (!j->over && j->constraint.mask(j->constraint.user, j->mask, &(struct wk_err){ text, sizeof text }))
-        constraint_failed(e, j, text);
+    const wk_status status =
+        j->over ? WK_OK : j->constraint.mask(j->constraint.user, j->mask, &(struct wk_err){ text, sizeof text });
+    if (status)
+        constraint_failed(e, j, status, text);
     else if (!j->over && !sampler_mask_allows(j->mask, n_vocab, j->ends, held))
         engine_end_job(e, j, JOB_GRAMMAR, "the grammar allows no token here");
     if (j->over) memset(j->mask, 0xff, (n_vocab + 63) / 64 * sizeof *j->mask);
@@ -409,8 +413,10 @@ static void first_id(struct engine *e, struct job *j, uint64_t now)
 static void accept(struct engine *e, struct job *j, uint32_t id)
 {
     char text[sizeof j->text] = "";
-    if (j->constraint.accept && j->constraint.accept(j->constraint.user, id, &(struct wk_err){ text, sizeof text }))
-        constraint_failed(e, j, text);
+    const wk_status status = j->constraint.accept
+                                 ? j->constraint.accept(j->constraint.user, id, &(struct wk_err){ text, sizeof text })
+                                 : WK_OK;
+    if (status) constraint_failed(e, j, status, text);
 }
 
 static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)

@@ -50,7 +50,7 @@ enum job_end {
     JOB_FAILED,      /* a logit was NaN or infinite, or the step failed; text says which */
     JOB_DEVICE_LOST, /* the device is dead, and so is the engine */
     JOB_DRAINED,     /* it had not begun when the engine was told to drain */
-    JOB_GRAMMAR,     /* its constraint allows no id here, nor an end; text says so */
+    JOB_GRAMMAR,     /* its constraint allows no id here, nor an end, or has come to a limit; text says which */
     JOB_END_COUNT
 };
 const char *job_end_name(enum job_end end); /* "stop", "length", "cancelled", ... */

@@ -55,6 +55,11 @@ struct grammar_figures {
 };
 void grammar_figures(const struct grammar *g, struct grammar_figures *out);
 
+/* For who keeps grammars: bytes with masks, as they were when a match was last closed; and whether its automata
+ * have exceeded a limit, so that all its matches fail from then on. [any thread] */
+uint64_t grammar_held(const struct grammar *g);
+bool grammar_failed(const struct grammar *g);
+
 /* ---- the vocabulary ------------------------------------------------------------------------------------ */
 
 /* n_vocab: bits of a mask, the rows of logits; ids that the tokenizer lacks are never allowed. WK_UNSUPPORTED: the

@@ -102,6 +102,8 @@ enum { MAX_VISITED = 1 << 14, MAX_FRAMES = 1 << 18 };
 
 struct grammar {
     atomic_uint owners;
+    _Atomic uint64_t held; /* grammar_held */
+    atomic_bool failed;    /* grammar_failed */
     bool sealed;
     struct langs *langs;
     lang_id space;

@@ -79,6 +79,15 @@ void masks_figures(const struct masks *m, struct grammar_figures *out)
     for (uint32_t i = 0; i < MAX_MASKS; i++) out->masks += m->kept[i].serial != 0;
 }
 
+uint64_t masks_bytes(const struct masks *m)
+{
+    struct grammar_figures f = { 0 };
+    masks_figures(m, &f);
+    return sizeof *m + (f.masks + 2ull) * m->x->words * sizeof *m->bits + (m->x->longest + 1ull) * sizeof *m->levels +
+           MAX_ENTRIES * sizeof *m->entries + BUCKETS * sizeof *m->buckets +
+           ((uint64_t)m->keys.cap + m->key.cap) * sizeof *m->keys.list;
+}
+
 static void set_bit(uint64_t *bits, uint32_t id) { bits[id / 64] |= UINT64_C(1) << id % 64; }
 
 wk_status masks_use(struct grammar *g, const struct grammar_index *x, const struct wk_err *err)

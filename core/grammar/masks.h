@@ -50,6 +50,7 @@ bool index_ends(const struct grammar_index *x, uint32_t id);
 /* From now on the grammar is used with this index. WK_INVALID: it is in use with another one. */
 wk_status masks_use(struct grammar *g, const struct grammar_index *x, const struct wk_err *err);
 wk_status masks_get(struct grammar *g, const struct position *p, struct grammar_mask *out, const struct wk_err *err);
+uint64_t masks_bytes(const struct masks *m);
 /* Does a node of the grammar name this id? */
 bool masks_names(const struct grammar *g, uint32_t id);
 

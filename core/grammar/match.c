@@ -86,7 +86,10 @@ static wk_status move_to(struct grammar_match *m, const struct top *tops, const 
 static wk_status failure(struct grammar *g, const struct wk_err *err)
 {
     const wk_status status = wk_fail(err, g->status, "%s", g->why);
-    if (!langs_status(g->langs, NULL)) g->status = WK_OK;
+    if (langs_status(g->langs, NULL))
+        atomic_store(&g->failed, true);
+    else
+        g->status = WK_OK;
     return status;
 }
 
@@ -128,6 +131,7 @@ void grammar_match_close(struct grammar_match *m)
 {
     if (!m) return;
     release(m->g, m->at);
+    atomic_store(&m->g->held, grammar_bytes(m->g) + (m->g->masks ? masks_bytes(m->g->masks) : 0));
     grammar_close(m->g);
     free(m);
 }

@@ -71,6 +71,9 @@ wk_status grammar_open(struct grammar **out, const struct wk_err *err)
     return status;
 }
 
+uint64_t grammar_held(const struct grammar *g) { return atomic_load(&g->held); }
+bool grammar_failed(const struct grammar *g) { return atomic_load(&g->failed); }
+
 struct grammar *grammar_keep(struct grammar *g)
 {
     (void)atomic_fetch_add(&g->owners, 1);

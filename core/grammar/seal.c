@@ -263,6 +263,7 @@ wk_status grammar_seal(struct grammar *g, node_id root, const struct wk_err *err
         (void)grammar_fail(g, WK_UNSUPPORTED, "the compiled grammar has more than 16 MiB");
     if (g->status) return wk_fail(err, g->status, "%s", g->why);
     g->root = root;
+    atomic_store(&g->held, grammar_bytes(g));
     g->sealed = true;
     return WK_OK;
 }

@@ -129,7 +129,8 @@ void sampler_probs(const struct sampler_top *t, struct sampler_prob *of);
 struct sampler_constraint {
     void *user;
     /* The ids that may come next: bits [ceil(n_vocab / 64)], as sampler_pick takes them, all of which it writes; bits
-     * from n_vocab on are ignored. An id that ends the job is allowed exactly when its bit is set. */
+     * from n_vocab on are ignored. An id that ends the job is allowed exactly when its bit is set. WK_INVALID,
+     * WK_UNSUPPORTED: the grammar has a dead end here, or comes to a limit; any other: a failure. */
     wk_status (*mask)(void *user, uint64_t *bits, const struct wk_err *err);
     /* id, which the last mask allowed, was generated. Not called for an id that ends the job. */
     wk_status (*accept)(void *user, uint32_t id, const struct wk_err *err);
