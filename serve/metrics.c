@@ -22,10 +22,17 @@ static _Atomic uint64_t answered[STATUS_MAX]; /* by HTTP status */
 static const double deadline_bound[DEADLINE_BUCKETS - 1] = { 0, 0.1, 0.5, 1, 5, 10, 30, 60, 300 };
 static _Atomic uint64_t deadline_count[DEADLINE_BUCKETS];
 static _Atomic int64_t deadline_sum_us;
+static _Atomic uint64_t tool_calls[2]; /* complete, malformed */
 
 void metrics_answered(int status)
 {
     if (status > 0 && status < STATUS_MAX) atomic_fetch_add_explicit(&answered[status], 1, memory_order_relaxed);
+}
+
+void metrics_tool_calls(uint32_t complete, uint32_t malformed)
+{
+    atomic_fetch_add_explicit(&tool_calls[0], complete, memory_order_relaxed);
+    atomic_fetch_add_explicit(&tool_calls[1], malformed, memory_order_relaxed);
 }
 
 void metrics_deadline(double remaining_seconds)
@@ -276,6 +283,15 @@ static void put_model(struct http_text *t, const struct serve_model *m, const st
           "1 if attention is one fused kernel that never stores scores: on a GPU.");
 }
 
+static void put_tool_calls(struct http_text *t)
+{
+    static const char *const outcomes[] = { "complete", "malformed" };
+    family(t, "worker_tool_calls_total", "counter", "Calls of functions in answers.");
+    for (int i = 0; i < 2; i++)
+        labelled(t, "worker_tool_calls_total", "outcome", outcomes[i],
+                 atomic_load_explicit(&tool_calls[i], memory_order_relaxed));
+}
+
 static void put_deadlines(struct http_text *t)
 {
     uint64_t sum = 0;
@@ -382,6 +398,7 @@ static void metrics(void *user, struct http_request *r)
     put_cache(&t, &e);
     put_model(&t, m, &e);
     put_attention(&t, m, &e);
+    put_tool_calls(&t);
     put_deadlines(&t);
     put_http(&t, s);
     put_process(&t);

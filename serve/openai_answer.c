@@ -25,11 +25,15 @@ void completion_free(struct completion *c)
     for (uint32_t i = 0; c->choices && i < c->n_choices; i++) {
         http_text_free(&c->choices[i].text);
         http_text_free(&c->choices[i].reasoning);
+        http_text_free(&c->choices[i].calls);
+        http_text_free(&c->choices[i].call);
+        http_text_free(&c->choices[i].arguments);
         token_probs_free(&c->choices[i].probs);
     }
     for (uint32_t i = 0; c->echoed && i < c->n_choices / c->q.n; i++) http_text_free(&c->echoed[i]);
     free(c->choices);
     free(c->echoed);
+    tools_set_close(c->functions);
     openai_request_free(&c->q);
 }
 
@@ -216,6 +220,33 @@ static wk_status encode_completion(struct stream *x, const struct openai_prompt 
     return status || !c->echoed ? status : keep_echo(x, from, p, err);
 }
 
+/* The functions that the answers may call. False: x->problem. */
+static bool offer(struct stream *x)
+{
+    struct completion *c = own(x);
+    const struct openai_tools *t = &c->q.tools;
+    char text[256] = "";
+    bool single;
+    const char *unknown;
+    if (!chat_calls(x->m->chat, &single, &unknown) && !chat_is_harmony(x->m->chat))
+        return chat_refuse(&x->problem, WK_UNSUPPORTED, "tools", "this model's answers cannot be read for calls: %s",
+                           unknown);
+    if (t->choice != TOOLS_CHOICE_AUTO)
+        return chat_refuse(&x->problem, WK_UNSUPPORTED, "tool_choice",
+                           "expected auto or none: no call can be enforced on this model");
+    for (size_t i = 0; i < t->list.n; i++) {
+        char field[64];
+        (void)snprintf(field, sizeof field, "tools[%zu].function.strict", i);
+        if (t->list.list[i].strict)
+            return chat_refuse(&x->problem, WK_UNSUPPORTED, field, "no schema can be enforced on this model's calls");
+    }
+    const wk_status status = openai_tools_set(t, &c->functions, &(struct wk_err){ text, sizeof text });
+    if (status) return chat_refuse(&x->problem, status, "tools", "%s", text);
+    x->functions = c->functions;
+    x->one_call = t->one;
+    return true;
+}
+
 static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)
 {
     const struct completion *c = own(x);
@@ -225,6 +256,7 @@ static wk_status encode(struct stream *x, struct stream_prompt *p, const struct 
     p->chars = from->chars;
     if (!c->chat) return encode_completion(x, from, p, err);
     struct chat_request q = c->q.chat;
+    if (c->q.tools.choice != TOOLS_CHOICE_NONE && !offer(x)) return x->problem.status;
     return stream_chat(x, p, &q, err);
 }
 
@@ -233,6 +265,23 @@ static void release(struct stream *x)
     struct completion *c = own(x);
     openai_request_free(&c->q); /* how many answers there are, and what they are to hold, stays */
     x->q.body = NULL;
+}
+
+/* ---- calls --------------------------------------------------------------------------------------------- */
+
+/* True: a call is complete: o->call and o->arguments. */
+static bool take_call(struct choice *o, const struct tools_event *e)
+{
+    if (e->kind == TOOLS_CALL) {
+        o->call.n = o->arguments.n = 0;
+        http_text_format(&o->call, "\"id\":");
+        http_text_json(&o->call, e->id.data, e->id.len);
+        http_text_format(&o->call, ",\"type\":\"function\",\"function\":{\"name\":");
+        http_text_json(&o->call, e->text.data, e->text.len);
+        http_text_format(&o->call, ",\"arguments\":");
+    }
+    if (e->kind == TOOLS_ARGUMENTS) http_text_add(&o->arguments, e->text.data, e->text.len);
+    return e->kind == TOOLS_END;
 }
 
 /* ---- a stream ------------------------------------------------------------------------------------------ */
@@ -281,6 +330,38 @@ static void stream_line(struct stream *x, struct answer *a, const struct token_l
     if (line->n || own(x)->q.probs) send_chunk(x, a, "\"content\":", line->text, line->n, NULL);
 }
 
+/* A chunk of one call. first: as JSON, what its delta begins with. */
+static void send_call(struct stream *x, const struct answer *a, uint32_t index, const struct http_text *first,
+                      struct token_bytes arguments)
+{
+    begin(x, true);
+    http_text_format(&x->line, "{\"index\":%u,\"delta\":{\"content\":null,\"tool_calls\":[{\"index\":%u,", a->index,
+                     index);
+    if (first)
+        http_text_add(&x->line, first->data, first->n);
+    else
+        http_text_format(&x->line, "\"function\":{\"arguments\":");
+    http_text_json(&x->line, arguments.data, arguments.len);
+    http_text_format(&x->line, "}}]}");
+    put_probs(x, choice_of(x, a), false);
+    http_text_format(&x->line, ",\"finish_reason\":null}]%s}", own(x)->q.usage ? ",\"usage\":null" : "");
+    (void)stream_event(x, NULL);
+}
+
+/* A call is told once it is complete: until then it may turn out to be text, and what was streamed stands. */
+static void stream_calls(struct stream *x, struct answer *a)
+{
+    size_t n;
+    const struct tools_event *e = token_calls_events(token_text_calls_of(a->text), &n);
+    struct choice *o = choice_of(x, a);
+    for (size_t i = 0; i < n; i++) {
+        if (!take_call(o, &e[i])) continue;
+        send_call(x, a, o->n_calls, &o->call, (struct token_bytes){ "", 0 });
+        send_call(x, a, o->n_calls, NULL, (struct token_bytes){ o->arguments.data, o->arguments.n });
+        o->n_calls++;
+    }
+}
+
 static void stream_end(struct stream *x, struct answer *a, const struct ending *e)
 {
     count_end(x, a, e);
@@ -325,7 +406,8 @@ static void reserve(struct stream *x)
     struct completion *c = own(x);
     size_t held = 0;
     for (uint32_t i = 0; i < c->n_choices; i++)
-        held += c->choices[i].text.n + c->choices[i].reasoning.n + token_probs_bytes(&c->choices[i].probs);
+        held += c->choices[i].text.n + c->choices[i].reasoning.n + c->choices[i].calls.n + c->choices[i].arguments.n +
+                token_probs_bytes(&c->choices[i].probs);
     if (held * RESERVE_TIMES <= c->reserved) return;
     const size_t more = held * RESERVE_TIMES - c->reserved + RESERVE_STEP;
     c->reserved += more;
@@ -354,6 +436,21 @@ static void whole_line(struct stream *x, struct answer *a, const struct token_li
     reserve(x);
 }
 
+static void whole_calls(struct stream *x, struct answer *a)
+{
+    size_t n;
+    const struct tools_event *e = token_calls_events(token_text_calls_of(a->text), &n);
+    struct choice *o = choice_of(x, a);
+    for (size_t i = 0; i < n; i++) {
+        if (!take_call(o, &e[i])) continue;
+        http_text_format(&o->calls, o->n_calls++ ? ",{" : "{");
+        http_text_add(&o->calls, o->call.data, o->call.n);
+        http_text_json(&o->calls, o->arguments.data, o->arguments.n);
+        http_text_format(&o->calls, "}}");
+    }
+    reserve(x);
+}
+
 static void whole_end(struct stream *x, struct answer *a, const struct ending *e)
 {
     count_end(x, a, e);
@@ -376,13 +473,22 @@ static bool put_choice(struct stream *x, const struct answer *a)
     struct choice *o = choice_of(x, a);
     http_text_format(&x->line, "%s{\"index\":%u,%s", a->index ? "," : "", a->index,
                      c->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-    http_text_json(&x->line, o->text.n ? o->text.data : "", o->text.n);
+    if (o->n_calls && !o->text.n)
+        http_text_add(&x->line, "null", 4);
+    else
+        http_text_json(&x->line, o->text.n ? o->text.data : "", o->text.n);
     if (o->reasoning.n) {
         http_text_format(&x->line, ",\"reasoning_content\":");
         http_text_json(&x->line, o->reasoning.data, o->reasoning.n);
     }
+    if (o->n_calls) {
+        http_text_format(&x->line, ",\"tool_calls\":[");
+        http_text_add(&x->line, o->calls.data, o->calls.n);
+        http_text_add(&x->line, "]", 1);
+    }
     if (c->chat) http_text_format(&x->line, ",\"refusal\":null}");
-    const bool failed = o->text.failed || o->reasoning.failed || token_probs_failed(&o->probs);
+    const bool failed = o->text.failed || o->reasoning.failed || o->calls.failed || o->call.failed ||
+                        o->arguments.failed || token_probs_failed(&o->probs);
     put_probs(x, o, true);
     if (c->q.prompt_probs && !c->chat) put_prompt_probs(x, a);
     http_text_format(&x->line, ",\"finish_reason\":\"%s\"}", o->reason);
@@ -425,6 +531,7 @@ struct stream_form completion_form(const struct completion *c)
                                 .started = stream_started,
                                 .token = stream_token,
                                 .line = stream_line,
+                                .calls = stream_calls,
                                 .end = stream_end,
                                 .done = stream_done,
                                 .error = stream_error,
@@ -435,6 +542,7 @@ struct stream_form completion_form(const struct completion *c)
     form.started = whole_started;
     form.token = whole_token;
     form.line = whole_line;
+    form.calls = whole_calls;
     form.end = whole_end;
     form.done = whole_done;
     form.error = whole_error;

@@ -11,6 +11,10 @@
 
 struct choice {
     struct http_text text, reasoning; /* of a whole answer, so far */
+    struct http_text calls;           /* the same: as JSON, behind each other */
+    struct http_text call,
+        arguments; /* of the call that is not complete: its JSON as far as its arguments, and these */
+    uint32_t n_calls;
     struct token_probs probs;
     const char *reason; /* why it ended well; NULL: not yet */
     bool begun;         /* the prompt that it begins with was said */
@@ -19,6 +23,7 @@ struct choice {
 struct completion {
     struct openai_request q;
     bool chat;
+    struct tools_set *functions; /* that may be called; NULL: none */
     int64_t created;
     struct choice *choices;   /* [prompts * n] */
     struct http_text *echoed; /* [prompts]: what choices begin with; NULL: nothing */

@@ -198,6 +198,8 @@ static bool read_messages(const struct chat_body *b, const struct job_request_li
     if (!body_required(b->o, "messages", why) || !read_member(b, "messages", &text, why)) return false;
     if (!conversation_read(text.data, text.len, &r->conversation, &problem))
         return refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
+    if (!conversation_check_calls(&r->conversation, &problem))
+        return refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
     for (size_t i = 0; i < r->conversation.n; i++)
         chars += utf8_count(r->conversation.messages[i].text.data, r->conversation.messages[i].text.len);
     r->chat = (struct chat_request)CHAT_REQUEST_OF(&r->conversation);
@@ -249,17 +251,15 @@ static bool read_chat(const struct chat_body *b, const struct job_request_limits
                       struct refusal *why)
 {
     const struct body_object *o = b->o;
-    const json_t *choice = json_object_get(o->object, "tool_choice"),
-                 *kwargs = json_object_get(o->object, "chat_template_kwargs");
+    const json_t *kwargs = json_object_get(o->object, "chat_template_kwargs");
     if (kwargs && !json_is_object(kwargs)) return body_fail(o, "chat_template_kwargs", why, "an object");
     if (!read_messages(b, l, r, why) || !read_effort(o, r, why) || !read_thinking(o, r, why) || !read_end(o, r, why) ||
         !read_member(b, "chat_template_kwargs", &r->chat.kwargs, why) ||
-        !read_member(b, "documents", &r->chat.documents, why) || !read_member(b, "tools", &r->chat.tools, why))
+        !read_member(b, "documents", &r->chat.documents, why) || !read_member(b, "tools", &r->chat.tools, why) ||
+        !openai_tools_read(o, r->chat.tools, &r->tools, why))
         return false;
-    const char *chosen = json_string_value(choice);
     if (!json_array_size(json_object_get(o->object, "documents"))) r->chat.documents = (struct token_bytes){ 0 };
-    if (!json_array_size(json_object_get(o->object, "tools")) || (chosen && strcmp(chosen, "none") == 0))
-        r->chat.tools = (struct token_bytes){ 0 };
+    if (r->tools.choice == TOOLS_CHOICE_NONE) r->chat.tools = (struct token_bytes){ 0 };
     return true;
 }
 
@@ -418,6 +418,7 @@ void openai_request_free(struct openai_request *r)
     job_request_free(&r->q);
     for (uint32_t i = 0; i < r->n_prompts; i++) free(r->prompts[i].ids);
     free(r->prompts);
+    openai_tools_free(&r->tools);
     conversation_free(&r->conversation);
     r->prompts = NULL;
     r->n_prompts = 0;

@@ -8,6 +8,7 @@
 
 #include "chat/chat.h"
 #include "job_request.h"
+#include "openai_tools.h"
 
 enum { OPENAI_MOST_ANSWERS = 16 /* to a prompt */, OPENAI_MOST_IN_ALL = 256 /* to all prompts of a request */ };
 
@@ -33,6 +34,7 @@ struct openai_request {
     bool add_special;                 /* a completion's prompt begins as the model's texts do */
     struct conversation conversation; /* of a chat */
     struct chat_request chat;         /* what is to be made of it; its JSON is part of the body's bytes */
+    struct openai_tools tools;        /* of a chat */
     struct sampler_bias bias[SAMPLER_MAX_BIAS];
 };
 

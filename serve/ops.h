@@ -19,7 +19,8 @@ struct serve_condition {
 void serve_condition(const struct serve *s, struct serve_condition *out);
 
 /* ---- counters that no other part keeps [any thread] ---------------------------------------------------- */
-void metrics_answered(int status);               /* an answer of any route, on either port */
+void metrics_answered(int status);                              /* an answer of any route, on either port */
+void metrics_tool_calls(uint32_t complete, uint32_t malformed); /* of an answer */
 void metrics_deadline(double remaining_seconds); /* an X-Deadline as it arrived; negative: it had passed */
 
 /* ---- the supervisor (systemd's sd_notify protocol); all calls do nothing without one [main thread] ----- */

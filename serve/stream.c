@@ -50,6 +50,15 @@ static void send_lines(struct stream *x, struct answer *a, const struct token_li
     for (int i = 0; i < n && is_heard(x); i++) x->form->line(x, a, &line[i]);
 }
 
+/* What the last push, or the end, told of calls. */
+static void send_calls(struct stream *x, struct answer *a)
+{
+    const struct token_calls *c = token_text_calls_of(a->text);
+    size_t n = 0;
+    if (c) (void)token_calls_events(c, &n);
+    if (n && x->form->calls && is_heard(x)) x->form->calls(x, a);
+}
+
 static const struct stream_prompt *prompt_of(const struct stream *x, const struct answer *a)
 {
     return &x->prompts[a->prompt];
@@ -116,11 +125,25 @@ static void narrate_end(const struct stream *x, const struct answer *a, enum job
         log_s("traceparent", http_trace(x->r)), plain_digest(x, p));
 }
 
+/* How a good end is called. */
+static const char *reason_of(const struct answer *a, enum job_end end)
+{
+    const struct token_calls *c = token_text_calls_of(a->text);
+    if (end != JOB_STOP) return "length";
+    return c && token_calls_complete(c) ? "tool_calls" : "stop";
+}
+
 static void finish(struct stream *x, struct answer *a, enum job_end end)
 {
-    struct ending e = { .good = end == JOB_STOP || end == JOB_LENGTH, .reason = end == JOB_STOP ? "stop" : "length" };
+    const struct token_calls *calls = token_text_calls_of(a->text);
+    struct ending e = { .good = (end == JOB_STOP || end == JOB_LENGTH) && !token_text_failed(a->text),
+                        .reason = reason_of(a, end) };
+    if (calls) metrics_tool_calls(token_calls_complete(calls), token_calls_malformed(calls));
     job_figures(a->job, &e.f);
-    if (!e.good) explain_end(a, end, &e.f, &e.why);
+    if (token_text_failed(a->text))
+        (void)refuse(&e.why, SERVE_INTERNAL, NULL, "no memory for the answer's text");
+    else if (!e.good)
+        explain_end(a, end, &e.f, &e.why);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
     struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
@@ -149,25 +172,27 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
 static void take_token(struct stream *x, struct answer *a, const struct job_event *e)
 {
     struct token_line line[2];
-    if (token_text_stopped(a->text) != STOP_NONE) return; /* computed before the engine heard of the stop */
-    if (!x->q.max_tokens) return;                         /* the prompt is what was wanted */
+    if (token_text_over(a->text)) return; /* computed before the engine heard of the stop */
+    if (!x->q.max_tokens) return;         /* the prompt is what was wanted */
     a->probs[e->index & 1] = e->probs;
     const int n = token_text_push(a->text, e->id, line);
     if (!a->tokens_out++) narrate_state(x, a, "decode");
     if (x->form->token && is_heard(x)) x->form->token(x, a);
     send_lines(x, a, line, n);
-    if (token_text_stopped(a->text) != STOP_NONE) job_stop(a->job);
+    send_calls(x, a);
+    if (token_text_failed(a->text)) job_cancel(a->job);
+    if (token_text_over(a->text)) job_stop(a->job);
 }
 
 static void take_end(struct stream *x, struct answer *a, const struct job_event *e)
 {
     enum job_end end = e->end;
     struct token_line line[1];
-    if (token_text_stopped(a->text) != STOP_NONE)
-        end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
+    if (token_text_over(a->text)) end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
     if (!x->q.max_tokens && end == JOB_STOP) end = JOB_LENGTH;
-    a->end_probs = token_text_stopped(a->text) == STOP_NONE ? e->probs : NULL;
+    a->end_probs = !token_text_over(a->text) ? e->probs : NULL;
     send_lines(x, a, line, token_text_end(a->text, end != JOB_STOP, line));
+    send_calls(x, a);
     finish(x, a, end);
 }
 
@@ -320,15 +345,30 @@ static bool check_stops(const struct stream *x, struct refusal *why)
     return true;
 }
 
+/* Is it a mark of calls, where functions may be called? Some models end with what stands around a call. */
+static bool is_mark(const struct stream *x, uint32_t id)
+{
+    bool single;
+    const char *why;
+    size_t n = 0;
+    const struct tools_model *m = x->functions ? chat_calls(x->m->chat, &single, &why) : NULL;
+    const uint32_t *marks = m ? tools_model_marks(m, &n) : NULL;
+    for (size_t i = 0; i < n; i++)
+        if (marks[i] == id) return true;
+    return false;
+}
+
 /* The ids that end the job: the model's, unless they are to be ignored, and the request's. */
 static uint32_t find_ends(const struct stream *x, uint32_t out[SAMPLER_MAX_ENDS])
 {
     size_t n = 0;
     const uint32_t *own = tokenizer_end_ids(x->m->model->tokenizer, &n);
     if (x->q.ignore_eos) n = 0;
-    if (n) memcpy(out, own, n * sizeof *out);
-    memcpy(out + n, x->q.stop_ids, x->q.n_stop_ids * sizeof *out);
-    return (uint32_t)n + x->q.n_stop_ids;
+    uint32_t n_out = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!is_mark(x, own[i])) out[n_out++] = own[i];
+    memcpy(out + n_out, x->q.stop_ids, x->q.n_stop_ids * sizeof *out);
+    return n_out + x->q.n_stop_ids;
 }
 
 /* What a model that was not there yet when the request was read has to say. */
@@ -434,6 +474,22 @@ static bool refuse_job(const struct stream *x, enum submit_refusal refusal, cons
     }
 }
 
+/* Calls' ids are made of the job's: a conversation may have answers of one seed, and no id may come twice in it. */
+static bool open_calls(struct stream *x, struct answer *a, struct refusal *why)
+{
+    char text[256] = "";
+    bool single;
+    const char *unknown;
+    struct token_calls *calls;
+    uint64_t seed = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *c = a->job_id; *c; c++) seed = (seed ^ (unsigned char)*c) * 0x100000001b3u;
+    if (token_calls_open(chat_calls(x->m->chat, &single, &unknown), x->functions, seed, x->one_call, &calls,
+                         &(struct wk_err){ text, sizeof text }))
+        return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
+    token_text_calls(a->text, calls);
+    return true;
+}
+
 static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[512] = "";
@@ -446,7 +502,7 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
         token_text_channels(a->text, &harmony);
     else if (x->q.chat && x->marks.open && x->marks.open[0])
         token_text_marks(a->text, &x->marks);
-    return true;
+    return !x->functions || open_calls(x, a, why);
 }
 
 static bool submit(struct stream *x, struct answer *a, struct refusal *why)

@@ -43,7 +43,7 @@ struct answer {
 /* A job's end, as answer, log and list of jobs tell it. */
 struct ending {
     bool good;          /* JOB_STOP or JOB_LENGTH */
-    const char *reason; /* of a good one: "stop", "length" */
+    const char *reason; /* of a good one: "stop", "length", "tool_calls" */
     struct refusal why; /* of another */
     struct job_figures f;
     double first_ms, decode_ms;
@@ -57,7 +57,8 @@ struct stream_form {
     void (*started)(struct stream *x, struct answer *a);
     void (*token)(struct stream *x, struct answer *a); /* a->text was given the next id; NULL: nothing */
     void (*line)(struct stream *x, struct answer *a, const struct token_line *line);
-    void (*turn)(struct stream *x, uint64_t now); /* between events, at least every 50 ms; NULL: nothing */
+    void (*calls)(struct stream *x, struct answer *a); /* events of a->text's calls have come; NULL: nothing */
+    void (*turn)(struct stream *x, uint64_t now);      /* between events, at least every 50 ms; NULL: nothing */
     void (*end)(struct stream *x, struct answer *a, const struct ending *e); /* a good one */
     void (*done)(struct stream *x);                          /* all have come to a good end; NULL: nothing */
     void (*error)(struct stream *x, const struct ending *e); /* the first bad one: nothing else is called after it */
@@ -83,8 +84,10 @@ struct stream {
     struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */
     struct job **jobs;      /* theirs */
     uint32_t n_answers, n_over;
-    struct chat_marks marks;     /* of a chat: as its template says */
-    struct chat_problem problem; /* why encode has failed, where the conversation is to blame; else empty */
+    const struct tools_set *functions; /* of a chat: that may be called; the form's, to the end; NULL: none */
+    bool one_call;                     /* at most, in an answer */
+    struct chat_marks marks;           /* of a chat: as its template says */
+    struct chat_problem problem;       /* why encode has failed, where the conversation is to blame; else empty */
     uint64_t arrived_ns, deadline_ns, look_ns;
     struct http_text line; /* of the event that is being sent */
     bool gone, told;       /* gone: nobody reads any more; told: that the request failed */

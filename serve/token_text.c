@@ -20,6 +20,10 @@ struct token_text {
     struct harmony_parser parser;
     bool thinks; /* reasoning stands between marks */
     struct think think;
+    struct token_calls *calls; /* NULL: none may come */
+    struct byte_buffer said;   /* with calls: of the last id, what is not reasoning; then what of it is text */
+    size_t room;               /* bytes that certain[] has room for, stop strings' aside */
+    bool failed;
     size_t sunk;              /* bytes of certain[] that the last id made */
     struct utf8_stream aside; /* reasoning */
     char *aside_text;
@@ -41,6 +45,29 @@ size_t token_text_piece_max(const struct tokenizer *t)
     return most;
 }
 
+/* Bytes of a line, of so many that are pushed, and the end behind it. */
+static size_t line_room(size_t pushed)
+{
+    return UTF8_STREAM_ROOM(STOP_ROOM(pushed)) + UTF8_STREAM_ROOM(STOP_ROOM(pushed)) + 3;
+}
+
+static bool grow(char **text, size_t n)
+{
+    char *grown = realloc(*text, n);
+    if (grown) *text = grown;
+    return grown != NULL;
+}
+
+/* For a push of n bytes. Lines that were given out move. */
+static bool make_room(struct token_text *x, size_t n)
+{
+    if (n <= x->room) return true;
+    if (!grow(&x->certain, STOP_ROOM(n)) || !grow(&x->text[0], line_room(n)) || !grow(&x->text[1], line_room(n)))
+        return false;
+    x->room = n;
+    return true;
+}
+
 wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const char *const *stops,
                           const size_t *stop_lens, size_t n_stops, struct token_text **out, const struct wk_err *err)
 {
@@ -49,16 +76,10 @@ wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const cha
     if (!x) return wk_fail(err, WK_NO_MEMORY, "no memory for text");
     x->tokenizer = t;
     x->stopped = STOP_NONE;
-    const size_t certain = STOP_ROOM(piece_max + HARMONY_HEADER + 2),
-                 room = UTF8_STREAM_ROOM(certain) + UTF8_STREAM_ROOM(STOP_ROOM(HARMONY_HEADER)) +
-                        3; /* a line, and the end */
-    x->certain = malloc(certain);
-    x->aside_text = malloc(room);
-    x->text[0] = malloc(room);
-    x->text[1] = malloc(room);
-    wk_status status = x->certain && x->aside_text && x->text[0] && x->text[1]
-                           ? stop_open(stops, stop_lens, n_stops, &x->stops, err)
-                           : wk_fail(err, WK_NO_MEMORY, "no memory for text");
+    const size_t room = piece_max + HARMONY_HEADER + 2;
+    x->aside_text = malloc(line_room(room));
+    wk_status status = x->aside_text && make_room(x, room) ? stop_open(stops, stop_lens, n_stops, &x->stops, err)
+                                                           : wk_fail(err, WK_NO_MEMORY, "no memory for text");
     if (status) {
         token_text_close(x);
         return status;
@@ -79,12 +100,17 @@ void token_text_marks(struct token_text *x, const struct chat_marks *marks)
     think_begin(&x->think, x->tokenizer, marks);
 }
 
+void token_text_calls(struct token_text *x, struct token_calls *c) { x->calls = c; }
+struct token_calls *token_text_calls_of(const struct token_text *x) { return x->calls; }
+
 void token_text_hold(struct token_text *x, uint32_t n) { x->n_held = n; }
 
 void token_text_close(struct token_text *x)
 {
     if (!x) return;
     stop_close(x->stops);
+    token_calls_close(x->calls);
+    free(x->said.data);
     free(x->certain);
     free(x->aside_text);
     free(x->text[0]);
@@ -93,6 +119,11 @@ void token_text_close(struct token_text *x)
 }
 
 int token_text_stopped(const struct token_text *x) { return x->stopped; }
+bool token_text_failed(const struct token_text *x) { return x->failed; }
+bool token_text_over(const struct token_text *x)
+{
+    return x->stopped != STOP_NONE || (x->calls && token_calls_over(x->calls));
+}
 
 struct token_bytes token_text_stop(const struct token_text *x, int index)
 {
@@ -145,6 +176,18 @@ static void take_reasoning(struct token_text *x, const struct harmony_event *eve
     x->n_aside += any;
 }
 
+static bool say(struct token_text *x, struct token_bytes bytes)
+{
+    if (bytes.len > x->said.cap - x->said.n) {
+        const size_t cap = 2 * x->said.cap + bytes.len;
+        if (!grow(&x->said.data, cap)) return false;
+        x->said.cap = cap;
+    }
+    if (bytes.len) memcpy(x->said.data + x->said.n, bytes.data, bytes.len);
+    x->said.n += bytes.len;
+    return true;
+}
+
 /* The same of what events say to the user; a second message for the user stands apart from the first. */
 static size_t push_events(struct token_text *x, const struct harmony_event *events, size_t n_events)
 {
@@ -160,12 +203,31 @@ static size_t push_events(struct token_text *x, const struct harmony_event *even
     return at;
 }
 
+/* The same where functions may be called: text is gathered in said. */
+static bool take_events(struct token_text *x, const struct harmony_event *events, size_t n_events)
+{
+    const struct harmony_header *h = &x->parser.header;
+    bool ok = true;
+    for (size_t i = 0; ok && i < n_events; i++) {
+        if (harmony_calls(h)) {
+            ok = token_calls_message(x->calls, h, &events[i], &x->said);
+        } else if (harmony_visible(h) && events[i].kind != HARMONY_END) {
+            ok = events[i].kind == HARMONY_TEXT ? say(x, events[i].text)
+                                                : !x->begun || say(x, (struct token_bytes){ "\n\n", 2 });
+            x->begun = x->begun || events[i].kind == HARMONY_TEXT;
+        }
+    }
+    return ok;
+}
+
 /* What stands before, between and behind the marks. */
 static void sink(void *user, bool reasoning, const char *bytes, size_t n)
 {
     struct token_text *x = user;
     if (reasoning)
         x->aside_n += utf8_stream_push(&x->aside, bytes, n, x->aside_text + x->aside_n);
+    else if (x->calls)
+        x->failed = !say(x, (struct token_bytes){ bytes, n }) || x->failed;
     else
         x->sunk = push_bytes(x, (struct token_bytes){ bytes, n }, x->sunk);
 }
@@ -184,9 +246,55 @@ static size_t end_marked(struct token_text *x)
     return x->sunk;
 }
 
+/* Ids where functions may be called; what of them is text is gathered in said. The parser is to see control tokens, and
+ * other tokens whole: where reasoning's end has held a part back, it sees bytes. */
+static bool take_id(struct token_text *x, uint32_t id, struct token_bytes piece)
+{
+    struct byte_buffer text = { 0 };
+    bool reasoning = false;
+    x->aside_n = 0;
+    if (x->thinks) {
+        reasoning = think_push(&x->think, id, sink, x);
+        x->n_aside += reasoning;
+    } else if (!say(x, piece)) {
+        return false;
+    }
+    if (x->said.n != piece.len || (reasoning && !piece.len)) id = TOKEN_NONE;
+    const bool ok = token_calls_push(x->calls, id, (struct token_bytes){ x->said.data, x->said.n }, &text);
+    free(x->said.data);
+    x->said = text;
+    return ok;
+}
+
+/* The end of an answer with calls. */
+static bool take_end(struct token_text *x)
+{
+    struct harmony_event events[HARMONY_EVENTS];
+    struct byte_buffer text = { 0 };
+    bool ok = true;
+    if (x->channels) {
+        ok = take_events(x, events, harmony_finish(&x->parser, events));
+    } else if (x->thinks) {
+        x->aside_n = 0;
+        think_finish(&x->think, sink, x);
+        ok = token_calls_push(x->calls, TOKEN_NONE, (struct token_bytes){ x->said.data, x->said.n }, &text);
+        free(x->said.data);
+        x->said = text;
+    }
+    return ok && token_calls_finish(x->calls, &x->said);
+}
+
+/* Room for what an id, or the end, has made text. */
+static void gather(struct token_text *x, bool ok)
+{
+    x->failed = !ok || !make_room(x, x->said.n) || x->failed;
+    if (x->failed) x->said.n = 0;
+}
+
 static bool holds(const struct token_text *x)
 {
-    return (x->channels && harmony_holds(&x->parser)) || (x->thinks && think_holds(&x->think));
+    return (x->calls && token_calls_holds(x->calls)) || (x->channels && harmony_holds(&x->parser)) ||
+           (x->thinks && think_holds(&x->think));
 }
 
 int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
@@ -194,11 +302,17 @@ int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
     const struct token_bytes piece = tokenizer_piece(x->tokenizer, id, false);
     struct harmony_event events[HARMONY_EVENTS];
     int n_lines = 0;
-    if (x->waiting) out[n_lines++] = give_waiting(x);
     const size_t n_events = x->channels ? harmony_push(&x->parser, id, piece, events) : 0;
-    const size_t n = x->channels ? push_events(x, events, n_events)
-                     : x->thinks ? push_marked(x, id)
-                                 : push_bytes(x, piece, 0);
+    if (x->calls) {
+        x->said.n = 0;
+        token_calls_begin(x->calls);
+        gather(x, x->channels ? take_events(x, events, n_events) : take_id(x, id, piece));
+    }
+    if (x->waiting) out[n_lines++] = give_waiting(x);
+    const size_t n = x->calls      ? push_bytes(x, (struct token_bytes){ x->said.data, x->said.n }, 0)
+                     : x->channels ? push_events(x, events, n_events)
+                     : x->thinks   ? push_marked(x, id)
+                                   : push_bytes(x, piece, 0);
     if (x->channels) take_reasoning(x, events, n_events);
     x->n_ids++;
     x->n[0] = utf8_stream_push(&x->utf8, x->certain, n, x->text[0]);
@@ -222,8 +336,16 @@ int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2])
 int token_text_end(struct token_text *x, bool cut, struct token_line out[1])
 {
     struct harmony_event events[HARMONY_EVENTS];
+    if (x->calls) token_calls_begin(x->calls);
     if (!x->waiting) return 0;
-    size_t n = x->channels ? push_events(x, events, harmony_finish(&x->parser, events)) : x->thinks ? end_marked(x) : 0;
+    if (x->calls) {
+        x->said.n = 0;
+        gather(x, take_end(x));
+    }
+    size_t n = x->calls      ? push_bytes(x, (struct token_bytes){ x->said.data, x->said.n }, 0)
+               : x->channels ? push_events(x, events, harmony_finish(&x->parser, events))
+               : x->thinks   ? end_marked(x)
+                             : 0;
     n += stop_flush(x->stops, x->certain + n);
     x->n[1] += utf8_stream_push(&x->utf8, x->certain, n, x->text[1] + x->n[1]);
     if (cut)

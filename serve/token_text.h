@@ -13,6 +13,7 @@
 #include <worker/abi.h>
 
 #include "chat/chat.h"
+#include "token_calls.h"
 #include "tokenizer/tokenizer.h"
 
 struct token_text;
@@ -31,6 +32,11 @@ wk_status token_text_open(const struct tokenizer *t, size_t piece_max, const cha
 void token_text_channels(struct token_text *x, const struct harmony_ids *ids);
 /* Before the first id: the answer may begin with reasoning between these marks, which are the chat's. */
 void token_text_marks(struct token_text *x, const struct chat_marks *marks);
+/* Before the first id, after either of the above: functions may be called. Calls are no text, and stop strings do not
+ * see them. c is the text's from now on. */
+void token_text_calls(struct token_text *x, struct token_calls *c);
+/* Its calls; NULL: none may come. Events are those of the last push, or of the end. */
+struct token_calls *token_text_calls_of(const struct token_text *x);
 /* Before the first id: stop strings do not count in the text of the first n ids. */
 void token_text_hold(struct token_text *x, uint32_t n);
 /* The reasoning that the last id made certain: whole characters, valid until the next push; and how many ids were
@@ -41,6 +47,10 @@ void token_text_close(struct token_text *x); /* NULL allowed */
 
 /* Takes the next id; gives the lines that may be sent now, in order: 0 to 2. */
 int token_text_push(struct token_text *x, uint32_t id, struct token_line out[2]);
+/* Nothing more is wanted: a stop string has come, or the only call. Nothing may be pushed after it. */
+bool token_text_over(const struct token_text *x);
+/* There was no memory for text: some of it is missing. */
+bool token_text_failed(const struct token_text *x);
 /* The stop string that the text has come to: its index; STOP_NONE. Nothing may be pushed after it. */
 int token_text_stopped(const struct token_text *x);
 struct token_bytes token_text_stop(const struct token_text *x, int index); /* the stop string of that index */

@@ -22,9 +22,18 @@ static wk_status open_form(const struct chat *c, struct token_bytes text, bool a
     wk_status status = jinja_open(&out->template, text.data, text.len, err);
     if (!status && !as_is)
         status = chat_probe(out->template, text, c->bos, c->eos, out == &c->with_tools, &out->caps, err);
+    if (!status && !as_is) status = chat_find_calls(c, text, out, err);
     if (!status && !as_is && c->tokenizer)
         status = chat_check_marks(out->template, &out->caps, c->tokenizer, c->bos, c->eos, err);
     return status;
+}
+
+static void close_form(struct chat_form *f)
+{
+    jinja_close(f->template);
+    tools_model_close(f->calls);
+    f->template = NULL;
+    f->calls = NULL;
 }
 
 static bool says_harmony(struct token_bytes t)
@@ -116,10 +125,7 @@ static void open_tool_use(struct chat *c, const struct chat_source *source)
     if (c->harmony_prompts || source->template.data ||
         text_of(source->file, "tokenizer.chat_template.tool_use", &text, &err) || !text.data)
         return;
-    if (open_form(c, text, source->as_is, &c->with_tools, &err)) {
-        jinja_close(c->with_tools.template);
-        c->with_tools.template = NULL;
-    }
+    if (open_form(c, text, source->as_is, &c->with_tools, &err)) close_form(&c->with_tools);
 }
 
 wk_status chat_open(const struct chat_source *source, struct chat **out, const struct wk_err *err)
@@ -147,8 +153,8 @@ wk_status chat_open(const struct chat_source *source, struct chat **out, const s
 void chat_close(struct chat *c)
 {
     if (!c) return;
-    jinja_close(c->plain.template);
-    jinja_close(c->with_tools.template);
+    close_form(&c->plain);
+    close_form(&c->with_tools);
     free(c);
 }
 

@@ -15,6 +15,7 @@
 #include "chat/harmony.h"
 #include "jinja/jinja.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/tools.h"
 
 struct gguf;
 struct chat; /* opaque; immutable once open, any thread */
@@ -42,6 +43,9 @@ bool chat_is_harmony(const struct chat *c); /* then answers have channels: harmo
 const char *chat_name(const struct chat *c);
 /* Can it be told to think, or does it always? Harmony does. */
 bool chat_thinks(const struct chat *c);
+/* How the model writes calls of functions, and whether an answer has one at most; NULL: *why says why that is not
+ * known, or it is harmony, whose calls are messages. */
+const struct tools_model *chat_calls(const struct chat *c, bool *single, const char **why);
 
 /* What one prompt says. Texts are bytes of the caller's. */
 struct chat_request {

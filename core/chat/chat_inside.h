@@ -4,11 +4,15 @@
 
 #include "chat/caps.h"
 #include "chat/chat.h"
+#include "tools/tools.h"
 
 /* One template and what it can express. */
 struct chat_form {
     struct jinja_template *template; /* NULL: there is none */
     struct chat_caps caps;
+    struct tools_model *calls; /* how calls of functions are written; NULL: no_calls says why that is not known */
+    bool one_call;             /* in an answer */
+    char no_calls[256];
 };
 
 struct chat {
@@ -26,6 +30,9 @@ static inline bool chat_form_thinks(const struct chat_form *f)
     return f->caps.open[0] || f->caps.thinking_switch || f->caps.effort;
 }
 
+/* f->calls, or why not. source: the template's text. Fails for want of memory alone. */
+wk_status chat_find_calls(const struct chat *c, struct token_bytes source, struct chat_form *f,
+                          const struct wk_err *err);
 /* The parts of out->made, of which `n` bytes are wanted. */
 bool chat_make_parts(struct chat_prompt *out, size_t n, struct chat_problem *why);
 /* chat_render for gpt-oss's format; q->effort is one of its own, or NULL. */

@@ -323,6 +323,51 @@ bool conversation_read(const char *json, size_t n, struct conversation *out, str
     return ok;
 }
 
+/* Is it JSON of an object? */
+static bool is_object(struct token_bytes json)
+{
+    struct json_reader r;
+    char said[128];
+    const struct wk_err err = { said, sizeof said };
+    jr_open(&r, json.data, json.len, "arguments", "", &err);
+    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
+    jr_close(&r);
+    return ok;
+}
+
+static bool is_called(const struct conversation *c, size_t n_calls, struct token_bytes id)
+{
+    for (size_t i = 0; i < n_calls; i++)
+        if (c->calls[i].id.data && c->calls[i].id.len == id.len && !memcmp(c->calls[i].id.data, id.data, id.len))
+            return true;
+    return false;
+}
+
+bool conversation_check_calls(const struct conversation *c, struct chat_problem *why)
+{
+    char field[96];
+    size_t n_calls = 0;    /* of the messages before */
+    bool may_hide = false; /* the last answer may have calls in its text, as clients send it that show all of it */
+    for (size_t i = 0; i < c->n; i++) {
+        const struct chat_message *m = &c->messages[i];
+        for (size_t k = 0; k < m->n_calls; k++) {
+            const struct chat_call *call = &c->calls[m->call + k];
+            if (!call->arguments.len || is_object(call->arguments)) continue;
+            (void)snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
+            return chat_refuse(why, WK_INVALID, field, "expected JSON of an object, got %.*s", shown(call->arguments),
+                               call->arguments.data);
+        }
+        n_calls += m->n_calls;
+        if (m->role != CHAT_TOOL) may_hide = m->role == CHAT_ASSISTANT && !m->n_calls && m->text.len;
+        if (m->role != CHAT_TOOL || may_hide || (m->call_id.data && is_called(c, n_calls, m->call_id))) continue;
+        (void)snprintf(field, sizeof field, "messages[%zu].tool_call_id", i);
+        return m->call_id.data ? chat_refuse(why, WK_INVALID, field, "no call of a message before it has the id %.*s",
+                                             shown(m->call_id), m->call_id.data)
+                               : chat_refuse(why, WK_INVALID, field, "expected the id of the call that it answers");
+    }
+    return true;
+}
+
 bool conversation_of_user(struct token_bytes text, struct conversation *out, struct chat_problem *why)
 {
     *out = (struct conversation){ .messages = calloc(1, sizeof *out->messages), .n = 1 };
@@ -359,7 +404,10 @@ static bool read_tool_function(struct reading *r, struct chat_tool *tool)
                 return fail(r, "function.parameters", "expected a JSON Schema, which is an object");
             if (!jr_raw(&r->json, &raw)) return false;
             tool->parameters = keep(r, raw);
-        } else if (!jr_is(key, "parameters") && !jr_skip(&r->json)) {
+        } else if (jr_is(key, "strict") && !jr_null(&r->json)) {
+            if (jr_peek(&r->json) != JR_BOOL) return fail(r, "function.strict", "expected true or false");
+            if (!jr_bool(&r->json, &tool->strict)) return false;
+        } else if (!jr_is(key, "parameters") && !jr_is(key, "strict") && !jr_skip(&r->json)) {
             return false;
         }
     }

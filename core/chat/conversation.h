@@ -58,6 +58,9 @@ struct conversation {
 /* A list of one message or more. Refuses roles, kinds of content and members that nobody serves, by name. On failure
  * nothing needs to be freed. */
 bool conversation_read(const char *json, size_t n, struct conversation *out, struct chat_problem *why);
+/* Do calls and results fit each other? Arguments of calls are JSON of an object, and a result names a call before it.
+ */
+bool conversation_check_calls(const struct conversation *c, struct chat_problem *why);
 /* One message of the user. The text is the caller's and is not copied; texts stays NULL. */
 bool conversation_of_user(struct token_bytes text, struct conversation *out, struct chat_problem *why);
 void conversation_free(struct conversation *c);
@@ -66,13 +69,14 @@ void conversation_free(struct conversation *c);
 struct chat_tool {
     struct token_bytes name, description; /* description: data NULL: none */
     struct token_bytes parameters;        /* JSON of an object; data NULL: none */
+    bool strict;                          /* calls are to fit the parameters */
 };
 struct chat_tools {
     struct chat_tool *list;
     size_t n;
     char *texts;
 };
-/* A list of {"type": "function", "function": {"name", "description", "parameters"}}; a name is given once. */
+/* A list of {"type": "function", "function": {"name", "description", "parameters", "strict"}}; a name is given once. */
 bool chat_tools_read(const char *json, size_t n, struct chat_tools *out, struct chat_problem *why);
 void chat_tools_free(struct chat_tools *t);
 

@@ -271,12 +271,9 @@ static bool kw_contains(struct builder *b, const struct js_value *v)
     a.child = subschema(b, "contains", v);
     if (!a.child || (min && !count_of(b, "minContains", min, &a.least))) return false;
     if (a.least && !push(b, TYPE_ARRAY, &a)) return false;
-    /* Even where any number of items may fit, those that do are evaluated. */
-    const bool counts = max || (!a.least && b->c->unevaluated);
     a.kind = ATOM_FEW_ITEMS;
-    a.least = UINT32_MAX - 1;
     if (max && !count_of(b, "maxContains", max, &a.least)) return false;
-    return !counts || push(b, TYPE_ARRAY, &a);
+    return !max || push(b, TYPE_ARRAY, &a);
 }
 
 static bool kw_unique_items(struct builder *b, const struct js_value *v)

@@ -7,7 +7,6 @@
 enum {
     MAX_FAMILIES = 64, /* different families of further names in one object */
     NEGATED_NUMBERS = 512,
-    MANY_NUMBERS = 64,
     EXPONENT_DIGITS = 24
 };
 
@@ -111,42 +110,19 @@ static lang_id written_as_integer(struct schema_ctx *c, lang_id numbers)
     return lang_and(c->langs, numbers, own_language(c, "[^.]*"));
 }
 
-/* Of a long list a whole number has one spelling: its digits. */
-static bool plain_integer(struct schema_ctx *c, const struct atom *values, struct dec d, struct lang_word *out)
-{
-    struct dec size = d;
-    uint64_t units;
-    int64_t exp;
-    size.negative = false;
-    if (values->count <= MANY_NUMBERS || !dec_units(size, &units, &exp) || exp) return false;
-    char *text = sch_take(c, EXPONENT_DIGITS, 1);
-    if (!text) return false;
-    const int n = snprintf(text, EXPONENT_DIGITS, "%s%llu", d.negative ? "-" : "", (unsigned long long)units);
-    *out = (struct lang_word){ text, (size_t)n };
-    return true;
-}
-
 /* Given numbers, of which all other atoms hold. */
 static lang_id number_list(struct schema_ctx *c, const struct alternative *a, const struct atom *values)
 {
     lang_id all = LANG_NOTHING;
-    struct lang_word *words = sch_take(c, values->count, sizeof *words);
-    size_t n_words = 0;
-    if (!words) return LANG_NONE;
     for (uint32_t i = 0; i < values->count; i++) {
         const struct dec d = dec_of(values->values[i]->text);
         bool fits = sch_step(c, 1 + a->n);
         for (uint32_t k = 0; k < a->n && fits; k++) fits = holds(a->atom[k], d);
         if (!fits) continue;
-        if (plain_integer(c, values, d, &words[n_words])) {
-            n_words++;
-            continue;
-        }
         const char *text = dec_text(c, d);
         const struct lang_number one = { .min = text, .max = text };
         all = lang_or(c->langs, all, text ? number_between(c, &one, values) : LANG_NONE);
     }
-    if (n_words) all = lang_or(c->langs, all, lang_words(c->langs, words, n_words));
     for (uint32_t k = 0; k < a->n && c->draft == DRAFT_4; k++)
         if (a->atom[k]->kind == ATOM_INTEGER && !a->atom[k]->negated) all = written_as_integer(c, all);
     return c->status ? LANG_NONE : all;
@@ -607,13 +583,10 @@ bool alternative_is_empty(struct schema_ctx *c, enum schema_type type, const str
     struct string_shape string;
     struct array_shape array;
     struct object_shape object;
-    struct number_shape bounds;
     lang_id number;
     switch (type) {
     case TYPE_BOOLEAN: return a->n > 1 && a->atom[0]->count != a->atom[1]->count;
     case TYPE_NUMBER:
-        if (!number_shape(c, a, &bounds)) return false;
-        if (bounds.min && bounds.max && dec_compare(bounds.min->bound, bounds.max->bound) > 0) return true;
         number = number_language(c, a);
         return number != LANG_NONE && lang_is_empty(c->langs, number) == LANG_YES;
     case TYPE_STRING:

@@ -142,8 +142,6 @@ static void test_arrays(void **state)
     refused("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"array\"}],\"contains\":{\"type\":\"string\"},"
             "\"maxContains\":2}",
             "\"contains\" at #");
-    refused("{\"type\":\"array\",\"contains\":{\"const\":1},\"minContains\":0,\"unevaluatedItems\":false}",
-            "\"unevaluatedItems\" at #");
     refused("{\"type\":\"array\",\"uniqueItems\":true}", "\"uniqueItems\" at #");
     refused("{\"type\":\"array\",\"items\":false,\"minItems\":1}", "no text fits");
 }
@@ -291,13 +289,6 @@ static void test_bombs(void **state)
     refused(deep, "levels");
     free(deep);
     documents("{\"type\":\"string\",\"maxLength\":100000}", "\"a\"\n--\n1");
-    char *many = malloc(65536);
-    assert_non_null(many);
-    n = (size_t)sprintf(many, "{\"enum\":[-7,0.5");
-    for (int i = 0; i < 5000; i++) n += (size_t)sprintf(many + n, ",%d", 3 * i);
-    (void)strcpy(many + n, "]}");
-    documents(many, "0\n0.5\n-7\n14997\n--\n1\n14998\n15000\n7");
-    free(many);
     documents("{\"type\":\"object\",\"properties\":{\"x\":{\"description\":\"::= \\\" [^\\\\x00] {1,9} | \\u0000 \"}}}",
               "{\"x\":1}\n--\n[]");
 }

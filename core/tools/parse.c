@@ -52,9 +52,18 @@ static uint64_t next_random(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-static size_t make_id(struct tools_parser *p, char out[TOOLS_ID])
+size_t tools_call_id(enum tools_id_rule rule, uint64_t seed, uint32_t index, char out[TOOLS_ID])
 {
     static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    uint64_t state = seed + index * 0xD6E8FEB86659FD93u;
+    size_t n = rule == TOOLS_ID_NINE ? 0 : 5;
+    memcpy(out, "call_", n);
+    for (const size_t end = rule == TOOLS_ID_NINE ? 9 : 29; n < end; n++) out[n] = letters[next_random(&state) % 62];
+    return n;
+}
+
+static size_t make_id(struct tools_parser *p, char out[TOOLS_ID])
+{
     const enum tools_id_rule rule = p->model->format->ids;
     if (rule == TOOLS_ID_KIMI) return tools_kimi_id(p->function->name, p->calls, out).len;
     bool own = rule == TOOLS_ID_NINE ? p->n_id == 9 : p->n_id > 0;
@@ -64,11 +73,7 @@ static size_t make_id(struct tools_parser *p, char out[TOOLS_ID])
         memcpy(out, p->id, p->n_id);
         return p->n_id;
     }
-    uint64_t state = p->seed + p->calls * 0xD6E8FEB86659FD93u;
-    size_t n = rule == TOOLS_ID_NINE ? 0 : 5;
-    memcpy(out, "call_", n);
-    for (const size_t end = rule == TOOLS_ID_NINE ? 9 : 29; n < end; n++) out[n] = letters[next_random(&state) % 62];
-    return n;
+    return tools_call_id(rule, p->seed, p->calls, out);
 }
 
 void parser_begin_call(struct tools_parser *p)
@@ -533,5 +538,6 @@ void tools_parser_close(struct tools_parser *p)
     free(p);
 }
 
+bool tools_parser_holds(const struct tools_parser *p) { return p->cand < p->n_in; }
 uint32_t tools_parser_calls(const struct tools_parser *p) { return p->calls; }
 uint32_t tools_parser_malformed(const struct tools_parser *p) { return p->malformed; }

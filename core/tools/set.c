@@ -239,3 +239,5 @@ unsigned set_root_kinds(const struct tools_function *f)
     struct look l = { .root = { f->parameters.data, f->parameters.len } };
     return kinds_of(&l, l.root, 0, 0);
 }
+
+bool tools_set_has(const struct tools_set *s, struct token_bytes name) { return set_find(s, name) != NULL; }

@@ -54,6 +54,9 @@ struct tools_format {
 };
 const struct tools_format *tools_formats(size_t *n);
 
+/* An id by a rule that no name is needed for: of the call of that number, made of a seed. Returns its bytes. */
+size_t tools_call_id(enum tools_id_rule rule, uint64_t seed, uint32_t index, char out[TOOLS_ID]);
+
 struct tools_written {
     struct token_bytes name, arguments /* JSON, as it is to be written */, id;
 };
@@ -93,6 +96,7 @@ struct tools_set; /* immutable; any thread */
 wk_status tools_set_open(const struct tools_function *functions, size_t n, struct tools_set **out,
                          const struct wk_err *err);
 void tools_set_close(struct tools_set *s); /* NULL allowed */
+bool tools_set_has(const struct tools_set *s, struct token_bytes name);
 
 /* ---- parsing ------------------------------------------------------------------------------------------- */
 
@@ -121,6 +125,8 @@ wk_status tools_parser_push(struct tools_parser *p, uint32_t id, struct token_by
                             const struct tools_event **events, size_t *n);
 /* The answer is over. Calls whose arguments are complete count, whatever is missing behind them. */
 wk_status tools_parser_finish(struct tools_parser *p, const struct tools_event **events, size_t *n);
+/* Is something held back until it is known whether it is a call? */
+bool tools_parser_holds(const struct tools_parser *p);
 /* Complete calls, and what began like one and was none. */
 uint32_t tools_parser_calls(const struct tools_parser *p);
 uint32_t tools_parser_malformed(const struct tools_parser *p);

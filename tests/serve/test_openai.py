@@ -220,7 +220,6 @@ def refused(w):
         ("best_of", 3),
         ("logprobs", 1),
         ("top_logprobs", 5),
-        ("tools", tool),
         ("tool_choice", "required"),
         ("functions", tool),
         ("suffix", "x"),
@@ -540,6 +539,38 @@ def reasons(program_):
             )
 
 
+def client_tools(c):
+    """A function that is called, its result, and the answer with it; whole and streamed."""
+    function = {"name": "current_minute", "description": "The current minute of the clock."}
+    messages = [{"role": "user", "content": "Write a haiku about rivers that includes the current minute"}]
+    asked = {"model": "haiku", "tools": [{"type": "function", "function": function}], "temperature": 0}
+    asked["max_tokens"] = 60
+    a = c.chat.completions.create(messages=messages, **asked).choices[0]
+    call = a.message.tool_calls[0]
+    check(
+        "client: a call",
+        a.finish_reason == "tool_calls" and call.function.name == "current_minute" and call.function.arguments == "{}",
+        a,
+    )
+    messages += [a.message, {"role": "tool", "tool_call_id": call.id, "content": "forty-two"}]
+    b = c.chat.completions.create(messages=messages, **asked).choices[0]
+    check("client: ... and its result", b.finish_reason == "stop" and "forty-two" in b.message.content, b)
+    with c.chat.completions.stream(messages=messages[:1], **asked) as stream:
+        events = [e.type for e in stream]
+        d = stream.get_final_completion().choices[0]
+    check(
+        "client: a call, streamed",
+        d.finish_reason == "tool_calls"
+        and d.message.tool_calls[0].function.arguments == "{}"
+        and d.message.tool_calls[0].id.startswith("call_")
+        and "tool_calls.function.arguments.done" in events,
+        (d, events),
+    )
+    with c.chat.completions.stream(messages=messages, **asked) as stream:
+        d = stream.get_final_completion().choices[0]
+    check("client: ... and its result", d.message.content == b.message.content, d)
+
+
 def client(w):
     """The client itself."""
     try:
@@ -598,6 +629,7 @@ def client(w):
     for choice in (y for x in c.completions.create(stream=True, echo=True, **asked) for y in x.choices):
         said[choice.index] = said.get(choice.index, "") + choice.text
     check("client: the same, streamed", said == {x.index: x.text for x in a.choices}, (said, a))
+    client_tools(c)
     for what, kind, call in (
         (
             "another model",
@@ -608,7 +640,7 @@ def client(w):
             "tools",
             openai.BadRequestError,
             lambda: c.chat.completions.create(
-                model="haiku", messages=CHAT["messages"], tools=[{"type": "function", "function": {"name": "f"}}]
+                model="haiku", messages=CHAT["messages"], tools=[{"type": "function", "function": {"name": "f g"}}]
             ),
         ),
         (

@@ -1,0 +1,182 @@
+/* token_calls.c: see token_calls.h. */
+#include "token_calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/json_reader.h"
+
+struct token_calls {
+    const struct tools_set *set;
+    struct tools_parser *parser; /* NULL: harmony */
+    uint64_t seed;
+    bool single;
+    struct tools_event *events; /* their texts are places in texts: data is set when they are asked for */
+    size_t n_events, cap_events;
+    struct byte_buffer texts;
+    /* harmony */
+    bool open; /* a call's message is being read */
+    char name[HARMONY_NAME];
+    struct byte_buffer arguments;
+    uint32_t calls, malformed;
+};
+
+wk_status token_calls_open(const struct tools_model *m, const struct tools_set *set, uint64_t seed, bool single,
+                           struct token_calls **out, const struct wk_err *err)
+{
+    struct token_calls *c = *out = calloc(1, sizeof *c);
+    if (!c) return wk_fail(err, WK_NO_MEMORY, "no memory for an answer's calls");
+    c->set = set;
+    c->seed = seed;
+    c->single = single;
+    const wk_status status = m ? tools_parser_open(m, set, seed, single, &c->parser, err) : WK_OK;
+    if (!status) return WK_OK;
+    token_calls_close(c);
+    *out = NULL;
+    return status;
+}
+
+void token_calls_close(struct token_calls *c)
+{
+    if (!c) return;
+    tools_parser_close(c->parser);
+    free(c->events);
+    free(c->texts.data);
+    free(c->arguments.data);
+    free(c);
+}
+
+/* ---- events -------------------------------------------------------------------------------------------- */
+
+static bool append(struct byte_buffer *b, struct token_bytes t)
+{
+    if (t.len > b->cap - b->n) {
+        const size_t cap = 2 * b->cap + t.len;
+        char *grown = cap > b->cap ? realloc(b->data, cap) : NULL;
+        if (!grown) return false;
+        b->data = grown;
+        b->cap = cap;
+    }
+    if (t.len) memcpy(b->data + b->n, t.data, t.len);
+    b->n += t.len;
+    return true;
+}
+
+void token_calls_begin(struct token_calls *c) { c->n_events = c->texts.n = 0; }
+
+static bool tell(struct token_calls *c, const struct tools_event *e)
+{
+    if (c->n_events == c->cap_events) {
+        const size_t cap = 2 * c->cap_events + 8;
+        void *grown = realloc(c->events, cap * sizeof *c->events);
+        if (!grown) return false;
+        c->events = grown;
+        c->cap_events = cap;
+    }
+    c->events[c->n_events++] = *e;
+    return append(&c->texts, e->text) && append(&c->texts, e->id);
+}
+
+static bool take(struct token_calls *c, const struct tools_event *events, size_t n, struct byte_buffer *text)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(events[i].kind == TOOLS_TEXT ? append(text, events[i].text) : tell(c, &events[i]))) return false;
+    return true;
+}
+
+const struct tools_event *token_calls_events(const struct token_calls *c, size_t *n)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < c->n_events; i++) {
+        struct tools_event *e = &c->events[i];
+        e->text.data = c->texts.data + at;
+        e->id.data = e->text.data + e->text.len;
+        at += e->text.len + e->id.len;
+    }
+    *n = c->n_events;
+    return c->events;
+}
+
+/* ---- ids ----------------------------------------------------------------------------------------------- */
+
+bool token_calls_push(struct token_calls *c, uint32_t id, struct token_bytes piece, struct byte_buffer *text)
+{
+    const struct tools_event *events;
+    size_t n;
+    if (!c->parser) return append(text, piece);
+    return !tools_parser_push(c->parser, id, piece, &events, &n) && take(c, events, n, text);
+}
+
+/* ---- harmony's messages -------------------------------------------------------------------------------- */
+
+static bool is_object(struct token_bytes json)
+{
+    struct json_reader r;
+    char said[128];
+    const struct wk_err err = { said, sizeof said };
+    jr_open(&r, json.data, json.len, "arguments", "", &err);
+    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
+    jr_close(&r);
+    return ok;
+}
+
+/* The function that a recipient names; data NULL: none that was offered. */
+static struct token_bytes function_of(const struct token_calls *c, const char *recipient)
+{
+    static const char space[] = "functions.";
+    const size_t skip = strncmp(recipient, space, sizeof space - 1) == 0 ? sizeof space - 1 : 0;
+    const struct token_bytes name = { recipient + skip, strlen(recipient + skip) };
+    return tools_set_has(c->set, name) ? name : (struct token_bytes){ 0 };
+}
+
+static bool end_message(struct token_calls *c, struct byte_buffer *text)
+{
+    const struct token_bytes name = function_of(c, c->name), arguments = { c->arguments.data, c->arguments.n };
+    char id[TOOLS_ID];
+    c->open = false;
+    if (!name.data || !is_object(arguments)) {
+        c->malformed++;
+        return append(text, arguments);
+    }
+    const struct token_bytes made = { id, tools_call_id(TOOLS_ID_OPENAI, c->seed, c->calls, id) };
+    const struct tools_event events[] = { { .kind = TOOLS_CALL, .index = c->calls, .text = name, .id = made },
+                                          { .kind = TOOLS_ARGUMENTS, .index = c->calls, .text = arguments },
+                                          { .kind = TOOLS_END, .index = c->calls } };
+    c->calls++;
+    return take(c, events, sizeof events / sizeof *events, text);
+}
+
+bool token_calls_message(struct token_calls *c, const struct harmony_header *h, const struct harmony_event *e,
+                         struct byte_buffer *text)
+{
+    if (e->kind == HARMONY_BEGIN) {
+        c->open = true;
+        c->arguments.n = 0;
+        memcpy(c->name, h->recipient, sizeof c->name);
+    }
+    if (e->kind == HARMONY_TEXT) return append(&c->arguments, e->text);
+    return e->kind != HARMONY_END || end_message(c, text);
+}
+
+/* ---- both ---------------------------------------------------------------------------------------------- */
+
+bool token_calls_finish(struct token_calls *c, struct byte_buffer *text)
+{
+    const struct tools_event *events;
+    size_t n;
+    if (token_calls_over(c)) return true; /* what stands behind the call was not asked for */
+    if (!c->parser) return !c->open || end_message(c, text);
+    return !tools_parser_finish(c->parser, &events, &n) && take(c, events, n, text);
+}
+
+bool token_calls_holds(const struct token_calls *c) { return c->parser ? tools_parser_holds(c->parser) : c->open; }
+bool token_calls_over(const struct token_calls *c) { return c->single && token_calls_complete(c) > 0; }
+
+uint32_t token_calls_complete(const struct token_calls *c)
+{
+    return c->parser ? tools_parser_calls(c->parser) : c->calls;
+}
+uint32_t token_calls_malformed(const struct token_calls *c)
+{
+    return c->parser ? tools_parser_malformed(c->parser) : c->malformed;
+}

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Functions that the embedded model calls, over /v1/chat/completions: the call, its result and the answer; streamed and
+whole; what is refused. usage: test_tools.py PROGRAM SOURCE"""
+
+import json
+import re
+import sys
+
+from service import Worker, check, done
+
+program = sys.argv[1]
+CHAT = "/v1/chat/completions"
+MINUTE = {"name": "current_minute", "description": "The current minute of the clock."}
+COUNT = {
+    "name": "count_syllables",
+    "description": "The number of syllables of a word.",
+    "parameters": {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
+}
+POEM = "Write a haiku about rivers that includes the current minute"
+TWO = 'How many syllables do "lantern" and "river" have?'
+
+
+def offered(*functions):
+    return [{"type": "function", "function": f} for f in functions]
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def body(*messages, **more):
+    tools = offered(MINUTE, COUNT)
+    return dict({"messages": list(messages), "tools": tools, "temperature": 0, "max_tokens": 100}, **more)
+
+
+def ask(w, *messages, **more):
+    """The choices of a whole answer."""
+    status, a = w.post(CHAT, body(*messages, **more))
+    check("200", status == 200, a)
+    return a["choices"]
+
+
+def result(call, text):
+    return {"role": "tool", "tool_call_id": call["id"], "content": text}
+
+
+def said(calls):
+    return [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls]
+
+
+def streamed(w, *messages, **more):
+    """The same choices, put together from a stream as OpenAI's client does it."""
+    text = w.post(CHAT, body(*messages, stream=True, **more))[1]
+    choices = {}
+    for event in re.findall(r"^data: (\{.*)$", text, re.M):
+        for c in json.loads(event)["choices"]:
+            empty = {"index": c["index"], "message": {"content": "", "tool_calls": []}, "finish_reason": None}
+            o = choices.setdefault(c["index"], empty)
+            m, delta = o["message"], c["delta"]
+            check("nothing behind the end", o["finish_reason"] is None)
+            o["finish_reason"] = c["finish_reason"]
+            m["content"] += delta.get("content") or ""
+            for part in delta.get("tool_calls", []):
+                check("content beside a call", "content" in delta)
+                if part["index"] == len(m["tool_calls"]):
+                    check(
+                        "a call begins with id, type, name and no arguments",
+                        set(part) == {"index", "id", "type", "function"}
+                        and part["type"] == "function"
+                        and part["function"].get("arguments") == ""
+                        and part["function"]["name"],
+                        part,
+                    )
+                    m["tool_calls"].append({"id": part["id"], "type": part["type"], "function": part["function"]})
+                else:
+                    check("then come arguments alone", set(part["function"]) == {"arguments"} and "id" not in part)
+                    m["tool_calls"][part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+    check("[DONE]", text.rstrip().endswith("data: [DONE]"))
+    return [choices[i] for i in sorted(choices)]
+
+
+def calls(w):
+    (choice,) = ask(w, user(POEM))
+    m = choice["message"]
+    check("a call ends as one", choice["finish_reason"] == "tool_calls", choice)
+    check("its content is null", m["content"] is None, m)
+    check("its name and arguments", said(m["tool_calls"]) == [("current_minute", {})], m)
+    call = m["tool_calls"][0]
+    check("its id", re.fullmatch("call_[0-9A-Za-z]{24}", call["id"]) and call["type"] == "function", call)
+    (other,) = ask(w, user(POEM), seed=3)
+    check("ids are of one answer", other["message"]["tool_calls"][0]["id"] != call["id"])
+    for text in ("forty-two", "seven"):
+        (choice,) = ask(w, user(POEM), m, result(call, text))
+        poem = choice["message"]["content"]
+        check("the poem with the result", text in poem and poem.count("\n") == 2, choice)
+        check("... ends as text", choice["finish_reason"] == "stop" and "tool_calls" not in choice["message"], choice)
+    (choice,) = ask(w, user('How many syllables does "lantern" have?'))
+    m = choice["message"]
+    check("an argument", said(m["tool_calls"]) == [("count_syllables", {"word": "lantern"})], m)
+    prompt = w.post(CHAT + "/render", body(user("x"), m, result(m["tool_calls"][0], "2")))[1]["prompt"]
+    check(
+        "history as the model was trained",
+        '<tool_call>\n{"name": "count_syllables", "arguments": {"word": "lantern"}}\n</tool_call>' in prompt
+        and "<tool_response>\n2\n</tool_response>" in prompt,
+        prompt,
+    )
+    (choice,) = ask(w, user(TWO))
+    m = choice["message"]
+    words = [("count_syllables", {"word": "lantern"}), ("count_syllables", {"word": "river"})]
+    check("two calls", said(m["tool_calls"]) == words and len({c["id"] for c in m["tool_calls"]}) == 2, m)
+    (choice,) = ask(w, user(TWO), m, result(m["tool_calls"][0], "2"), result(m["tool_calls"][1], "2"))
+    check("... and their results", choice["finish_reason"] == "stop" and "two" in choice["message"]["content"], choice)
+    (choice,) = ask(w, user(TWO), parallel_tool_calls=False)
+    check("one call alone", said(choice["message"]["tool_calls"]) == words[:1], choice)
+    check("... ends as one", choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None, choice)
+    (choice,) = ask(w, user("Write a haiku about rivers"))
+    check("no call where none is needed", "tool_calls" not in choice["message"] and choice["finish_reason"] == "stop")
+    choices = ask(w, user(POEM), n=3, temperature=0.7, seed=1)
+    ids = {c["message"]["tool_calls"][0]["id"] for c in choices}
+    check("each of three answers has its own", len(ids) == 3, choices)
+
+
+def as_streamed(w):
+    for name, text, more in (
+        ("a call", POEM, {}),
+        ("two calls", TWO, {}),
+        ("one of two", TWO, {"parallel_tool_calls": False}),
+        ("no call", "Write a haiku about rivers", {}),
+        ("a call that is cut", POEM, {"max_tokens": 8}),
+        ("three answers", POEM, {"n": 3, "temperature": 0.7}),
+        ("stop strings are not for calls", POEM, {"stop": ["minute", "name"]}),
+    ):
+        for choice, whole in zip(streamed(w, user(text), seed=9, **more), ask(w, user(text), seed=9, **more)):
+            m = whole["message"]
+            check(
+                "streamed as whole: " + name,
+                choice["message"]["content"] == (m["content"] or "")
+                and said(choice["message"]["tool_calls"]) == said(m.get("tool_calls", []))
+                and choice["finish_reason"] == whole["finish_reason"],
+                (choice, whole),
+            )
+            if "stop" in more:
+                check(name, said(m["tool_calls"]) == [("current_minute", {})], m)
+
+
+def counted(w, outcome):
+    return int(re.search(r'^worker_tool_calls_total\{outcome="%s"\} (\d+)$' % outcome, w.get("/metrics")[1], re.M)[1])
+
+
+def malformed(w):
+    """A call that ends in its midst is text."""
+    call = '<tool_call>\n{"name": "current_minute", "arguments": {}}\n</tool_call>'
+    ids = w.post("/tokenize", {"content": call})[1]["tokens"]
+    brace = w.post("/tokenize", {"content": ": {}}"})[1]["tokens"][-1]
+    before = counted(w, "malformed")
+    complete = counted(w, "complete")
+    (choice,) = ask(w, user(POEM), stop_token_ids=[brace])
+    check("the token is of the call", brace in ids, (brace, ids))
+    text = choice["message"]["content"]
+    check("a malformed call is text", text and call.startswith(text) and "tool_calls" not in choice["message"], choice)
+    check("... and ends as text", choice["finish_reason"] == "stop", choice)
+    check("... and is counted", counted(w, "malformed") == before + 1)
+    (choice,) = ask(w, user(POEM), max_tokens=8)
+    check("a call that is cut ends by length", choice["finish_reason"] == "length", choice)
+    (choice,) = ask(w, user(TWO))
+    check("complete calls are counted", counted(w, "complete") == complete + 2)
+
+
+def chosen(w):
+    plain = w.post(CHAT + "/render", {"messages": [user(POEM)]})[1]["prompt"]
+    none = w.post(CHAT + "/render", body(user(POEM), tool_choice="none"))[1]["prompt"]
+    check("none: the prompt has no tools", none == plain and "Tools:" not in plain, none)
+    (choice,) = ask(w, user(POEM), tool_choice="none")
+    check("none: no call", "tool_calls" not in choice["message"] and choice["finish_reason"] == "stop", choice)
+    (choice,) = ask(w, user(POEM), tool_choice="auto")
+    check("auto: a call", choice["finish_reason"] == "tool_calls", choice)
+    (choice,) = ask(w, user(POEM), tools=[], tool_choice="auto", parallel_tool_calls=True)
+    check("no tools", "tool_calls" not in choice["message"], choice)
+
+
+def refusals(w):
+    named = {"type": "function", "function": {"name": "nobody"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    broken = dict(call, function={"name": "f", "arguments": '{"x": '})
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    for field, more in (
+        ("tools", {"tools": {}}),
+        ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "f"}}]}),
+        ("tools[0].function.name", {"tools": offered({})}),
+        ("tools[0].function.name", {"tools": offered({"name": "a b"})}),
+        ("tools[0].function.name", {"tools": offered({"name": "a" * 129})}),
+        ("tools[1].function.name", {"tools": offered(MINUTE, MINUTE)}),
+        ("tools[0].function.parameters", {"tools": offered(dict(MINUTE, parameters=[]))}),
+        ("tools[0].function.strict", {"tools": offered(dict(MINUTE, strict="yes"))}),
+        ("tool_choice", {"tool_choice": "any"}),
+        ("tool_choice", {"tool_choice": 1}),
+        ("tool_choice", {"tool_choice": named}),
+        ("tool_choice", {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}}),
+        ("tool_choice", {"tool_choice": "required", "tools": []}),
+        ("tool_choice", {"tool_choice": "required", "tools": None}),
+        ("parallel_tool_calls", {"parallel_tool_calls": "no"}),
+        ("functions", {"functions": [MINUTE]}),
+        ("function_call", {"function_call": {"name": "current_minute"}}),
+        (
+            "messages[1].tool_calls[0].function.arguments",
+            {"messages": [user("x"), dict(called, tool_calls=[broken]), result(call, "1")]},
+        ),
+        ("messages[2].tool_call_id", {"messages": [user("x"), called, result({"id": "c2"}, "1")]}),
+        ("messages[2].tool_call_id", {"messages": [user("x"), called, {"role": "tool", "content": "1"}]}),
+        ("messages[1].tool_call_id", {"messages": [user("x"), result(call, "1"), called, user("y")]}),
+    ):
+        status, a = w.post(CHAT, body(user(POEM), **more) if "messages" not in more else dict(body(), **more))
+        check("refused: " + field, status == 400 and a["error"]["param"] == field, (status, a))
+    for field in ("tools", "tool_choice"):
+        status, a = w.post("/v1/completions", {"prompt": "x", field: offered(MINUTE)})
+        check("a completion refuses " + field, status == 400 and a["error"]["param"] == field, (status, a))
+
+
+with Worker(program) as worker:
+    calls(worker)
+    as_streamed(worker)
+    malformed(worker)
+    chosen(worker)
+    refusals(worker)
+done()
