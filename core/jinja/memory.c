@@ -28,7 +28,7 @@ void *jn_heap_take(struct vm *m, size_t n)
 {
     struct heap *h = &m->heap;
     if (n > JINJA_MAX_MEMORY) jn_fail_limit(m, "values take more than %d bytes", JINJA_MAX_MEMORY);
-    n = (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    n = (n + !n + ALIGN - 1) & ~(size_t)(ALIGN - 1); /* nothing, too, has an address */
     if ((size_t)(h->end - h->at) < n) {
         size_t size = h->last ? 2 * h->last->n : FIRST_BLOCK;
         if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
