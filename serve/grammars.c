@@ -85,7 +85,7 @@ static bool digest_of(const struct grammar_source *from, char hex[65])
     return sha256_end(s, hex);
 }
 
-static struct grammar *find(struct grammars *x, const char *digest)
+struct grammar *grammars_find(struct grammars *x, const char digest[65])
 {
     struct grammar *g = NULL;
     (void)pthread_mutex_lock(&x->lock);
@@ -122,7 +122,7 @@ static void forget(struct kept *k)
     *k = (struct kept){ 0 };
 }
 
-static void keep(struct grammars *x, struct grammar *g, const char *digest)
+void grammars_keep(struct grammars *x, struct grammar *g, const char digest[65])
 {
     struct kept *free_place = NULL;
     (void)pthread_mutex_lock(&x->lock);
@@ -165,19 +165,19 @@ wk_status grammars_get(struct grammars *x, const struct grammar_source *from, st
     char digest[65];
     *out = NULL;
     if (!digest_of(from, digest)) return wk_fail(err, WK_INTERNAL, "no digest of the grammar can be made");
-    *out = find(x, digest);
+    *out = grammars_find(x, digest);
     if (*out) return WK_OK;
     const wk_status status = compile(x, from, out, err);
-    if (!status) keep(x, *out, digest);
+    if (!status) grammars_keep(x, *out, digest);
     return status;
 }
 
 wk_status grammars_harmony(struct grammars *x, struct grammar **out, const struct wk_err *err)
 {
     static const char name[65] = "harmony"; /* no digest */
-    *out = find(x, name);
+    *out = grammars_find(x, name);
     if (*out) return WK_OK;
     const wk_status status = constraint_harmony(x->tokenizer, out, err);
-    if (!status) keep(x, *out, name);
+    if (!status) grammars_keep(x, *out, name);
     return status;
 }

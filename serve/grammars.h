@@ -42,6 +42,10 @@ wk_status grammars_index(struct grammars *x, const struct grammar_index **out, c
 /* The grammar, compiled or as it was kept; the caller closes it. */
 wk_status grammars_get(struct grammars *x, const struct grammar_source *from, struct grammar **out,
                        const struct wk_err *err);
+/* Grammars that the caller compiles: the one that is kept under a digest of all that it is made of, which the caller
+ * closes; NULL: none is. */
+struct grammar *grammars_find(struct grammars *x, const char digest[65]);
+void grammars_keep(struct grammars *x, struct grammar *g, const char digest[65]);
 /* What stands before the final content of a harmony model's answers; the caller closes it. */
 wk_status grammars_harmony(struct grammars *x, struct grammar **out, const struct wk_err *err);
 

@@ -8,6 +8,7 @@
 
 #include "callback.h"
 #include "capability/json_text.h"
+#include "grammars.h"
 #include "identity.h"
 #include "log/log.h"
 #include "plugin/plugin.h"
@@ -182,6 +183,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
                                       .t = model->tokenizer,
                                       .template = s->o->chat_template,
                                       .template_name = s->o->chat_template_name };
+    if (grammars_open(model->tokenizer, model->program->n_vocab, &m->grammars, &err))
+        return fail(why, "INTERNAL", text);
     if (chat_open(&chat, &m->chat, &chat_err)) (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
     (void)snprintf(m->name, sizeof m->name, "%s", s->o->model_id ? s->o->model_id : model->name);
     (void)snprintf(m->path, sizeof m->path, "%s", l->ref ? l->ref : l->path ? l->path : "embedded model");
@@ -200,7 +203,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
 static void free_model(struct serve_model *m)
 {
     if (!m) return;
-    engine_close(m->engine);
+    engine_close(m->engine); /* no job is left */
+    grammars_close(m->grammars);
     chat_close(m->chat);
     model_close(m->model);
     free(m);

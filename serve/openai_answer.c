@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/grammar.h"
 #include "tokenizer/utf8.h"
+#include "tool_grammar.h"
 
 enum {
     RESERVE_STEP = 64 << 10,
@@ -33,6 +35,7 @@ void completion_free(struct completion *c)
     for (uint32_t i = 0; c->echoed && i < c->n_choices / c->q.n; i++) http_text_free(&c->echoed[i]);
     free(c->choices);
     free(c->echoed);
+    grammar_close(c->grammar);
     tools_set_close(c->functions);
     openai_request_free(&c->q);
 }
@@ -231,19 +234,12 @@ static bool offer(struct stream *x)
     if (!chat_calls(x->m->chat, &single, &unknown) && !chat_is_harmony(x->m->chat))
         return chat_refuse(&x->problem, WK_UNSUPPORTED, "tools", "this model's answers cannot be read for calls: %s",
                            unknown);
-    if (t->choice != TOOLS_CHOICE_AUTO)
-        return chat_refuse(&x->problem, WK_UNSUPPORTED, "tool_choice",
-                           "expected auto or none: no call can be enforced on this model");
-    for (size_t i = 0; i < t->list.n; i++) {
-        char field[64];
-        (void)snprintf(field, sizeof field, "tools[%zu].function.strict", i);
-        if (t->list.list[i].strict)
-            return chat_refuse(&x->problem, WK_UNSUPPORTED, field, "no schema can be enforced on this model's calls");
-    }
     const wk_status status = openai_tools_set(t, &c->functions, &(struct wk_err){ text, sizeof text });
     if (status) return chat_refuse(&x->problem, status, "tools", "%s", text);
     x->functions = c->functions;
     x->one_call = t->one;
+    if (!tool_grammar_make(x->m, t, &c->grammar, &x->problem)) return false;
+    x->grammar = c->grammar;
     return true;
 }
 

@@ -24,6 +24,7 @@ struct completion {
     struct openai_request q;
     bool chat;
     struct tools_set *functions; /* that may be called; NULL: none */
+    struct grammar *grammar;     /* of answers that may call them; NULL: they are free */
     int64_t created;
     struct choice *choices;   /* [prompts * n] */
     struct http_text *echoed; /* [prompts]: what choices begin with; NULL: nothing */

@@ -94,11 +94,14 @@ struct serve_known {
     char digest[65], fingerprint[80];
 };
 
+struct grammars;
+
 /* Model and engine once loaded; what handlers read. But for `known`, which changes once at most, nothing changes after
  * SERVE_READY. */
 struct serve_model {
     struct model *model;
     struct engine *engine;
+    struct grammars *grammars;
     struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */
     char no_chat[512];
     char name[256], path[4096], plugin[64], quant_kind[32], shard_id[192];

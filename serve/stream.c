@@ -10,8 +10,10 @@
 
 #include "base/sha256.h"
 #include "chat/chat.h"
+#include "chat/constraint.h"
 #include "log/log.h"
 #include "log/words.h"
+#include "grammars.h"
 #include "ops.h"
 
 enum { LOOK_MS = 50 /* how often it is asked whether anybody is there */ };
@@ -505,6 +507,22 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
     return !x->functions || open_calls(x, a, why);
 }
 
+/* A constraint of its own for each answer, all of one grammar. Reasoning is free; calls of harmony's are whole
+ * messages, so that their grammar begins with the answer's headers. */
+static bool constrain(const struct stream *x, struct sampler_constraint *out, struct refusal *why)
+{
+    char text[256] = "";
+    const struct wk_err err = { text, sizeof text };
+    const struct grammar_index *index;
+    const bool marked = !chat_is_harmony(x->m->chat) && x->marks.open && x->marks.open[0];
+    const struct constraint_lead lead = { .marks = marked ? &x->marks : NULL };
+    wk_status status = grammars_index(x->m->grammars, &index, &err);
+    if (!status)
+        status =
+            constraint_open(x->grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab, &lead, out, &err);
+    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+}
+
 static bool submit(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[512] = "";
@@ -513,7 +531,9 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
     const struct stream_prompt *p = prompt_of(x, a);
     const struct answer *first = &x->answers[a->prompt * x->each];
     struct sampler_params params = x->q.params;
+    struct sampler_constraint constraint = { 0 };
     params.seed = a->seed;
+    if (x->grammar && !constrain(x, &constraint, why)) return false;
     const struct engine_job spec = { .id = a->job_id,
                                      .prompt = p->ids.ids,
                                      .n_prompt = (uint32_t)p->ids.n,
@@ -523,13 +543,17 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
                                      .params = &params,
                                      .priority = x->q.priority,
                                      .deadline_ns = x->deadline_ns,
+                                     .constraint = x->grammar ? &constraint : NULL,
                                      .probs = x->probs && x->q.max_tokens,
                                      .top_n = x->top,
                                      .prompt_probs = x->prompt_probs && a == first,
                                      .prompt_top_n = x->prompt_top,
                                      .after = a == first ? NULL : first->job,
                                      .beside = a->index ? x->answers[0].job : NULL };
-    if (!open_text(x, a, why)) return false;
+    if (!open_text(x, a, why)) {
+        constraint_close(&constraint);
+        return false;
+    }
     a->place.view = (struct job_view){
         .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns
     };
@@ -537,6 +561,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
     job_log_enter(x->s->jobs, &a->place);
     const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &a->job, &err);
     if (refusal) {
+        constraint_close(&constraint);
         job_log_leave(x->s->jobs, &a->place, NULL);
         return refuse_job(x, refusal, text, why);
     }

@@ -14,6 +14,8 @@ struct token_calls {
     struct tools_event *events; /* their texts are places in texts: data is set when they are asked for */
     size_t n_events, cap_events;
     struct byte_buffer texts;
+    struct byte_buffer blanks; /* that the answer begins with: they go if a call follows */
+    bool begun;                /* something else was said */
     /* harmony */
     bool open; /* a call's message is being read */
     char name[HARMONY_NAME];
@@ -42,6 +44,7 @@ void token_calls_close(struct token_calls *c)
     tools_parser_close(c->parser);
     free(c->events);
     free(c->texts.data);
+    free(c->blanks.data);
     free(c->arguments.data);
     free(c);
 }
@@ -77,10 +80,33 @@ static bool tell(struct token_calls *c, const struct tools_event *e)
     return append(&c->texts, e->text) && append(&c->texts, e->id);
 }
 
+static bool is_blank(struct token_bytes t)
+{
+    for (size_t i = 0; i < t.len; i++)
+        if (t.data[i] != ' ' && (t.data[i] < '\t' || t.data[i] > '\r')) return false;
+    return true;
+}
+
+static bool flush_blanks(struct token_calls *c, struct byte_buffer *text)
+{
+    const bool ok = append(text, (struct token_bytes){ c->blanks.data, c->blanks.n });
+    c->blanks.n = 0;
+    return ok;
+}
+
+static bool take_text(struct token_calls *c, struct token_bytes said, struct byte_buffer *text)
+{
+    if (!c->begun && is_blank(said)) return append(&c->blanks, said);
+    c->begun = true;
+    return flush_blanks(c, text) && append(text, said);
+}
+
 static bool take(struct token_calls *c, const struct tools_event *events, size_t n, struct byte_buffer *text)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!(events[i].kind == TOOLS_TEXT ? append(text, events[i].text) : tell(c, &events[i]))) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (events[i].kind == TOOLS_END) c->blanks.n = 0;
+        if (!(events[i].kind == TOOLS_TEXT ? take_text(c, events[i].text, text) : tell(c, &events[i]))) return false;
+    }
     return true;
 }
 
@@ -166,10 +192,14 @@ bool token_calls_finish(struct token_calls *c, struct byte_buffer *text)
     size_t n;
     if (token_calls_over(c)) return true; /* what stands behind the call was not asked for */
     if (!c->parser) return !c->open || end_message(c, text);
-    return !tools_parser_finish(c->parser, &events, &n) && take(c, events, n, text);
+    return !tools_parser_finish(c->parser, &events, &n) && take(c, events, n, text) &&
+           (token_calls_complete(c) || flush_blanks(c, text));
 }
 
-bool token_calls_holds(const struct token_calls *c) { return c->parser ? tools_parser_holds(c->parser) : c->open; }
+bool token_calls_holds(const struct token_calls *c)
+{
+    return c->blanks.n || (c->parser ? tools_parser_holds(c->parser) : c->open);
+}
 bool token_calls_over(const struct token_calls *c) { return c->single && token_calls_complete(c) > 0; }
 
 uint32_t token_calls_complete(const struct token_calls *c)

@@ -304,7 +304,13 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     minute = {"type": "function", "function": {"name": "current_minute", "strict": False}}
     call = [{"role": "user", "content": "Write a haiku about rivers that includes the current minute"}]
     call = {"messages": call, "tools": [minute], "temperature": 0, "max_tokens": 60}
-    for more in ({}, {"stream": True}, {"tool_choice": "none"}, {"tool_choice": "auto", "parallel_tool_calls": False}):
+    for more in (
+        {},
+        {"stream": True},
+        {"tool_choice": "none"},
+        {"tool_choice": "required"},
+        {"tool_choice": "auto", "parallel_tool_calls": False},
+    ):
         ask(w, "POST", "/v1/chat/completions", dict(call, **more), want=200)
     ask(w, "POST", "/v1/chat/completions", dict(chat, prompt_logprobs=2), want=200)
     ask(w, "POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 0, "prompt_logprobs": 2}, want=200)

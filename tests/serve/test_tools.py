@@ -178,6 +178,54 @@ def chosen(w):
     check("no tools", "tool_calls" not in choice["message"], choice)
 
 
+def enforced(w):
+    """Calls that must come, and schemas that are kept to, whatever the model would write."""
+    river = user("Write a haiku about rivers")
+    for choice_, name in (
+        ("required", None),
+        ({"type": "function", "function": {"name": "count_syllables"}}, "count_syllables"),
+        ({"type": "function", "function": {"name": "current_minute"}}, "current_minute"),
+    ):
+        for choice in ask(w, river, tool_choice=choice_, n=8, temperature=1, max_tokens=200):
+            called = said(choice["message"].get("tool_calls", []))
+            check(
+                "%s: a call" % json.dumps(choice_),
+                choice["finish_reason"] == "length"
+                or (
+                    choice["finish_reason"] == "tool_calls"
+                    and choice["message"]["content"] is None
+                    and all(c[0] == name or name is None for c in called)
+                ),
+                choice,
+            )
+    (choice,) = ask(w, river, tool_choice="required", parallel_tool_calls=False)
+    check("one that is required", len(choice["message"]["tool_calls"]) == 1, choice)
+    word = {"type": "object", "properties": {"word": {"enum": ["tide", "stone"]}}, "required": ["word"]}
+    strict = dict(COUNT, parameters=dict(word, additionalProperties=False), strict=True)
+    lantern = user('How many syllables does "lantern" have?')
+    for more in ({}, {"tool_choice": "required"}):
+        (choice,) = ask(w, lantern, tools=offered(MINUTE, strict), **more)
+        arguments = said(choice["message"]["tool_calls"])[0][1]
+        check("strict", arguments in ({"word": "tide"}, {"word": "stone"}), choice)
+    (choice,) = ask(w, lantern, tools=offered(dict(COUNT, parameters=word)))
+    check("not strict", said(choice["message"]["tool_calls"])[0][1] == {"word": "lantern"}, choice)
+    for choice in ask(w, lantern, tools=offered(strict), tool_choice="required", n=16, temperature=2, max_tokens=200):
+        called = said(choice["message"].get("tool_calls", []))
+        check("whatever is drawn", all(a in ({"word": "tide"}, {"word": "stone"}) for _, a in called), choice)
+        check("... is calls", choice["finish_reason"] == "length" or len(called) > 0, choice)
+    for choice in ask(w, lantern, tools=offered(strict), n=16, temperature=2, max_tokens=60, seed=1):
+        called = said(choice["message"].get("tool_calls", []))
+        check("whatever is drawn beside text", all(a["word"] in ("tide", "stone") for _, a in called), choice)
+    bad = dict(MINUTE, parameters={"type": "object", "properties": {"x": {"$ref": "#/nowhere"}}})
+    (choice,) = ask(w, lantern, tools=offered(bad, strict))
+    check("a schema that cannot be kept to", said(choice["message"]["tool_calls"])[0][0] == "count_syllables", choice)
+    (choice,) = ask(w, lantern, tools=offered(bad, strict), tool_choice="required")
+    check("... where a call is required", choice["finish_reason"] == "tool_calls", choice)
+    status, a = w.post(CHAT, body(lantern, tools=offered(COUNT, dict(bad, strict=True))))
+    check("... is refused where it is strict", status == 400, a)
+    check("... by name", a["error"]["param"] == "tools[1].function.parameters" and "$ref" in a["error"]["message"], a)
+
+
 def refusals(w):
     named = {"type": "function", "function": {"name": "nobody"}}
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -221,5 +269,6 @@ with Worker(program) as worker:
     as_streamed(worker)
     malformed(worker)
     chosen(worker)
+    enforced(worker)
     refusals(worker)
 done()
