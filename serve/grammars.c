@@ -19,10 +19,10 @@ struct kept {
 struct grammars {
     const struct tokenizer *tokenizer;
     uint32_t n_vocab;
+    bool refused; /* it cannot be constrained, and why; both as grammars_open found */
+    char why[256];
     pthread_mutex_t index_lock; /* held while the index is made: who wants it waits for it */
     struct grammar_index *index;
-    bool refused;
-    char why[256];
     pthread_mutex_t lock; /* of what follows; nothing is compiled under it */
     struct kept kept[GRAMMARS_MOST];
     uint64_t clock;
@@ -37,8 +37,11 @@ wk_status grammars_open(const struct tokenizer *t, uint32_t n_vocab, struct gram
     x->n_vocab = n_vocab;
     (void)pthread_mutex_init(&x->index_lock, NULL);
     (void)pthread_mutex_init(&x->lock, NULL);
+    x->refused = grammar_index_possible(t, n_vocab, &(struct wk_err){ x->why, sizeof x->why }) == WK_UNSUPPORTED;
     return WK_OK;
 }
+
+bool grammars_possible(const struct grammars *x) { return !x->refused; }
 
 void grammars_close(struct grammars *x)
 {
@@ -53,14 +56,10 @@ void grammars_close(struct grammars *x)
 wk_status grammars_index(struct grammars *x, const struct grammar_index **out, const struct wk_err *err)
 {
     wk_status status = WK_OK;
+    *out = NULL;
+    if (x->refused) return wk_fail(err, WK_UNSUPPORTED, "%s", x->why);
     (void)pthread_mutex_lock(&x->index_lock);
-    if (!x->index && !x->refused) {
-        status = grammar_index_open(x->tokenizer, x->n_vocab, &x->index, &(struct wk_err){ x->why, sizeof x->why });
-        x->refused = status == WK_UNSUPPORTED;
-        if (status) (void)wk_fail(err, status, "%s", x->why);
-    } else if (x->refused) {
-        status = wk_fail(err, WK_UNSUPPORTED, "%s", x->why);
-    }
+    if (!x->index) status = grammar_index_open(x->tokenizer, x->n_vocab, &x->index, err);
     *out = x->index;
     (void)pthread_mutex_unlock(&x->index_lock);
     return status;

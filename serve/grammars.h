@@ -36,6 +36,8 @@ wk_status grammars_open(const struct tokenizer *t, uint32_t n_vocab, struct gram
 /* No job may be left that has a grammar of it. NULL allowed */
 void grammars_close(struct grammars *x);
 
+/* Can the model's output be constrained? */
+bool grammars_possible(const struct grammars *x);
 /* The index of the vocabulary; lives as long as x. WK_UNSUPPORTED: the model's output cannot be constrained, and why.
  */
 wk_status grammars_index(struct grammars *x, const struct grammar_index **out, const struct wk_err *err);

@@ -9,10 +9,24 @@
 
 #include "tokenizer/utf8.h"
 
-static const char *const execute_names[] = { "job_id",  "prompt",       "max_tokens", "temperature",
-                                             "top_p",   "top_k",        "min_p",      "repetition_penalty",
-                                             "stop",    "seed",         "priority",   "chat",
-                                             "metrics", "parse_special" };
+static const char *const execute_names[] = { "job_id",
+                                             "prompt",
+                                             "max_tokens",
+                                             "temperature",
+                                             "top_p",
+                                             "top_k",
+                                             "min_p",
+                                             "repetition_penalty",
+                                             "stop",
+                                             "seed",
+                                             "priority",
+                                             "chat",
+                                             "metrics",
+                                             "parse_special",
+                                             "response_format",
+                                             "json_schema",
+                                             "grammar",
+                                             "structured_outputs" };
 enum {
     N_EXECUTE_NAMES = sizeof execute_names / sizeof *execute_names,
     N_NOT_PARAMS = 2 /* job_id and prompt stand outside of params */
@@ -77,14 +91,15 @@ bool job_request_sampling(const struct body_object *o, const struct job_request_
     return true;
 }
 
-static bool read_params(const struct body_object *o, const struct job_request_limits *l, struct job_request *r,
-                        struct refusal *why)
+/* bytes: what o was parsed from. */
+static bool read_params(const struct body_object *o, const char *bytes, size_t n, const struct job_request_limits *l,
+                        struct job_request *r, struct refusal *why)
 {
     int64_t max_tokens = l->max_tokens_out;
     if (!body_integer(o, "max_tokens", 1, l->max_tokens_out, &max_tokens, why) ||
         !job_request_sampling(o, l, false, r, why) || !body_flag(o, "chat", &r->chat, why) ||
         !body_flag(o, "metrics", &r->metrics, why) || !body_flag(o, "parse_special", &r->parse_special, why) ||
-        !read_stop(o, r, why))
+        !read_stop(o, r, why) || !structured_read(o, bytes, n, &r->form, why))
         return false;
     r->max_tokens = (uint32_t)max_tokens;
     return !(r->chat && r->parse_special) ||
@@ -99,14 +114,16 @@ static bool read_job_id(const struct body_object *o, struct job_request *r, stru
     return true;
 }
 
-static bool read_execute(struct job_request *r, const struct job_request_limits *l, struct refusal *why)
+static bool read_execute(struct job_request *r, const char *bytes, size_t n, const struct job_request_limits *l,
+                         struct refusal *why)
 {
     const struct body_object o = { r->body, "" };
     return body_knows(&o, execute_names, N_EXECUTE_NAMES, why) && body_required(&o, "job_id", why) &&
-           read_job_id(&o, r, why) && read_prompt(&o, l, r, why) && read_params(&o, l, r, why);
+           read_job_id(&o, r, why) && read_prompt(&o, l, r, why) && read_params(&o, bytes, n, l, r, why);
 }
 
-static bool read_worker_execute(struct job_request *r, const struct job_request_limits *l, struct refusal *why)
+static bool read_worker_execute(struct job_request *r, const char *bytes, size_t n, const struct job_request_limits *l,
+                                struct refusal *why)
 {
     static const char *const names[] = { "handle_id", "prompt", "params", "job_id" };
     const struct body_object o = { r->body, "" };
@@ -114,19 +131,24 @@ static bool read_worker_execute(struct job_request *r, const struct job_request_
         !body_name(&o, "handle_id", REQUEST_MAX_HANDLE, &r->handle_id, why) || !read_job_id(&o, r, why) ||
         !read_prompt(&o, l, r, why))
         return false;
+    const char *text = NULL;
+    size_t len = 0;
     json_t *none = json_object();
     const json_t *given = json_object_get(r->body, "params");
     const struct body_object params = { given ? given : none, "params." };
     const bool ok = (!given || json_is_object(given) || body_fail(&o, "params", why, "an object")) &&
+                    (!given || body_member(bytes, n, "params", &text, &len) ||
+                     body_fail(&o, "params", why, "the name \"params\" written without escapes")) &&
                     body_knows(&params, execute_names + N_NOT_PARAMS, N_EXECUTE_NAMES - N_NOT_PARAMS, why) &&
-                    read_params(&params, l, r, why);
+                    read_params(&params, text, len, l, r, why);
     json_decref(none);
     return ok;
 }
 
 static bool read_body(const char *bytes, size_t n, const struct job_request_limits *l, struct job_request *out,
                       struct refusal *why,
-                      bool (*read)(struct job_request *, const struct job_request_limits *, struct refusal *))
+                      bool (*read)(struct job_request *, const char *, size_t, const struct job_request_limits *,
+                                   struct refusal *))
 {
     struct refusal unnamed;
     const char *id = NULL;
@@ -135,7 +157,7 @@ static bool read_body(const char *bytes, size_t n, const struct job_request_limi
     /* whatever is wrong with the request, its sender learns which one it was */
     if (body_name(&(struct body_object){ out->body, "" }, "job_id", ENGINE_JOB_ID_MAX, &id, &unnamed) && id)
         refusal_job(why, id);
-    if (read(out, l, why)) return true;
+    if (read(out, bytes, n, l, why)) return true;
     job_request_free(out);
     return false;
 }
@@ -154,6 +176,7 @@ bool job_request_worker_execute(const char *bytes, size_t n, const struct job_re
 
 void job_request_free(struct job_request *r)
 {
+    structured_free(&r->form);
     json_decref(r->body);
     r->body = NULL;
 }

@@ -13,6 +13,7 @@
 #include "body.h"
 #include "engine/engine.h"
 #include "sample/sample.h"
+#include "structured.h"
 #include "tokenizer/stop.h"
 
 enum {
@@ -20,7 +21,8 @@ enum {
     REQUEST_STOP_TOKENS = 32,
     REQUEST_STOP_IDS = 48, /* of /v1; the model's own come on top: SAMPLER_MAX_ENDS in all */
     REQUEST_LEAST_PRIORITY = -1000,
-    REQUEST_MAX_HANDLE = 191
+    REQUEST_MAX_HANDLE = 191,
+    REQUEST_FORM_BYTES = 1 << 20 /* of the answer's form, as /execute takes it */
 };
 
 struct job_request_limits {
@@ -50,6 +52,7 @@ struct job_request {
     size_t stop_lens[STOP_MAX];
     uint32_t n_stops;
     int32_t priority;
+    struct structured form; /* of the answer; texts: as `body` and the bytes that it was parsed from live */
 };
 
 /* {job_id, prompt, max_tokens, ..., priority, chat, metrics}. False: why says field, value and range; nothing needs to
@@ -71,7 +74,7 @@ bool job_request_stops(const struct body_object *o, const json_t *v, struct job_
 /* Bytes that a body of either may have: every code point of the prompt as two \uXXXX, and the rest. */
 static inline size_t job_request_most_bytes(const struct job_request_limits *l)
 {
-    return (size_t)l->max_prompt_chars * 12 + (REQUEST_STOPS * STOP_MAX_BYTES * 6) + 16384;
+    return (size_t)l->max_prompt_chars * 12 + (REQUEST_STOPS * STOP_MAX_BYTES * 6) + REQUEST_FORM_BYTES + 16384;
 }
 
 /* X-Deadline: RFC 3339 or milliseconds since 1970. False: it is neither. */

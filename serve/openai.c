@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "grammars.h"
 #include "openai_answer.h"
 #include "ops.h"
 
@@ -115,14 +116,14 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     for (uint32_t g = 0; g < m->model->program->n_groups; g++) page_bytes += m->model->plan.kv_page_bytes[g];
     const uint64_t experts = count_of(m, "expert_count");
     serve_condition(s, &condition);
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, s:I, s:f}", "id",
-                     m->name, "object", "model", "created", (json_int_t)m->ready_at, "owned_by", "worker", "root",
-                     m->name, "parent", "max_model_len", context, "context_length", context, "device", s->device_text,
-                     "quantization", m->quant_kind, "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health",
-                     condition.healthy ? "healthy" : "unhealthy", "is_moe", experts > 0, "n_experts",
-                     (json_int_t)experts, "n_active_experts",
-                     (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output", false,
-                     "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds);
+    return json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, s:I, s:f}", "id", m->name,
+        "object", "model", "created", (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent",
+        "max_model_len", context, "context_length", context, "device", s->device_text, "quantization", m->quant_kind,
+        "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy",
+        "is_moe", experts > 0, "n_experts", (json_int_t)experts, "n_active_experts",
+        (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output",
+        grammars_possible(m->grammars), "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds);
 }
 
 static void on_models(void *user, struct http_request *r)

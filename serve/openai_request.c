@@ -372,7 +372,7 @@ static bool request_chat(const char *bytes, size_t n, enum openai_route route, c
     const struct chat_body b = { &o, bytes, n };
     out->reasoning = true;
     if (read_common(&o, l, l->max_tokens_out, route, out, why) && read_chat(&b, l, out, why) &&
-        body_flag(&o, "include_reasoning", &out->reasoning, why))
+        structured_read(&o, bytes, n, &out->q.form, why) && body_flag(&o, "include_reasoning", &out->reasoning, why))
         return true;
     openai_request_free(out);
     return false;
@@ -396,7 +396,8 @@ bool openai_request_completion(const char *bytes, size_t n, const struct job_req
     if (!read_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
     out->add_special = true;
-    if (read_common(&o, l, COMPLETION_TOKENS, OPENAI_COMPLETION, out, why) && read_prompts(&o, l, out, why))
+    if (read_common(&o, l, COMPLETION_TOKENS, OPENAI_COMPLETION, out, why) && read_prompts(&o, l, out, why) &&
+        structured_read(&o, bytes, n, &out->q.form, why))
         return true;
     openai_request_free(out);
     return false;

@@ -94,12 +94,15 @@ static void start(struct stream *x, struct answer *a)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static void explain_end(const struct answer *a, enum job_end end, const struct job_figures *f, struct refusal *out)
+static void explain_end(const struct stream *x, const struct answer *a, enum job_end end, const struct job_figures *f,
+                        struct refusal *out)
 {
-    const char *why = end == JOB_CANCELLED ? "cancelled"
-                      : end == JOB_TIMEOUT ? "the deadline passed"
-                      : end == JOB_DRAINED ? "the worker is shutting down"
-                                           : "the job failed";
+    const char *why = end == JOB_CANCELLED  ? "cancelled"
+                      : end == JOB_TIMEOUT  ? "the deadline passed"
+                      : end == JOB_DRAINED  ? "the worker is shutting down"
+                      : end != JOB_GRAMMAR  ? "the job failed"
+                      : x->q.params.min_ids ? "the answer cannot go on as its form demands (min_tokens may be too many)"
+                                            : "the answer cannot go on as its form demands";
     (void)refuse(out, serve_code_of_end(end), NULL, "%s%s%s", why, f->text[0] ? ": " : "", f->text);
     refusal_job(out, a->job_id);
 }
@@ -145,7 +148,7 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
     if (token_text_failed(a->text))
         (void)refuse(&e.why, SERVE_INTERNAL, NULL, "no memory for the answer's text");
     else if (!e.good)
-        explain_end(a, end, &e.f, &e.why);
+        explain_end(x, a, end, &e.f, &e.why);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
     struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
@@ -459,6 +462,66 @@ static bool make_prompts(struct stream *x, struct refusal *why)
     return true;
 }
 
+/* ---- what answers must be ------------------------------------------------------------------------------ */
+
+/* An answer of a form is no call: which of the two is meant is the client's to say. */
+static bool free_of_calls(const struct stream *x, struct refusal *why)
+{
+    return !x->formed || !x->functions ||
+           refuse(why, SERVE_INVALID_REQUEST, x->q.form.field,
+                  "%s: expected it without tools, or with \"tool_choice\": \"none\": an answer of a form calls nothing",
+                  x->q.form.field);
+}
+
+/* What stands before the answer; NULL: nothing. */
+static const struct constraint_lead *lead_of(const struct stream *x, struct constraint_lead *lead)
+{
+    const bool marked = x->q.chat && !chat_is_harmony(x->m->chat) && x->marks.open && x->marks.open[0];
+    *lead = (struct constraint_lead){ .marks = marked ? &x->marks : NULL, .header = x->header };
+    return marked || x->header ? lead : NULL;
+}
+
+/* The grammar of the request's form. It is compiled here, on the request's thread, in the request's turn. */
+static bool make_grammar(struct stream *x, struct refusal *why)
+{
+    const struct structured *form = &x->q.form;
+    const struct grammar_index *index;
+    char text[768] = "";
+    const struct wk_err err = { text, sizeof text };
+    if (form->from.kind == GRAMMAR_NONE) return true;
+    if (x->q.ignore_eos)
+        return refuse(why, SERVE_INVALID_REQUEST, "ignore_eos",
+                      "ignore_eos: expected false with %s: the answer ends where its form does", form->field);
+    if (!work_turn(x->work, why)) return false;
+    wk_status status = grammars_index(x->m->grammars, &index, &err);
+    if (!status) status = grammars_get(x->m->grammars, &form->from, &x->formed, &err);
+    if (!status && x->q.chat && x->m->chat && chat_is_harmony(x->m->chat))
+        status = grammars_harmony(x->m->grammars, &x->header, &err);
+    if (status) return refuse(why, serve_code_of_status(status), form->field, "%s: %s", form->field, text);
+    return !work_stopped(x->work) || work_refuse(x->work, why);
+}
+
+/* Of its form, or of its calls, whose grammar begins with harmony's headers itself. */
+static struct grammar *grammar_of(const struct stream *x) { return x->formed ? x->formed : x->grammar; }
+
+/* A constraint of its own for each answer. */
+static bool constrain(const struct stream *x, struct sampler_constraint *out, struct refusal *why)
+{
+    char text[256] = "";
+    struct constraint_lead lead;
+    const struct wk_err err = { text, sizeof text };
+    const struct grammar_index *index;
+    struct grammar *grammar = grammar_of(x);
+    if (!grammar) return true;
+    wk_status status = grammars_index(x->m->grammars, &index, &err);
+    if (!status)
+        status = constraint_open(grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab,
+                                 lead_of(x, &lead), out, &err);
+    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
 /* The engine's refusal as a client is told of it; text: what the engine says. */
 static bool refuse_job(const struct stream *x, enum submit_refusal refusal, const char *text, struct refusal *why)
 {
@@ -507,22 +570,6 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
     return !x->functions || open_calls(x, a, why);
 }
 
-/* A constraint of its own for each answer, all of one grammar. Reasoning is free; calls of harmony's are whole
- * messages, so that their grammar begins with the answer's headers. */
-static bool constrain(const struct stream *x, struct sampler_constraint *out, struct refusal *why)
-{
-    char text[256] = "";
-    const struct wk_err err = { text, sizeof text };
-    const struct grammar_index *index;
-    const bool marked = !chat_is_harmony(x->m->chat) && x->marks.open && x->marks.open[0];
-    const struct constraint_lead lead = { .marks = marked ? &x->marks : NULL };
-    wk_status status = grammars_index(x->m->grammars, &index, &err);
-    if (!status)
-        status =
-            constraint_open(x->grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab, &lead, out, &err);
-    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
-}
-
 static bool submit(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[512] = "";
@@ -533,7 +580,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
     struct sampler_params params = x->q.params;
     struct sampler_constraint constraint = { 0 };
     params.seed = a->seed;
-    if (x->grammar && !constrain(x, &constraint, why)) return false;
+    if (!constrain(x, &constraint, why)) return false;
     const struct engine_job spec = { .id = a->job_id,
                                      .prompt = p->ids.ids,
                                      .n_prompt = (uint32_t)p->ids.n,
@@ -543,7 +590,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
                                      .params = &params,
                                      .priority = x->q.priority,
                                      .deadline_ns = x->deadline_ns,
-                                     .constraint = x->grammar ? &constraint : NULL,
+                                     .constraint = constraint.mask ? &constraint : NULL,
                                      .probs = x->probs && x->q.max_tokens,
                                      .top_n = x->top,
                                      .prompt_probs = x->prompt_probs && a == first,
@@ -635,7 +682,8 @@ void stream_run(struct stream *x, const char *prefix)
 {
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
-        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_prompts(x, &why) && submit_all(x, &why)) {
+        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_grammar(x, &why) && make_prompts(x, &why) &&
+        free_of_calls(x, &why) && submit_all(x, &why)) {
         begin_answer(x);
         follow(x);
     } else {
@@ -647,6 +695,8 @@ void stream_run(struct stream *x, const char *prefix)
     }
     for (uint32_t i = 0; x->prompts && i < x->n_prompts; i++) tokens_free(&x->prompts[i].ids);
     http_text_free(&x->line);
+    grammar_close(x->formed);
+    grammar_close(x->header);
     free(x->prompts);
     free(x->answers);
     free(x->jobs);

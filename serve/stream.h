@@ -88,8 +88,9 @@ struct stream {
     bool one_call;                     /* at most, in an answer */
     struct grammar
         *grammar; /* that answers are held to, reasoning aside; the form's, to the end; NULL: they are free */
-    struct chat_marks marks;     /* of a chat: as its template says */
-    struct chat_problem problem; /* why encode has failed, where the conversation is to blame; else empty */
+    struct grammar *formed, *header; /* of the form that is asked for, NULL: none; of harmony's headers before it */
+    struct chat_marks marks;         /* of a chat: as its template says */
+    struct chat_problem problem;     /* why encode has failed, where the conversation is to blame; else empty */
     uint64_t arrived_ns, deadline_ns, look_ns;
     struct http_text line; /* of the event that is being sent */
     bool gone, told;       /* gone: nobody reads any more; told: that the request failed */

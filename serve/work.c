@@ -80,6 +80,11 @@ static bool take_turn(struct work *w)
     return true;
 }
 
+bool work_turn(struct work *w, struct refusal *why)
+{
+    return (!work_stopped(w) && (w->placed || take_turn(w))) || work_refuse(w, why);
+}
+
 bool work_body(struct work *w, size_t most, const char **bytes, size_t *n)
 {
     if (!http_body(w->r, most, true, bytes, n)) return false;

@@ -27,6 +27,8 @@ struct work {
 void work_open(struct work *w, struct serve *s, struct http_request *r);
 /* serve_body, and its turn to be worked on. False: answered. */
 bool work_body(struct work *w, size_t most, const char **bytes, size_t *n);
+/* A turn for more work than the body's size tells of: one request has one turn. False: why says what ends it. */
+bool work_turn(struct work *w, struct refusal *why);
 /* tokenizer_encode_parts, which work_stopped ends with WK_CANCELLED. */
 wk_status work_encode(struct work *w, const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
                       bool add_special, struct tokens *out, const struct wk_err *err);

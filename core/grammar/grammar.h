@@ -67,6 +67,8 @@ bool grammar_failed(const struct grammar *g);
 wk_status grammar_index_open(const struct tokenizer *t, uint32_t n_vocab, struct grammar_index **out,
                              const struct wk_err *err);
 void grammar_index_close(struct grammar_index *x); /* NULL allowed */
+/* Could one be opened? Some milliseconds. */
+wk_status grammar_index_possible(const struct tokenizer *t, uint32_t n_vocab, const struct wk_err *err);
 /* The bytes that the token adds to a text; empty: it is never allowed by them. Valid as long as the tokenizer. */
 struct token_bytes grammar_index_bytes(const struct grammar_index *x, uint32_t id);
 /* The token with most of the first bytes; TOKEN_NONE: none begins so. */

@@ -272,6 +272,16 @@ static bool arrange(struct grammar_index *x)
     return arranged;
 }
 
+wk_status grammar_index_possible(const struct tokenizer *t, uint32_t n_vocab, const struct wk_err *err)
+{
+    struct grammar_index *x = calloc(1, sizeof *x);
+    if (x) x->n_vocab = n_vocab;
+    const wk_status status = x && fill(x, t) ? check_maskable(x, err)
+                                             : wk_fail(err, WK_NO_MEMORY, "no memory for the index of a vocabulary");
+    grammar_index_close(x);
+    return status;
+}
+
 wk_status grammar_index_open(const struct tokenizer *t, uint32_t n_vocab, struct grammar_index **out,
                              const struct wk_err *err)
 {

@@ -212,7 +212,7 @@ def names(w):
         ("is_moe", False),
         ("n_experts", 0),
         ("n_active_experts", 0),
-        ("structured_output", False),
+        ("structured_output", True),
     ):
         check("/v1/models: %s" % key, card.get(key, "absent") == value, card)
     cache = health["kv_cache"]
