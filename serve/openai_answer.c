@@ -265,10 +265,11 @@ static void release(struct stream *x)
 
 /* ---- calls --------------------------------------------------------------------------------------------- */
 
-/* True: a call is complete: o->call and o->arguments. */
-static bool take_call(struct choice *o, const struct tools_event *e)
+/* What is known of a call: o->call, and o->arguments so far. */
+static void take_call(struct choice *o, const struct tools_event *e)
 {
     if (e->kind == TOOLS_CALL) {
+        o->calling = true;
         o->call.n = o->arguments.n = 0;
         http_text_format(&o->call, "\"id\":");
         http_text_json(&o->call, e->id.data, e->id.len);
@@ -277,7 +278,7 @@ static bool take_call(struct choice *o, const struct tools_event *e)
         http_text_format(&o->call, ",\"arguments\":");
     }
     if (e->kind == TOOLS_ARGUMENTS) http_text_add(&o->arguments, e->text.data, e->text.len);
-    return e->kind == TOOLS_END;
+    if (e->kind == TOOLS_BROKEN) o->calling = false;
 }
 
 /* ---- a stream ------------------------------------------------------------------------------------------ */
@@ -344,16 +345,34 @@ static void send_call(struct stream *x, const struct answer *a, uint32_t index, 
     (void)stream_event(x, NULL);
 }
 
-/* A call is told once it is complete: until then it may turn out to be text, and what was streamed stands. */
+/* Arguments that have come, as far as they are whole characters. */
+static void send_arguments(struct stream *x, struct answer *a)
+{
+    struct choice *o = choice_of(x, a);
+    char *text = o->arguments.n ? malloc(UTF8_STREAM_ROOM(o->arguments.n)) : NULL;
+    if (o->arguments.n && !text) x->line.failed = true; /* the next event tells */
+    const size_t n = text ? utf8_stream_push(&o->argument_text, o->arguments.data, o->arguments.n, text) : 0;
+    if (n || x->line.failed) send_call(x, a, o->n_calls, NULL, (struct token_bytes){ text, n });
+    o->arguments.n = 0;
+    free(text);
+}
+
+/* Masked calls are sent as they come. Others may turn out to be text until they are complete, and what was sent
+ * stands. */
 static void stream_calls(struct stream *x, struct answer *a)
 {
     size_t n;
     const struct tools_event *e = token_calls_events(token_text_calls_of(a->text), &n);
     struct choice *o = choice_of(x, a);
-    for (size_t i = 0; i < n; i++) {
-        if (!take_call(o, &e[i])) continue;
-        send_call(x, a, o->n_calls, &o->call, (struct token_bytes){ "", 0 });
-        send_call(x, a, o->n_calls, NULL, (struct token_bytes){ o->arguments.data, o->arguments.n });
+    for (size_t i = 0; i < n && !x->gone; i++) {
+        const bool end = e[i].kind == TOOLS_END;
+        take_call(o, &e[i]);
+        if (x->grammar ? e[i].kind == TOOLS_CALL : end)
+            send_call(x, a, o->n_calls, &o->call, (struct token_bytes){ "", 0 });
+        if (end || (x->grammar && i + 1 == n)) send_arguments(x, a);
+        if (!end) continue;
+        o->argument_text = (struct utf8_stream){ 0 };
+        o->calling = false;
         o->n_calls++;
     }
 }
@@ -432,17 +451,23 @@ static void whole_line(struct stream *x, struct answer *a, const struct token_li
     reserve(x);
 }
 
+static void add_call(struct choice *o)
+{
+    http_text_format(&o->calls, o->n_calls++ ? ",{" : "{");
+    http_text_add(&o->calls, o->call.data, o->call.n);
+    http_text_json(&o->calls, o->arguments.data, o->arguments.n);
+    http_text_format(&o->calls, "}}");
+    o->calling = false;
+}
+
 static void whole_calls(struct stream *x, struct answer *a)
 {
     size_t n;
     const struct tools_event *e = token_calls_events(token_text_calls_of(a->text), &n);
     struct choice *o = choice_of(x, a);
     for (size_t i = 0; i < n; i++) {
-        if (!take_call(o, &e[i])) continue;
-        http_text_format(&o->calls, o->n_calls++ ? ",{" : "{");
-        http_text_add(&o->calls, o->call.data, o->call.n);
-        http_text_json(&o->calls, o->arguments.data, o->arguments.n);
-        http_text_format(&o->calls, "}}");
+        take_call(o, &e[i]);
+        if (e[i].kind == TOOLS_END) add_call(o);
     }
     reserve(x);
 }
@@ -450,6 +475,7 @@ static void whole_calls(struct stream *x, struct answer *a)
 static void whole_end(struct stream *x, struct answer *a, const struct ending *e)
 {
     count_end(x, a, e);
+    if (x->grammar && choice_of(x, a)->calling) add_call(choice_of(x, a)); /* a limit has cut it */
     whole_echo(x, a);
     add_end(x, a);
     reserve(x);

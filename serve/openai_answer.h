@@ -8,13 +8,16 @@
 #include "openai_probs.h"
 #include "openai_request.h"
 #include "stream.h"
+#include "tokenizer/utf8.h"
 
 struct choice {
     struct http_text text, reasoning; /* of a whole answer, so far */
     struct http_text calls;           /* the same: as JSON, behind each other */
     struct http_text call,
         arguments; /* of the call that is not complete: its JSON as far as its arguments, and these */
+    struct utf8_stream argument_text; /* of a stream: whole characters of arguments alone are sent */
     uint32_t n_calls;
+    bool calling; /* a call has begun */
     struct token_probs probs;
     const char *reason; /* why it ended well; NULL: not yet */
     bool begun;         /* the prompt that it begins with was said */

@@ -548,8 +548,8 @@ static bool open_calls(struct stream *x, struct answer *a, struct refusal *why)
     struct token_calls *calls;
     uint64_t seed = 0xcbf29ce484222325u; /* FNV-1a */
     for (const char *c = a->job_id; *c; c++) seed = (seed ^ (unsigned char)*c) * 0x100000001b3u;
-    if (token_calls_open(chat_calls(x->m->chat, &single, &unknown), x->functions, seed, x->one_call, &calls,
-                         &(struct wk_err){ text, sizeof text }))
+    if (token_calls_open(chat_calls(x->m->chat, &single, &unknown), x->functions, seed, x->one_call, x->grammar != NULL,
+                         &calls, &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
     token_text_calls(a->text, calls);
     return true;

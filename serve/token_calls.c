@@ -10,7 +10,8 @@ struct token_calls {
     const struct tools_set *set;
     struct tools_parser *parser; /* NULL: harmony */
     uint64_t seed;
-    bool single;
+    bool single, masked, cut;
+    bool lost;                  /* a call that was cut was begun: what the parser makes text of it is none */
     struct tools_event *events; /* their texts are places in texts: data is set when they are asked for */
     size_t n_events, cap_events;
     struct byte_buffer texts;
@@ -24,13 +25,14 @@ struct token_calls {
 };
 
 wk_status token_calls_open(const struct tools_model *m, const struct tools_set *set, uint64_t seed, bool single,
-                           struct token_calls **out, const struct wk_err *err)
+                           bool masked, struct token_calls **out, const struct wk_err *err)
 {
     struct token_calls *c = *out = calloc(1, sizeof *c);
     if (!c) return wk_fail(err, WK_NO_MEMORY, "no memory for an answer's calls");
     c->set = set;
     c->seed = seed;
     c->single = single;
+    c->masked = masked;
     const wk_status status = m ? tools_parser_open(m, set, seed, single, &c->parser, err) : WK_OK;
     if (!status) return WK_OK;
     token_calls_close(c);
@@ -105,6 +107,8 @@ static bool take(struct token_calls *c, const struct tools_event *events, size_t
 {
     for (size_t i = 0; i < n; i++) {
         if (events[i].kind == TOOLS_END) c->blanks.n = 0;
+        if (events[i].kind == TOOLS_BROKEN && c->masked && c->cut) c->lost = true;
+        if (c->lost) return true;
         if (!(events[i].kind == TOOLS_TEXT ? take_text(c, events[i].text, text) : tell(c, &events[i]))) return false;
     }
     return true;
@@ -155,21 +159,28 @@ static struct token_bytes function_of(const struct token_calls *c, const char *r
     return tools_set_has(c->set, name) ? name : (struct token_bytes){ 0 };
 }
 
+static bool tell_message(struct token_calls *c, enum tools_kind kind, struct token_bytes text)
+{
+    char id[TOOLS_ID];
+    struct tools_event e = { .kind = kind, .index = c->calls, .text = text };
+    if (kind == TOOLS_CALL) e.id = (struct token_bytes){ id, tools_call_id(TOOLS_ID_OPENAI, c->seed, c->calls, id) };
+    return tell(c, &e);
+}
+
 static bool end_message(struct token_calls *c, struct byte_buffer *text)
 {
     const struct token_bytes name = function_of(c, c->name), arguments = { c->arguments.data, c->arguments.n };
-    char id[TOOLS_ID];
+    const bool told = c->masked && name.data;
     c->open = false;
+    if (told && c->cut) return true;
     if (!name.data || !is_object(arguments)) {
         c->malformed++;
-        return append(text, arguments);
+        return (!told || tell_message(c, TOOLS_BROKEN, (struct token_bytes){ 0 })) && append(text, arguments);
     }
-    const struct token_bytes made = { id, tools_call_id(TOOLS_ID_OPENAI, c->seed, c->calls, id) };
-    const struct tools_event events[] = { { .kind = TOOLS_CALL, .index = c->calls, .text = name, .id = made },
-                                          { .kind = TOOLS_ARGUMENTS, .index = c->calls, .text = arguments },
-                                          { .kind = TOOLS_END, .index = c->calls } };
+    const bool ok = told || (tell_message(c, TOOLS_CALL, name) && tell_message(c, TOOLS_ARGUMENTS, arguments));
+    if (!ok || !tell_message(c, TOOLS_END, (struct token_bytes){ 0 })) return false;
     c->calls++;
-    return take(c, events, sizeof events / sizeof *events, text);
+    return true;
 }
 
 bool token_calls_message(struct token_calls *c, const struct harmony_header *h, const struct harmony_event *e,
@@ -180,11 +191,16 @@ bool token_calls_message(struct token_calls *c, const struct harmony_header *h, 
         c->arguments.n = 0;
         memcpy(c->name, h->recipient, sizeof c->name);
     }
-    if (e->kind == HARMONY_TEXT) return append(&c->arguments, e->text);
+    const struct token_bytes name = c->masked ? function_of(c, c->name) : (struct token_bytes){ 0 };
+    if (e->kind == HARMONY_BEGIN) return !name.data || tell_message(c, TOOLS_CALL, name);
+    if (e->kind == HARMONY_TEXT)
+        return append(&c->arguments, e->text) && (!name.data || tell_message(c, TOOLS_ARGUMENTS, e->text));
     return e->kind != HARMONY_END || end_message(c, text);
 }
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
+
+void token_calls_cut(struct token_calls *c) { c->cut = true; }
 
 bool token_calls_finish(struct token_calls *c, struct byte_buffer *text)
 {
@@ -208,5 +224,5 @@ uint32_t token_calls_complete(const struct token_calls *c)
 }
 uint32_t token_calls_malformed(const struct token_calls *c)
 {
-    return c->parser ? tools_parser_malformed(c->parser) : c->malformed;
+    return c->parser ? tools_parser_malformed(c->parser) - c->lost : c->malformed;
 }

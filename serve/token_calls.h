@@ -10,19 +10,23 @@
 
 struct token_calls;
 
-/* m NULL: harmony. seed: makes the calls' ids; one answer's is not another's. single: the answer ends with its first
- * call. m and set must outlive it. */
+/* m NULL: harmony. masked: what the model writes is known to be calls once it begins like one, so that a limit alone
+ * ends the answer inside; harmony's calls are then told as they come. seed: makes the calls' ids; one answer's is not
+ * another's. single: the answer ends with its first call. m and set must outlive it. */
 wk_status token_calls_open(const struct tools_model *m, const struct tools_set *set, uint64_t seed, bool single,
-                           struct token_calls **out, const struct wk_err *err);
+                           bool masked, struct token_calls **out, const struct wk_err *err);
 void token_calls_close(struct token_calls *c); /* NULL allowed */
 
 /* What was told so far is forgotten. */
 void token_calls_begin(struct token_calls *c);
 /* An id and its bytes; id TOKEN_NONE: bytes alone. What is text is appended to it, here and below. False: no memory. */
 bool token_calls_push(struct token_calls *c, uint32_t id, struct token_bytes piece, struct byte_buffer *text);
-/* An event of a message that is a call (harmony_calls). A call is told once it is complete. */
+/* An event of a message that is a call (harmony_calls). Not masked: a call is told once it is complete. */
 bool token_calls_message(struct token_calls *c, const struct harmony_header *h, const struct harmony_event *e,
                          struct byte_buffer *text);
+/* Before the last calls of the two above and below: a limit ends the answer. If that is inside of a masked call, what
+ * came of it stays told, and it has no end. */
+void token_calls_cut(struct token_calls *c);
 /* The answer is over. */
 bool token_calls_finish(struct token_calls *c, struct byte_buffer *text);
 /* Is something held back until it is known what it is? */

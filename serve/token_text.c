@@ -340,6 +340,7 @@ int token_text_end(struct token_text *x, bool cut, struct token_line out[1])
     if (!x->waiting) return 0;
     if (x->calls) {
         x->said.n = 0;
+        if (cut) token_calls_cut(x->calls);
         gather(x, take_end(x));
     }
     size_t n = x->calls      ? push_bytes(x, (struct token_bytes){ x->said.data, x->said.n }, 0)

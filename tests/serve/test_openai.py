@@ -490,6 +490,40 @@ def browser(program_):
         )
 
 
+def called_in_harmony(w):
+    """Calls are messages to functions: masked, the random model writes them too, whatever it draws."""
+    schema = {"type": "object", "properties": {"x": {"enum": ["a"]}}, "required": ["x"], "additionalProperties": False}
+    function = {"name": "f", "strict": True, "parameters": schema}
+    ask = {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": "required",
+        "max_tokens": 300,
+        "n": 4,
+        "seed": 1,
+        # reasoning of a random model has no end
+        "logit_bias": {str(w.post("/tokenize", {"content": "<|end|>", "parse_special": True})[1]["tokens"][0]): 20},
+    }
+    status, a = w.post("/v1/chat/completions", ask)
+    check("harmony: calls", status == 200, a)
+    for c in a["choices"]:
+        calls = c["message"].get("tool_calls", [])
+        check(
+            "harmony: a call that is required",
+            c["finish_reason"] == "tool_calls"
+            and c["message"]["content"] is None
+            and [json.loads(k["function"]["arguments"]) for k in calls] == [{"x": "a"}],
+            c,
+        )
+    said = {}
+    for chunk in re.findall(r"^data: (\{.*)$", w.post("/v1/chat/completions", dict(ask, stream=True))[1], re.M):
+        for c in json.loads(chunk)["choices"]:
+            for k in c["delta"].get("tool_calls", []):
+                said[c["index"]] = said.get(c["index"], "") + k["function"]["arguments"]
+    whole = {c["index"]: c["message"]["tool_calls"][0]["function"]["arguments"] for c in a["choices"]}
+    check("harmony: the same, streamed", said == whole, (said, whole))
+
+
 def reasons(program_):
     """gpt-oss's format, on a small random model of the goldens: what it is told of reasoning, and what it says."""
     model = os.path.join(os.environ["WORKER_GOLDENS"], "harmony.gguf")
@@ -510,6 +544,7 @@ def reasons(program_):
             tokens["minimal"] == tokens["low"] < tokens["high"] < tokens["medium"] == tokens[None],
             tokens,
         )
+        called_in_harmony(w)
         ends = w.get("/health")[1]["eos_ids"]
         forced = dict(ask, max_tokens=30, min_tokens=20, logit_bias={str(i): 100 for i in ends})
         status, answer = w.post("/v1/chat/completions", forced)

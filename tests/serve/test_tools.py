@@ -120,13 +120,19 @@ def calls(w):
     check("each of three answers has its own", len(ids) == 3, choices)
 
 
+def written(calls):
+    return [(c["function"]["name"], c["function"]["arguments"]) for c in calls]
+
+
 def as_streamed(w):
     for name, text, more in (
         ("a call", POEM, {}),
         ("two calls", TWO, {}),
         ("one of two", TWO, {"parallel_tool_calls": False}),
         ("no call", "Write a haiku about rivers", {}),
-        ("a call that is cut", POEM, {"max_tokens": 8}),
+        ("a call that is cut before its name", POEM, {"max_tokens": 8}),
+        ("a call that is cut in its arguments", TWO, {"max_tokens": 22}),
+        ("the second of two is cut", TWO, {"max_tokens": 45}),
         ("three answers", POEM, {"n": 3, "temperature": 0.7}),
         ("stop strings are not for calls", POEM, {"stop": ["minute", "name"]}),
     ):
@@ -135,12 +141,23 @@ def as_streamed(w):
             check(
                 "streamed as whole: " + name,
                 choice["message"]["content"] == (m["content"] or "")
-                and said(choice["message"]["tool_calls"]) == said(m.get("tool_calls", []))
+                and written(choice["message"]["tool_calls"]) == written(m.get("tool_calls", []))
                 and choice["finish_reason"] == whole["finish_reason"],
                 (choice, whole),
             )
+            if "in its arguments" in name:
+                (call,) = m["tool_calls"]
+                check(name, '{"word": "lantern"}'.startswith(call["function"]["arguments"]), whole)
+                check("... ends by length", whole["finish_reason"] == "length" and m["content"] is None, whole)
             if "stop" in more:
                 check(name, said(m["tool_calls"]) == [("current_minute", {})], m)
+
+
+def as_it_comes(w):
+    """Arguments are sent while they are written."""
+    text = w.post(CHAT, body(user('How many syllables does "lantern" have?'), stream=True))[1]
+    pieces = re.findall(r'"tool_calls":\[\{"index":0,"function":\{"arguments":', text)
+    check("arguments in pieces", len(pieces) > 2, text)
 
 
 def counted(w, outcome):
@@ -267,6 +284,7 @@ def refusals(w):
 with Worker(program) as worker:
     calls(worker)
     as_streamed(worker)
+    as_it_comes(worker)
     malformed(worker)
     chosen(worker)
     enforced(worker)
