@@ -76,6 +76,7 @@ static wk_status prefill(struct running *r, const struct wk_err *err)
                                        .prompt = g->prompt,
                                        .n_prompt = g->n_prompt,
                                        .most = g->max_tokens,
+                                       .constraint = g->constraint,
                                        .stop = interrupted };
     const double start = seconds_now();
     wk_status status = generator_start(r->generator, 0, &job, err);
@@ -94,7 +95,8 @@ static wk_status decode(struct running *r, const struct wk_err *err)
             return wk_fail(
                 err, WK_INVALID,
                 "a number became infinite or NaN: the weights are damaged or overflow; no token can be picked");
-        if (id == GENERATOR_BLOCKED) return wk_fail(err, WK_INVALID, "the grammar allows no token here");
+        if (id == GENERATOR_BLOCKED)
+            return wk_fail(err, WK_INVALID, "the answer cannot go on as its grammar demands: no token fits here");
         g->finish = FINISH_STOP;
         if (tokenizer_ends(g->model->tokenizer, id)) return WK_OK;
         const bool stopped = give_out(r, id);

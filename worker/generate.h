@@ -24,10 +24,11 @@ struct generation {
     uint32_t max_tokens;
     const char *const *stops;
     uint32_t n_stops;
-    bool ids;                          /* print ids separated by spaces */
-    const struct harmony_ids *harmony; /* NULL: the output has no channels */
-    const struct chat_marks *marks;    /* of reasoning; NULL: the output is text as it is */
-    FILE *out, *aside;                 /* reply.h */
+    bool ids;                                    /* print ids separated by spaces */
+    const struct harmony_ids *harmony;           /* NULL: the output has no channels */
+    const struct chat_marks *marks;              /* of reasoning; NULL: the output is text as it is */
+    const struct sampler_constraint *constraint; /* NULL: any text */
+    FILE *out, *aside;                           /* reply.h */
     bool out_terminal, aside_terminal;
     /* Filled: */
     uint32_t n_generated;                   /* without the end-of-generation token */

@@ -109,9 +109,11 @@ const struct option_def option_table[OPT_COUNT] = {
                   "folder for the tapped values; made if absent, must be empty" },
     [OPT_SCHEMA] = { "schema", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                      "a JSON Schema: the text is a value that fits it; - is standard input" },
-    [OPT_GRAMMAR] = { "grammar", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
+    [OPT_JSON_SCHEMA] = { "json-schema", 0, OPTION_TEXT, false, GENERATES, "FILE", 1, 4096, NULL,
+                          "the answer is a JSON value that fits this JSON Schema; - is standard input" },
+    [OPT_GRAMMAR] = { "grammar", 0, OPTION_TEXT, false, GENERATES | ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                       "a grammar in llama.cpp's notation (GBNF); - is standard input" },
-    [OPT_REGEX] = { "regex", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "REGEX", 0, TEXT_MAX, NULL,
+    [OPT_REGEX] = { "regex", 0, OPTION_TEXT, false, GENERATES | ON(CMD_GRAMMAR), "REGEX", 0, TEXT_MAX, NULL,
                     "a regular expression that the whole text matches" },
     [OPT_ACCEPTS] = { "accepts", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                       "say whether the text of FILE fits: one line of JSON, accepted and the byte at which it stopped "

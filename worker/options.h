@@ -72,6 +72,7 @@ enum option_id {
     OPT_TAP,
     OPT_OUT,
     OPT_SCHEMA,
+    OPT_JSON_SCHEMA,
     OPT_GRAMMAR,
     OPT_REGEX,
     OPT_ACCEPTS,

@@ -18,6 +18,8 @@
 #include "text.h"
 #include "chat/chat.h"
 #include "chat/clock.h"
+#include "chat/constraint.h"
+#include "grammar/schema.h"
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
 
@@ -35,6 +37,9 @@ struct run {
     struct sampler_bias bias[MAX_BIAS];
     const char *stops[STOP_MAX];
     uint32_t n_stops;
+    struct grammar_index *index; /* of an answer that is constrained: */
+    struct grammar *grammar, *header;
+    struct sampler_constraint constraint;
 };
 
 /* ---- options that say something together --------------------------------------------------------------- */
@@ -196,6 +201,54 @@ static int make_prompt(struct run *r)
     return EXIT_DONE;
 }
 
+/* ---- what the answer must be ---------------------------------------------------------------------------- */
+
+static int check_form(const struct options *o)
+{
+    const char *schema = option_text(o, OPT_JSON_SCHEMA), *grammar = option_text(o, OPT_GRAMMAR);
+    if (!!schema + !!grammar + !!option_text(o, OPT_REGEX) > 1)
+        return fail_usage("run", "--json-schema, --grammar and --regex exclude each other");
+    const char *from = schema ? schema : grammar;
+    if (from && strcmp(from, "-") == 0 && !option_text(o, OPT_PROMPT) && !option_text(o, OPT_FILE))
+        return fail_usage("run", "--%s -: standard input is the prompt already; give --prompt or --file",
+                          schema ? "json-schema" : "grammar");
+    return EXIT_DONE;
+}
+
+/* What the options name, compiled; without one: nothing. */
+static int compile(struct run *r)
+{
+    const char *schema = option_text(r->o, OPT_JSON_SCHEMA), *grammar = option_text(r->o, OPT_GRAMMAR),
+               *regex = option_text(r->o, OPT_REGEX);
+    struct text text = { NULL, 0 };
+    ERROR_TEXT(err);
+    if (!schema && !grammar && !regex) return EXIT_DONE;
+    const int result = text_read(regex, schema ? schema : grammar, &text);
+    if (result) return result;
+    const wk_status status = schema ? grammar_from_schema(text.bytes, text.len, NULL, &r->grammar, &err)
+                             : grammar
+                                 ? grammar_from_gbnf(text.bytes, text.len, r->x.model->tokenizer, &r->grammar, &err)
+                                 : grammar_from_regex(text.bytes, text.len, &r->grammar, &err);
+    text_free(&text);
+    return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
+}
+
+static int constrain(struct run *r)
+{
+    const struct tokenizer *t = r->x.model->tokenizer;
+    const uint32_t n_vocab = r->x.model->program->n_vocab;
+    ERROR_TEXT(err);
+    const int result = compile(r);
+    if (result || !r->grammar) return result;
+    wk_status status = grammar_index_open(t, n_vocab, &r->index, &err);
+    if (!status && r->chat && chat_is_harmony(r->chat)) status = constraint_harmony(t, &r->header, &err);
+    const struct constraint_lead lead = { .marks = r->chat && !r->header && r->prompt.marks.open[0] ? &r->prompt.marks
+                                                                                                    : NULL,
+                                          .header = r->header };
+    if (!status) status = constraint_open(r->grammar, r->index, t, n_vocab, &lead, &r->constraint, &err);
+    return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
+}
+
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
@@ -239,6 +292,7 @@ static int generate_text(struct run *r)
                             .max_tokens = option_u32(r->o, OPT_MAX_TOKENS),
                             .stops = r->stops,
                             .n_stops = r->n_stops,
+                            .constraint = r->constraint.mask ? &r->constraint : NULL,
                             .ids = option_flag(r->o, OPT_PRINT_IDS),
                             .out = stdout,
                             .out_terminal = isatty(STDOUT_FILENO),
@@ -270,7 +324,8 @@ int command_run(const struct options *o)
         return fail_usage("run", "--chat-template and --raw exclude each other");
     if (option_flag(o, OPT_REASONING) && log_is_json(o))
         return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
-    int result = choose_audit_key(o);
+    int result = check_form(o);
+    if (!result) result = choose_audit_key(o);
     if (!result) result = read_params(&r);
     if (!result) result = read_prompt(&r);
     if (!result) {
@@ -279,7 +334,12 @@ int command_run(const struct options *o)
             open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &r.x);
     }
     if (!result) result = make_prompt(&r);
+    if (!result) result = constrain(&r);
     if (!result) result = generate_text(&r);
+    constraint_close(&r.constraint);
+    grammar_close(r.grammar);
+    grammar_close(r.header);
+    grammar_index_close(r.index);
     chat_prompt_free(&r.prompt);
     chat_close(r.chat);
     tokens_free(&r.tokens);

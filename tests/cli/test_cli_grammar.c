@@ -56,8 +56,35 @@ static void refuses(void **state)
            "left.gbnf");
 }
 
+#define RUN(status, out, err, ...) \
+    expect((const char *const[]){ "run", "-p", "A pet", "--seed", "1", __VA_ARGS__, NULL }, status, out, err)
+
+/* worker run: what it writes is of the form, and ends where that does. */
+static void answers(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[\"cat\",\"dog\"]}},\"required\":"
+        "[\"a\"],\"additionalProperties\":false}",
+                      choice[] = "root ::= \"yes\" | \"no\"\n";
+    make_file("pet.json", schema, sizeof schema - 1);
+    make_file("choice.gbnf", choice, sizeof choice - 1);
+    make_file("bad.json", "{\"type\":\"blue\"}", 15);
+    RUN(0, "^[{][[:space:]]*\"a\"[[:space:]]*:[[:space:]]*\"(cat|dog)\"[[:space:]]*[}]\n$", "finish stop",
+        "--json-schema", "pet.json");
+    RUN(0, "^(yes|no)\n$", "finish stop", "--grammar", "choice.gbnf", "--raw");
+    RUN(0, "^20[0-9][0-9]\n$", "finish stop", "--regex", "20[0-9]{2}", "--temperature", "2");
+    RUN(0, "^20\n$|^2\n$", "finish length", "--regex", "20[0-9]{20}", "-n", "2");
+    RUN(1, "^$", "INVALID_REQUEST: JSON schema, \"type\" at #", "--json-schema", "bad.json");
+    RUN(1, "^$", "INVALID_REQUEST: regular expression, byte 0", "--regex", "(");
+    RUN(1, "^$", "missing.gbnf: cannot be opened", "--grammar", "missing.gbnf");
+    RUN(2, "^$", "exclude each other", "--regex", "a", "--grammar", "choice.gbnf");
+    expect((const char *const[]){ "run", "--grammar", "-", NULL }, 2, "^$", "standard input is the prompt already");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(holds), cmocka_unit_test(accepts), cmocka_unit_test(refuses) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(holds), cmocka_unit_test(accepts), cmocka_unit_test(refuses),
+                                        cmocka_unit_test(answers) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }

@@ -603,6 +603,31 @@ def client_tools(c):
     check("client: ... and its result", d.message.content == b.message.content, d)
 
 
+def client_parse(c):
+    """A pydantic model, which comes with the client, as the answer's form."""
+    import enum
+
+    import pydantic
+
+    class Kind(str, enum.Enum):
+        cat = "cat"
+        dog = "dog"
+
+    class Pet(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=20)
+        age: int = pydantic.Field(ge=0, le=30)
+        kinds: list[Kind] = pydantic.Field(max_length=3)
+
+    asked = {"model": "haiku", "messages": [{"role": "user", "content": "A pet"}], "max_tokens": 300, "seed": 1}
+    a = c.chat.completions.parse(response_format=Pet, **asked)
+    pet = a.choices[0].message.parsed
+    check("client: parse", isinstance(pet, Pet) and 0 <= pet.age <= 30 and a.choices[0].finish_reason == "stop", a)
+    with c.chat.completions.stream(response_format=Pet, **asked) as stream:
+        for _ in stream:
+            pass
+        check("client: parse, streamed", stream.get_final_completion().choices[0].message.parsed == pet)
+
+
 def client(w):
     """The client itself."""
     try:
@@ -662,6 +687,7 @@ def client(w):
         said[choice.index] = said.get(choice.index, "") + choice.text
     check("client: the same, streamed", said == {x.index: x.text for x in a.choices}, (said, a))
     client_tools(c)
+    client_parse(c)
     for what, kind, call in (
         (
             "another model",

@@ -3,6 +3,7 @@
 whole; what is refused and where; beside others, and cut off."""
 
 import json
+import os
 import re
 import sys
 import threading
@@ -210,6 +211,22 @@ def cancelled(w):
     check("the model card says so", w.get("/v1/models")[1]["data"][0]["structured_output"] is True)
 
 
+def harmony(w):
+    """A model that reasons in channels, of random weights: reasoning, then one of the choices, or a cut."""
+    answered = 0
+    for seed in range(12):
+        status, answer = chat(w, guided_choice=["yes", "no"], max_tokens=60, seed=seed)
+        choice = answer["choices"][0] if status == 200 else {}
+        said = choice["message"]["content"] if choice else None
+        whole = said in ("yes", "no") and choice["finish_reason"] == "stop"
+        answered += whole
+        cut = choice and choice["finish_reason"] == "length" and any(c.startswith(said) for c in ("yes", "no"))
+        check("harmony: seed %d" % seed, whole or cut, (status, answer))
+    check("harmony: some answers are whole", answered > 0, answered)
+
+
+with Worker(program, "--model", os.path.join(os.environ["WORKER_GOLDENS"], "harmony.gguf")) as w:
+    harmony(w)
 with Worker(program, *LONG) as w:
     forms(w)
     refusals(w)
