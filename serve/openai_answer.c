@@ -236,11 +236,16 @@ static bool offer(struct stream *x)
                            unknown);
     const wk_status status = openai_tools_set(t, &c->functions, &(struct wk_err){ text, sizeof text });
     if (status) return chat_refuse(&x->problem, status, "tools", "%s", text);
+    if (x->q.form.from.kind != GRAMMAR_NONE)
+        return chat_refuse(&x->problem, WK_UNSUPPORTED, x->q.form.field,
+                           "an answer of a form cannot call functions: leave tools out, or send tool_choice none");
     x->functions = c->functions;
     x->one_call = t->one;
     if (!tool_grammar_make(x->m, t, &c->grammar, &x->problem)) return false;
     x->grammar = c->grammar;
-    return true;
+    return !x->grammar || !x->q.ignore_eos ||
+           chat_refuse(&x->problem, WK_INVALID, "ignore_eos",
+                       "expected false, or nothing, with tools: calls have an end");
 }
 
 static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)

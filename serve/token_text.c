@@ -246,21 +246,35 @@ static size_t end_marked(struct token_text *x)
     return x->sunk;
 }
 
+/* What was gathered goes through the parser of calls: said is then what of it is text, behind `text`. */
+static bool parse_said(struct token_text *x, uint32_t id, struct byte_buffer *text)
+{
+    const bool ok = token_calls_push(x->calls, id, (struct token_bytes){ x->said.data, x->said.n }, text);
+    x->said.n = 0;
+    return ok;
+}
+
 /* Ids where functions may be called; what of them is text is gathered in said. The parser is to see control tokens, and
- * other tokens whole: where reasoning's end has held a part back, it sees bytes. */
+ * other tokens whole: where reasoning's end has held a part back, it sees bytes. A control token that is no mark of
+ * reasoning ends the wait for one. */
 static bool take_id(struct token_text *x, uint32_t id, struct token_bytes piece)
 {
     struct byte_buffer text = { 0 };
-    bool reasoning = false;
+    bool reasoning = false, ok = true;
     x->aside_n = 0;
     if (x->thinks) {
+        const size_t held = x->think.n;
         reasoning = think_push(&x->think, id, sink, x);
         x->n_aside += reasoning;
-    } else if (!say(x, piece)) {
-        return false;
+        if (held && !reasoning && !piece.len && !x->said.n && x->think.n == held) {
+            think_finish(&x->think, sink, x);
+            ok = parse_said(x, TOKEN_NONE, &text);
+        }
+    } else {
+        ok = say(x, piece);
     }
     if (x->said.n != piece.len || (reasoning && !piece.len)) id = TOKEN_NONE;
-    const bool ok = token_calls_push(x->calls, id, (struct token_bytes){ x->said.data, x->said.n }, &text);
+    ok = ok && parse_said(x, id, &text);
     free(x->said.data);
     x->said = text;
     return ok;
@@ -277,7 +291,7 @@ static bool take_end(struct token_text *x)
     } else if (x->thinks) {
         x->aside_n = 0;
         think_finish(&x->think, sink, x);
-        ok = token_calls_push(x->calls, TOKEN_NONE, (struct token_bytes){ x->said.data, x->said.n }, &text);
+        ok = parse_said(x, TOKEN_NONE, &text);
         free(x->said.data);
         x->said = text;
     }

@@ -178,10 +178,44 @@ static void test_clock(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(chat_clock_read(bad[i], &o));
 }
 
+/* Calls and their results. */
+static void test_calls(void **state)
+{
+    (void)state;
+#define HISTORY(arguments, id)                                                                                    \
+    "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{" \
+    "\"name\""                                                                                                    \
+    ":\"f\",\"arguments\":" arguments "}}]},{\"role\":\"tool\"," id "\"content\":\"r\"}]"
+    static const struct {
+        const char *json, *field; /* NULL: they fit */
+    } cases[] = {
+        { HISTORY("\"{}\"", "\"tool_call_id\":\"c\","), NULL },
+        { HISTORY("\"\"", "\"tool_call_id\":\"c\","), NULL },
+        { HISTORY("{\"x\":1}", "\"tool_call_id\":\"c\","), NULL },
+        { HISTORY("\"{\"", "\"tool_call_id\":\"c\","), "messages[1].tool_calls[0].function.arguments" },
+        { HISTORY("\"[]\"", "\"tool_call_id\":\"c\","), "messages[1].tool_calls[0].function.arguments" },
+        { HISTORY("\"{} {}\"", "\"tool_call_id\":\"c\","), "messages[1].tool_calls[0].function.arguments" },
+        { HISTORY("\"{}\"", "\"tool_call_id\":\"d\","), "messages[2].tool_call_id" },
+        { HISTORY("\"{}\"", ""), "messages[2].tool_call_id" },
+        { "[{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"r\"}]", "messages[0].tool_call_id" },
+        { "[{\"role\":\"assistant\",\"content\":\"a "
+          "call\"},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"r\"}]",
+          NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct conversation c;
+        struct chat_problem why = { 0 };
+        assert_true(conversation_read(cases[i].json, strlen(cases[i].json), &c, &why));
+        assert_int_equal(conversation_check_calls(&c, &why), !cases[i].field);
+        if (cases[i].field) assert_string_equal(why.field, cases[i].field);
+        conversation_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_messages), cmocka_unit_test(test_refused),
-                                        cmocka_unit_test(test_cut), cmocka_unit_test(test_tools),
-                                        cmocka_unit_test(test_clock) };
+                                        cmocka_unit_test(test_cut),      cmocka_unit_test(test_tools),
+                                        cmocka_unit_test(test_clock),    cmocka_unit_test(test_calls) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,8 @@ def chosen(w):
     check("none: the prompt has no tools", none == plain and "Tools:" not in plain, none)
     (choice,) = ask(w, user(POEM), tool_choice="none")
     check("none: no call", "tool_calls" not in choice["message"] and choice["finish_reason"] == "stop", choice)
+    (choice,) = ask(w, user(POEM), tool_choice="none", response_format={"type": "json_object"}, max_tokens=8)
+    check("none: a form", "tool_calls" not in choice["message"], choice)
     (choice,) = ask(w, user(POEM), tool_choice="auto")
     check("auto: a call", choice["finish_reason"] == "tool_calls", choice)
     (choice,) = ask(w, user(POEM), tools=[], tool_choice="auto", parallel_tool_calls=True)
@@ -264,6 +266,9 @@ def refusals(w):
         ("tool_choice", {"tool_choice": "required", "tools": []}),
         ("tool_choice", {"tool_choice": "required", "tools": None}),
         ("parallel_tool_calls", {"parallel_tool_calls": "no"}),
+        ("ignore_eos", {"ignore_eos": True}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("response_format", {"response_format": {"type": "json_object"}, "tool_choice": "required"}),
         ("functions", {"functions": [MINUTE]}),
         ("function_call", {"function_call": {"name": "current_minute"}}),
         (
