@@ -17,6 +17,7 @@
 /* A way to call each command that succeeds. */
 static const char *const calls[CMD_COUNT] = {
     [CMD_RUN] = "run -m tiny.gguf -p a -n 1",
+    [CMD_RENDER] = "render --template chat.jinja --context chat.json --as-is",
     [CMD_TOKENIZE] = "tokenize -m tiny.gguf a",
     [CMD_DETOKENIZE] = "detokenize -m tiny.gguf 5",
     [CMD_SCORE] = "score -m tiny.gguf --text abc",
@@ -28,6 +29,7 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_VERIFY] = "verify -m tiny.gguf --device cpu",
     [CMD_BENCH] = "bench -m tiny.gguf -p 4 -n 1 -r 1",
     [CMD_DEBUG] = "debug tape -m tiny.gguf",
+    [CMD_GRAMMAR] = "grammar --regex a+",
     [CMD_HELP] = "help",
 };
 
@@ -71,6 +73,7 @@ static void full_output(void **state)
     char command[512], text[4096];
     for (int c = 0; c < CMD_COUNT; c++) {
         if (c == CMD_QUANTIZE || c == CMD_SERVE || c == CMD_VERIFY) continue; /* they print nothing there, or fail */
+        assert_non_null(calls[c]);
         (void)snprintf(command, sizeof command, "'%s' %s >/dev/full", WORKER_BINARY, calls[c]);
         const int status = shell(command, text);
         if (status != 1 || !matches(text, "worker: error: OUTPUT_FAILED: "))
@@ -206,6 +209,8 @@ static int setup(void **state)
 {
     const int result = enter_scratch(state);
     make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
+    make_file("chat.jinja", "{{ a }}", 7);
+    make_file("chat.json", "{\"a\": 1}", 8);
     return result;
 }
 
