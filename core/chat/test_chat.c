@@ -609,6 +609,39 @@ static void test_context(void **state)
     tokenizer_close(t);
 }
 
+/* How a model writes calls is what its template makes of some. */
+static void test_form_of_calls(void **state)
+{
+    (void)state;
+#define TEMPLATE(call)                                                                                           \
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ '<|im_start|>' + m.role + " \
+    "'\\n' + (m.content or '') }}{% for c in m.tool_calls or [] %}" call "{% endfor %}<|im_end|>{% endfor %}"
+    static const char hermes[] = TEMPLATE("{{ '\\n' if not loop.first or m.content }}<tool_call>\n{\"name\": \"{{ "
+                                          "c.function.name }}\", \"arguments\": {{ "
+                                          "c.function.arguments | tojson }}}\n</tool_call>");
+    static const char unknown[] =
+        TEMPLATE("<tool_call>{{ c.function.arguments | tojson }} to {{ c.function.name }}</tool_call>");
+    static const char none[] = TEMPLATE("");
+    static const struct {
+        const char *template, *why; /* a word of it; NULL: the form is known */
+    } cases[] = { { hermes, NULL }, { unknown, "hermes" }, { none, "does not render a call" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat *c;
+        bool single = true;
+        const char *why = NULL;
+        assert_int_equal(chat_open_text(cases[i].template, strlen(cases[i].template), "x", NULL, &c, NULL), WK_OK);
+        const struct tools_model *m = chat_calls(c, &single, &why);
+        if (cases[i].why) {
+            assert_null(m);
+            if (!strstr(why, cases[i].why)) fail_msg("expected \"%s\" in \"%s\"", cases[i].why, why);
+        } else {
+            assert_non_null(m);
+            assert_false(single);
+        }
+        chat_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -627,6 +660,7 @@ int main(void)
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_forgery),
         cmocka_unit_test(test_context),
+        cmocka_unit_test(test_form_of_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
