@@ -252,13 +252,15 @@ static bool read_chat(const struct chat_body *b, const struct job_request_limits
 {
     const struct body_object *o = b->o;
     const json_t *kwargs = json_object_get(o->object, "chat_template_kwargs");
+    const json_t *documents = json_object_get(o->object, "documents");
     if (kwargs && !json_is_object(kwargs)) return body_fail(o, "chat_template_kwargs", why, "an object");
+    if (documents && !json_is_array(documents)) return body_fail(o, "documents", why, "a list");
     if (!read_messages(b, l, r, why) || !read_effort(o, r, why) || !read_thinking(o, r, why) || !read_end(o, r, why) ||
         !read_member(b, "chat_template_kwargs", &r->chat.kwargs, why) ||
         !read_member(b, "documents", &r->chat.documents, why) || !read_member(b, "tools", &r->chat.tools, why) ||
         !openai_tools_read(o, r->chat.tools, &r->tools, why))
         return false;
-    if (!json_array_size(json_object_get(o->object, "documents"))) r->chat.documents = (struct token_bytes){ 0 };
+    if (!json_array_size(documents)) r->chat.documents = (struct token_bytes){ 0 };
     if (r->tools.choice == TOOLS_CHOICE_NONE) r->chat.tools = (struct token_bytes){ 0 };
     return true;
 }

@@ -148,7 +148,7 @@ static struct token_line give_waiting(struct token_text *x)
 static size_t push_bytes(struct token_text *x, struct token_bytes bytes, size_t at)
 {
     size_t n = bytes.len;
-    if (x->stopped != STOP_NONE) return at;
+    if (x->stopped != STOP_NONE || !bytes.len) return at; /* an id without text has no address, either */
     if (x->n_ids < x->n_held)
         memcpy(x->certain + at, bytes.data, bytes.len);
     else

@@ -217,6 +217,8 @@ def enforced(w):
                 ),
                 choice,
             )
+    held = ask(w, river, tool_choice="required", min_tokens=40, max_tokens=60, stop=["zq"])
+    check("a call whose end is held back", held[0]["message"]["tool_calls"], held)
     (choice,) = ask(w, river, tool_choice="required", parallel_tool_calls=False)
     check("one that is required", len(choice["message"]["tool_calls"]) == 1, choice)
     word = {"type": "object", "properties": {"word": {"enum": ["tide", "stone"]}}, "required": ["word"]}
