@@ -456,6 +456,16 @@ static void whole_line(struct stream *x, struct answer *a, const struct token_li
     reserve(x);
 }
 
+/* A character that the limit has cut vanishes, as it does from text and from a stream. */
+static void drop_cut_character(struct http_text *t)
+{
+    size_t at = t->n;
+    while (at && t->n - at < 3 && ((unsigned char)t->data[at - 1] & 0xc0) == 0x80) at--;
+    if (at && (unsigned char)t->data[at - 1] >= 0xc0 &&
+        !utf8_sequence((const unsigned char *)t->data + at - 1, t->n - at + 1))
+        t->n = at - 1;
+}
+
 static void add_call(struct choice *o)
 {
     http_text_format(&o->calls, o->n_calls++ ? ",{" : "{");
@@ -480,7 +490,10 @@ static void whole_calls(struct stream *x, struct answer *a)
 static void whole_end(struct stream *x, struct answer *a, const struct ending *e)
 {
     count_end(x, a, e);
-    if (x->grammar && choice_of(x, a)->calling) add_call(choice_of(x, a)); /* a limit has cut it */
+    if (x->grammar && choice_of(x, a)->calling) { /* a limit has cut it */
+        drop_cut_character(&choice_of(x, a)->arguments);
+        add_call(choice_of(x, a));
+    }
     whole_echo(x, a);
     add_end(x, a);
     reserve(x);

@@ -197,6 +197,24 @@ def chosen(w):
     check("no tools", "tool_calls" not in choice["message"], choice)
 
 
+def cut_characters(w):
+    """A character of several ids that max_tokens cuts is in no answer, streamed or whole."""
+    faces = {"type": "object", "properties": {"f": {"const": "\U0001f600" * 4}}, "required": ["f"]}
+    tools = offered({"name": "f", "parameters": dict(faces, additionalProperties=False), "strict": True})
+    cut = 0
+    for n in range(30, 70):
+        more = {"tools": tools, "tool_choice": "required", "seed": 1, "max_tokens": n}
+        (choice,), (whole,) = streamed(w, user(POEM), **more), ask(w, user(POEM), **more)
+        calls_ = written(whole["message"].get("tool_calls", []))
+        cut += "\U0001f600" in str(calls_) and whole["finish_reason"] == "length"
+        check(
+            "a cut character vanishes: %d" % n,
+            written(choice["message"]["tool_calls"]) == calls_ and "\ufffd" not in str(calls_),
+            (choice, whole),
+        )
+    check("characters were cut", cut > 2, cut)
+
+
 def enforced(w):
     """Calls that must come, and schemas that are kept to, whatever the model would write."""
     river = user("Write a haiku about rivers")
@@ -295,5 +313,6 @@ with Worker(program) as worker:
     malformed(worker)
     chosen(worker)
     enforced(worker)
+    cut_characters(worker)
     refusals(worker)
 done()
