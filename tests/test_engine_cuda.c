@@ -1,5 +1,6 @@
 /* test_engine_cuda.c: the engine on a GPU: alone, among others, from kept pages, after a preemption, in slices: the
- * same ids; beside constrained jobs, too, which have theirs, and log probabilities as the logits say. */
+ * same ids; beside constrained jobs, too, which have theirs, and log probabilities as the logits say. The weights are
+ * what they were. */
 #include "engine/test_jobs.h"
 
 #include <cuda_runtime_api.h>
@@ -40,7 +41,10 @@ static void run_all(const char *path, uint32_t sequences, uint32_t rows, uint64_
     struct test_model t = open_path(path, 2 * sequences, rows, kv_bytes);
     struct job *jobs[N], *first[N];
     const struct test_job occupant = long_job();
-    char name[32];
+    struct shard_handle sealed;
+    char name[32], digest[65];
+    assert_int_equal(t.m->device->seal(t.m->executor, NULL), WK_OK);
+    t.m->device->handle(t.m->executor, &sealed);
     o.max_sequences = sequences;
     o.max_queue = 2 * N;
     struct engine *e = test_engine(t.m, o);
@@ -63,6 +67,9 @@ static void run_all(const char *path, uint32_t sequences, uint32_t rows, uint64_
     }
     engine_stats(e, s);
     engine_close(e);
+    /* read again from device memory, after two rounds of all jobs */
+    assert_int_equal(t.m->device->verify(t.m->executor, digest, NULL), WK_OK);
+    assert_string_equal(digest, sealed.digest);
     test_unload(&t);
 }
 
