@@ -219,8 +219,9 @@ const struct atom *atom_make(struct schema_ctx *c, const struct atom *wanted)
     hash = mix(mix(hash, wanted->language), wanted->child && wanted->child->n ? wanted->child->want[0].v->order : 0);
     struct atom_entry **slot = &c->forms->atoms[hash % TABLE];
     for (struct atom_entry *e = *slot; e; e = e->next)
-        if (e->atom.negated == wanted->negated && e->atom.silent == wanted->silent && same_statement(&e->atom, wanted))
-            return &e->atom;
+        if (e->atom.negated == wanted->negated && e->atom.silent == wanted->silent &&
+            same_statement(&e->atom, wanted) && (wanted->kind != ATOM_UNIQUE || e->atom.at == wanted->at))
+            return &e->atom; /* uniqueItems is refused by its place, so each has its own */
     struct atom_entry *e = sch_take(c, 1, sizeof *e);
     if (!e || !sch_step(c, 1)) return NULL;
     e->atom = *wanted;

@@ -143,6 +143,9 @@ static void test_arrays(void **state)
             "\"maxContains\":2}",
             "\"contains\" at #");
     refused("{\"type\":\"array\",\"uniqueItems\":true}", "\"uniqueItems\" at #");
+    refused("{\"properties\":{\"a\":{\"type\":\"string\",\"uniqueItems\":true},"
+            "\"b\":{\"type\":\"array\",\"uniqueItems\":true}}}",
+            "\"uniqueItems\" at #/properties/b");
     refused("{\"type\":\"array\",\"items\":false,\"minItems\":1}", "no text fits");
 }
 
