@@ -215,6 +215,12 @@ def cut_characters(w):
     check("characters were cut", cut > 2, cut)
 
 
+def whole(choice):
+    """The calls of an answer, but for the last one where the limit has cut it."""
+    calls = choice["message"].get("tool_calls", [])
+    return said(calls[:-1] if choice["finish_reason"] == "length" else calls)
+
+
 def enforced(w):
     """Calls that must come, and schemas that are kept to, whatever the model would write."""
     river = user("Write a haiku about rivers")
@@ -223,8 +229,8 @@ def enforced(w):
         ({"type": "function", "function": {"name": "count_syllables"}}, "count_syllables"),
         ({"type": "function", "function": {"name": "current_minute"}}, "current_minute"),
     ):
-        for choice in ask(w, river, tool_choice=choice_, n=8, temperature=1, max_tokens=200):
-            called = said(choice["message"].get("tool_calls", []))
+        for choice in ask(w, river, tool_choice=choice_, n=8, temperature=1, max_tokens=200, seed=1):
+            called = whole(choice)
             check(
                 "%s: a call" % json.dumps(choice_),
                 choice["finish_reason"] == "length"
@@ -248,12 +254,14 @@ def enforced(w):
         check("strict", arguments in ({"word": "tide"}, {"word": "stone"}), choice)
     (choice,) = ask(w, lantern, tools=offered(dict(COUNT, parameters=word)))
     check("not strict", said(choice["message"]["tool_calls"])[0][1] == {"word": "lantern"}, choice)
-    for choice in ask(w, lantern, tools=offered(strict), tool_choice="required", n=16, temperature=2, max_tokens=200):
-        called = said(choice["message"].get("tool_calls", []))
+    for choice in ask(
+        w, lantern, tools=offered(strict), tool_choice="required", n=16, temperature=2, max_tokens=200, seed=1
+    ):
+        called = whole(choice)
         check("whatever is drawn", all(a in ({"word": "tide"}, {"word": "stone"}) for _, a in called), choice)
         check("... is calls", choice["finish_reason"] == "length" or len(called) > 0, choice)
     for choice in ask(w, lantern, tools=offered(strict), n=16, temperature=2, max_tokens=60, seed=1):
-        called = said(choice["message"].get("tool_calls", []))
+        called = whole(choice)
         check("whatever is drawn beside text", all(a["word"] in ("tide", "stone") for _, a in called), choice)
     bad = dict(MINUTE, parameters={"type": "object", "properties": {"x": {"$ref": "#/nowhere"}}})
     (choice,) = ask(w, lantern, tools=offered(bad, strict))
