@@ -139,17 +139,6 @@ bool token_calls_push(struct token_calls *c, uint32_t id, struct token_bytes pie
 
 /* ---- harmony's messages -------------------------------------------------------------------------------- */
 
-static bool is_object(struct token_bytes json)
-{
-    struct json_reader r;
-    char said[128];
-    const struct wk_err err = { said, sizeof said };
-    jr_open(&r, json.data, json.len, "arguments", "", &err);
-    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
-    jr_close(&r);
-    return ok;
-}
-
 /* The function that a recipient names; data NULL: none that was offered. */
 static struct token_bytes function_of(const struct token_calls *c, const char *recipient)
 {
@@ -173,7 +162,7 @@ static bool end_message(struct token_calls *c, struct byte_buffer *text)
     const bool told = c->masked && name.data;
     c->open = false;
     if (told && c->cut) return true;
-    if (!name.data || !is_object(arguments)) {
+    if (!name.data || !jr_is_object(arguments.data, arguments.len)) {
         c->malformed++;
         return (!told || tell_message(c, TOOLS_BROKEN, (struct token_bytes){ 0 })) && append(text, arguments);
     }

@@ -110,17 +110,6 @@ static int read_inputs(struct render *r)
 
 /* ---- rendering ----------------------------------------------------------------------------------------- */
 
-static bool is_object(const char *json)
-{
-    struct json_reader r;
-    char said[128];
-    const struct wk_err err = { said, sizeof said };
-    jr_open(&r, json, strlen(json), "--kwargs", "", &err);
-    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
-    jr_close(&r);
-    return ok;
-}
-
 static void put_token(FILE *out, const char *name, const struct tokenizer *t, uint32_t id)
 {
     const struct token_bytes text = t && id != TOKEN_NONE ? tokenizer_text(t, id) : (struct token_bytes){ "", 0 };
@@ -135,7 +124,8 @@ static void put_token(FILE *out, const char *name, const struct tokenizer *t, ui
 static int make_context(struct render *r)
 {
     const char *kwargs = option_text(r->o, OPT_KWARGS), *inside = kwargs ? strchr(kwargs, '{') : NULL;
-    if (kwargs && !is_object(kwargs)) return fail(CODE_INVALID_REQUEST, "--kwargs: expected a JSON object");
+    if (kwargs && !jr_is_object(kwargs, strlen(kwargs)))
+        return fail(CODE_INVALID_REQUEST, "--kwargs: expected a JSON object");
     FILE *out = open_memstream(&r->context.bytes, &r->context.len);
     if (!out) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the context");
     (void)fprintf(out, "{\"messages\":");

@@ -323,18 +323,6 @@ bool conversation_read(const char *json, size_t n, struct conversation *out, str
     return ok;
 }
 
-/* Is it JSON of an object? */
-static bool is_object(struct token_bytes json)
-{
-    struct json_reader r;
-    char said[128];
-    const struct wk_err err = { said, sizeof said };
-    jr_open(&r, json.data, json.len, "arguments", "", &err);
-    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
-    jr_close(&r);
-    return ok;
-}
-
 static bool is_called(const struct conversation *c, size_t n_calls, struct token_bytes id)
 {
     for (size_t i = 0; i < n_calls; i++)
@@ -352,7 +340,7 @@ bool conversation_check_calls(const struct conversation *c, struct chat_problem 
         const struct chat_message *m = &c->messages[i];
         for (size_t k = 0; k < m->n_calls; k++) {
             const struct chat_call *call = &c->calls[m->call + k];
-            if (!call->arguments.len || is_object(call->arguments)) continue;
+            if (!call->arguments.len || jr_is_object(call->arguments.data, call->arguments.len)) continue;
             (void)snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
             return chat_refuse(why, WK_INVALID, field, "expected JSON of an object, got %.*s", shown(call->arguments),
                                call->arguments.data);

@@ -103,17 +103,6 @@ static void set_id(struct shaping *s, struct jinja_value *dict, const char *key,
     if (id.data) set(s, dict, key, input(s, id));
 }
 
-static bool is_object(struct token_bytes json)
-{
-    struct json_reader r;
-    char said[128];
-    const struct wk_err err = { said, sizeof said };
-    jr_open(&r, json.data, json.len, "arguments", "", &err);
-    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
-    jr_close(&r);
-    return ok;
-}
-
 static bool add_call(struct shaping *s, size_t i, const struct chat_call *call, struct jinja_value *list)
 {
     struct jinja_value *out = jinja_dict(s->values), *function = jinja_dict(s->values), *arguments = NULL;
@@ -126,7 +115,7 @@ static bool add_call(struct shaping *s, size_t i, const struct chat_call *call, 
     set(s, function, "name", input(s, call->name));
     if (s->x->caps->arguments == ARGUMENTS_TEXT) {
         arguments = input(s, json);
-    } else if (!is_object(json)) {
+    } else if (!jr_is_object(json.data, json.len)) {
         return fail(s, i, "tool_calls", "the arguments of %.*s are no JSON object, which this model's template needs",
                     (int)(call->name.len < 40 ? call->name.len : 40), call->name.data);
     } else if (jinja_from_json(s->values, json.data, json.len, "arguments", &arguments, &err)) {

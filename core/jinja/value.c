@@ -408,20 +408,7 @@ bool jn_contains(struct vm *m, val container, val item)
     return false;
 }
 
-bool jn_has_length(val v)
-{
-    switch ((enum kind)v.kind) {
-    case V_UNDEFINED:
-    case V_STRING:
-    case V_LIST:
-    case V_TUPLE:
-    case V_DICT:
-    case V_VIEW:
-    case V_RANGE:
-    case V_LOOP: return true;
-    default: return false;
-    }
-}
+bool jn_has_length(val v) { return v.kind != V_ITERATOR && jn_is_iterable(v); }
 
 const char *jn_type_name(val v)
 {

@@ -397,3 +397,14 @@ bool jr_finish(struct json_reader *r)
     skip_space(r);
     return r->at == r->end || fail_syntax(r, "nothing more");
 }
+
+bool jr_is_object(const char *text, size_t n)
+{
+    struct json_reader r;
+    char said[128];
+    const struct wk_err err = { said, sizeof said };
+    jr_open(&r, text, n, "object", "", &err);
+    const bool ok = jr_peek(&r) == JR_OBJECT && jr_skip(&r) && jr_finish(&r);
+    jr_close(&r);
+    return ok;
+}

@@ -68,6 +68,7 @@ bool jr_null(struct json_reader *r);                       /* true: it is null, 
 bool jr_skip(struct json_reader *r);                       /* any value, checked as if it were read */
 bool jr_raw(struct json_reader *r, struct json_text *out); /* the same; out: the bytes that it has, part of the text */
 bool jr_finish(struct json_reader *r);                     /* nothing but white space follows */
+bool jr_is_object(const char *text, size_t n);             /* is all of it one JSON object? */
 
 bool jr_is(struct json_text t, const char *text);
 /* Fails at the current place. Always false. */
