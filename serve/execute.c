@@ -31,7 +31,7 @@ static void send_started(struct stream *x, struct answer *a)
     http_text_format(&x->line, ",\"model\":");
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
     http_text_format(&x->line, ",\"started_at\":\"%s\",\"seed\":%" PRIu64 ",\"tokens_in\":%zu,\"fingerprint\":\"%s\"}",
-                     now, a->seed, x->prompts[0].ids.n, x->known->fingerprint);
+                     now, a->seed, x->prompts[0].ids.n, x->m->fingerprint);
     (void)stream_event(x, "started");
 }
 

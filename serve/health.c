@@ -162,16 +162,15 @@ static void put_queue(json_t *o, const struct serve_model *m, const struct engin
 static void put_model(json_t *o, struct serve *s, const struct serve_model *sm)
 {
     const struct model *m = sm->model;
-    const struct serve_known *known = serve_known(sm);
     struct shard_handle handle = { 0 };
     if (m->device->handle) m->device->handle(m->executor, &handle);
     (void)json_object_set_new(o, "model", json_bytes(sm->name, strlen(sm->name)));
     (void)json_object_set_new(o, "resident", json_boolean(m->device->handle && serve_state_of(s) != SERVE_UNHEALTHY));
     (void)json_object_set_new(o, "sealed", json_boolean(handle.sealed));
-    (void)json_object_set_new(o, "digest", json_string(serve_digest_text(known)));
+    (void)json_object_set_new(o, "digest", json_string(serve_digest_text(sm)));
     (void)json_object_set_new(o, "quant_kind", json_string(sm->quant_kind));
     (void)json_object_set_new(o, "plugin", json_string(sm->plugin));
-    (void)json_object_set_new(o, "fingerprint", json_string(known->fingerprint));
+    (void)json_object_set_new(o, "fingerprint", json_string(sm->fingerprint));
     (void)json_object_set_new(o, "vram_bytes_used", json_integer((json_int_t)handle.vram_bytes));
     (void)json_object_set_new(o, "context_length", json_integer((json_int_t)capabilities_context(m->program)));
     (void)json_object_set_new(o, "context", json_integer((json_int_t)m->dev.context));

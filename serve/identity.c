@@ -1,4 +1,4 @@
-/* identity.c: fingerprint and digest of the model that is served. */
+/* identity.c: see identity.h. */
 #include "identity.h"
 
 #include <inttypes.h>
@@ -27,13 +27,13 @@ struct identity {
     atomic_bool stop;
 };
 
-/* What decides ids but for the weights: the program and all that is mapped with it, the model's plugins, the recorded
- * pass and its parameters, a tokenizer.json in the place of the file's vocabulary, the device and how it is used. */
-static bool executor_identity(const struct serve *s, const struct model *m, char hex[65])
+/* The program and all that is mapped with it, the model's plugins, the recorded pass and its parameters, the device and
+ * how it is used; of the model's file its headers, and so vocabulary and chat template, with its weights; and what was
+ * given in the place of these. */
+static bool fingerprint(const struct serve *s, const struct model *m, char out[80])
 {
-    char text[512], build[65], pass[65];
+    char text[512], build[65], pass[65], hex[65];
     struct sha256 *h = build_identity(build) ? sha256_begin() : NULL;
-    hex[0] = '\0';
     if (!h) return false;
     tape_digest(m->program, pass);
     const int n = snprintf(text, sizeof text, "%s|%s|%s|%s|%u.%u|%u|%u|%d|%d|", WORKER_VERSION, build, s->device->name,
@@ -41,7 +41,13 @@ static bool executor_identity(const struct serve *s, const struct model *m, char
                            (int)m->dev.kv_type);
     sha256_update(h, text, (size_t)n);
     sha256_update(h, pass, strlen(pass));
+    sha256_update(h, m->identity, strlen(m->identity));
     if (m->tokenizer) sha256_update(h, tokenizer_digest(m->tokenizer), strlen(tokenizer_digest(m->tokenizer)));
+    if (s->o->chat_template.data) {
+        const int k = snprintf(text, sizeof text, "|template %zu|", s->o->chat_template.len);
+        sha256_update(h, text, (size_t)k);
+        sha256_update(h, s->o->chat_template.data, s->o->chat_template.len);
+    }
     for (uint32_t i = 0; i < m->accepted.n; i++)
         if (m->accepted.used >> i & 1) sha256_update(h, m->accepted.names[i], strlen(m->accepted.names[i]) + 1);
     const struct plugin_entry *who = NULL;
@@ -51,16 +57,8 @@ static bool executor_identity(const struct serve *s, const struct model *m, char
         sha256_update(h, who->digest, strlen(who->digest));
     for (uint32_t i = 0; i < c.n_types; i++)
         if (plugin_find_type(s->plugins, c.types[i], &who)) sha256_update(h, who->digest, strlen(who->digest));
-    return sha256_end(h, hex);
-}
-
-static bool name_all(const struct serve_model *m, const char *digest, struct serve_known *out)
-{
-    char text[160], hex[65];
-    const int n = snprintf(text, sizeof text, "%s|%s", m->executor, digest[0] ? digest : m->model->identity);
-    (void)snprintf(out->digest, sizeof out->digest, "%s", digest);
-    if (!sha256_hex(text, (size_t)n, hex)) return false;
-    (void)snprintf(out->fingerprint, sizeof out->fingerprint, "fp_%.32s", hex);
+    if (!sha256_end(h, hex)) return false;
+    (void)snprintf(out, 80, "fp_%.32s", hex);
     return true;
 }
 
@@ -74,11 +72,9 @@ static void known_digest(const struct model *m, char out[65])
 
 bool identity_make(const struct serve *s, struct serve_model *m)
 {
-    char digest[65];
-    known_digest(m->model, digest);
-    if (!executor_identity(s, m->model, m->executor) || !name_all(m, digest, &m->at_first)) return false;
-    atomic_store(&m->known, &m->at_first);
-    return true;
+    known_digest(m->model, m->at_first.hex);
+    atomic_store(&m->digest, &m->at_first);
+    return fingerprint(s, m->model, m->fingerprint);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
@@ -109,11 +105,10 @@ static void *run(void *user)
 {
     struct identity *i = user;
     struct serve_model *m = i->m;
-    char digest[65];
-    if (!wait_for_digest(i, digest) || !name_all(m, digest, &m->in_full)) return NULL;
-    atomic_store(&m->known, &m->in_full);
+    if (!wait_for_digest(i, m->in_full.hex)) return NULL;
+    atomic_store(&m->digest, &m->in_full);
     LOG(LOG_INFO, "digest", NULL, log_s("worker_id", i->s->o->worker_id), log_s("model_ref", m->path),
-        log_u("gpu_device", i->s->info.index), log_s("digest", digest), log_s("fingerprint", m->in_full.fingerprint),
+        log_u("gpu_device", i->s->info.index), log_s("digest", m->in_full.hex), log_s("fingerprint", m->fingerprint),
         log_b("sealed", m->model->device->handle && load_sealed(m)));
     i->known(i->s, m);
     return NULL;
@@ -122,7 +117,7 @@ static void *run(void *user)
 struct identity *identity_start(struct serve *s, struct serve_model *m,
                                 void (*known)(struct serve *s, const struct serve_model *m))
 {
-    struct identity *i = m->at_first.digest[0] ? NULL : calloc(1, sizeof *i);
+    struct identity *i = m->at_first.hex[0] ? NULL : calloc(1, sizeof *i);
     if (!i) return NULL;
     i->s = s;
     i->m = m;

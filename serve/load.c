@@ -90,7 +90,7 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
                      json_bytes(m->shard_id, strlen(m->shard_id)), "device", s->device->name, "gpu_device",
                      gpu ? json_integer((json_int_t)h.gpu_device) : json_null(), "vram_bytes", (json_int_t)h.vram_bytes,
                      "sealed", h.sealed, "write_protected", h.write_protected, "digest",
-                     gpu ? h.digest : serve_known(m)->digest, "model_ref", json_bytes(m->path, strlen(m->path)),
+                     gpu ? h.digest : serve_digest(m), "model_ref", json_bytes(m->path, strlen(m->path)),
                      "shard_index", (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
 }
 
@@ -107,7 +107,7 @@ static json_t *callback_document(const struct serve *s, const struct serve_model
     free(profile);
     return json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref",
                      json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used", (json_int_t)h.vram_bytes,
-                     "digest", serve_digest_text(serve_known(m)), "ecp", ecp ? ecp : json_null());
+                     "digest", serve_digest_text(m), "ecp", ecp ? ecp : json_null());
 }
 
 static void call_back(struct serve *s, const struct serve_model *m)
@@ -141,7 +141,7 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
         log_s("model_ref", m->path), log_s("device", s->device->name), log_u("gpu_device", s->info.index),
         log_s("host", s->o->host), log_u("port", http_port(s->main)), log_f("startup_seconds", s->startup_seconds),
         log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
-        log_s("digest", serve_digest_text(serve_known(m))), log_s("fingerprint", serve_known(m)->fingerprint));
+        log_s("digest", serve_digest_text(m)), log_s("fingerprint", m->fingerprint));
     if (s->o->quiet) return;
     const struct serve_place at = serve_place(s);
     (void)printf("worker: ready at http://%s\n"
@@ -152,8 +152,8 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
                  at.text, m->name, m->quant_kind, model->dev.context, m->chat ? chat_name(m->chat) : "none", m->plugin,
                  s->device_text, model->plan.total, model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
     if (model->device->handle)
-        (void)printf("  digest   %s\n", serve_known(m)->digest[0]
-                                            ? serve_known(m)->digest
+        (void)printf("  digest   %s\n", serve_digest(m)[0]
+                                            ? serve_digest(m)
                                             : "not known yet: GET /health has it once the weights are sealed");
     (void)printf("try it:\n"
                  "  curl -N 'http://%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "

@@ -143,7 +143,7 @@ static void put_about(struct http_text *t, struct serve *s, const struct serve_m
     label(t, "architecture", m->model->program->architecture, ",");
     label(t, "quant_kind", m->quant_kind, ",");
     label(t, "device", s->device_text ? s->device_text : "", ",");
-    label(t, "fingerprint", serve_known(m)->fingerprint, ",");
+    label(t, "fingerprint", m->fingerprint, ",");
     http_text_format(t, "} 1\n");
 }
 

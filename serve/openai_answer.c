@@ -55,7 +55,7 @@ static void begin(struct stream *x, bool chunk)
                               : "chat.completion",
                      c->created);
     http_text_json(&x->line, x->m->name, strlen(x->m->name));
-    http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->known->fingerprint);
+    http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->m->fingerprint);
 }
 
 /* A prompt counts once, however many answers it has. */

@@ -89,15 +89,15 @@ struct serve_options {
     struct serve_loader loader;
 };
 
-/* What a model is known by (identity.h). digest: 64 hexadecimal digits; "": not known yet. */
-struct serve_known {
-    char digest[65], fingerprint[80];
+/* Of a model's weights (identity.h): 64 hexadecimal digits; "": not known yet. */
+struct serve_digest {
+    char hex[65];
 };
 
 struct grammars;
 
-/* Model and engine once loaded; what handlers read. But for `known`, which changes once at most, nothing changes after
- * SERVE_READY. */
+/* Model and engine once loaded; what handlers read. But for `digest`, which changes once at most, nothing changes
+ * after SERVE_READY. */
 struct serve_model {
     struct model *model;
     struct engine *engine;
@@ -105,11 +105,11 @@ struct serve_model {
     struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */
     char no_chat[512];
     char name[256], path[4096], plugin[64], quant_kind[32], shard_id[192];
-    char executor[65]; /* of the fingerprint: all but the weights */
-    struct serve_known at_first, in_full;
-    _Atomic(const struct serve_known *) known; /* of these */
-    size_t piece_max;                          /* bytes of the longest token */
-    int64_t ready_at;                          /* seconds since 1970 */
+    char fingerprint[80]; /* of all that decides ids (identity.h) */
+    struct serve_digest at_first, in_full;
+    _Atomic(const struct serve_digest *) digest; /* of these */
+    size_t piece_max;                            /* bytes of the longest token */
+    int64_t ready_at;                            /* seconds since 1970 */
 };
 
 struct serve {
@@ -152,10 +152,11 @@ int serve_run(const struct serve_options *o, struct serve *s, struct serve_failu
 /* The device's memory as last seen; false: a CPU, or not looked at yet. [any thread] */
 bool serve_memory(struct serve *s, struct device_memory *out);
 /* [any thread] */
-static inline const struct serve_known *serve_known(const struct serve_model *m) { return atomic_load(&m->known); }
-static inline const char *serve_digest_text(const struct serve_known *k)
+static inline const char *serve_digest(const struct serve_model *m) { return atomic_load(&m->digest)->hex; }
+static inline const char *serve_digest_text(const struct serve_model *m)
 {
-    return k->digest[0] ? k->digest : "pending";
+    const char *hex = serve_digest(m);
+    return hex[0] ? hex : "pending";
 }
 static inline enum serve_state serve_state_of(const struct serve *s)
 {

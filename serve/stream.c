@@ -83,7 +83,7 @@ static void start(struct stream *x, struct answer *a)
 {
     const struct stream_prompt *p = prompt_of(x, a);
     a->started = true;
-    if (!x->known) x->known = serve_known(x->m);
+    x->begun = true;
     LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
         log_u("tokens_in", p->ids.n), log_u("seed", a->seed), log_s("state", "prefill"),
@@ -224,7 +224,7 @@ static void follow(struct stream *x)
         if (any && e.kind == EVENT_TOKEN) take_token(x, a, &e);
         if (x->n_over == x->n_answers) break;
         look(x);
-        if (x->form->turn && is_heard(x) && x->known) x->form->turn(x, serve_now_ns());
+        if (x->form->turn && is_heard(x) && x->begun) x->form->turn(x, serve_now_ns());
     }
     if (x->form->done && !x->told) x->form->done(x);
 }

@@ -71,7 +71,6 @@ struct stream {
     const struct stream_form *form;
     struct serve *s;
     const struct serve_model *m;
-    const struct serve_known *known; /* of the model, when the first job began: one answer has one fingerprint */
     struct http_request *r;
     struct work *work;
     size_t fewest;        /* not 0: a prompt has at least so many ids, more than the context: it was not encoded */
@@ -93,6 +92,7 @@ struct stream {
     struct chat_problem problem;     /* why encode has failed, where the conversation is to blame; else empty */
     uint64_t arrived_ns, deadline_ns, look_ns;
     struct http_text line; /* of the event that is being sent */
+    bool begun;            /* the first job has started */
     bool gone, told;       /* gone: nobody reads any more; told: that the request failed */
 };
 

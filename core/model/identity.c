@@ -1,6 +1,5 @@
 /* identity.c: what a model's weights are known by. Their digest, SHA-256 over the tensors' bytes as in the file and in
- * its order, reads all of them; a cheaper identity reads the headers and a few pages, and stands in until the digest is
- * known. */
+ * its order, reads all of them; a cheaper identity reads the headers and some pages, for whoever cannot wait. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +9,8 @@
 
 enum {
     PIECE = 1 << 20, /* read at a time */
-    SAMPLES = 64,
-    SAMPLE = 4096
+    SAMPLE = 4096,
+    WHOLE = 64 << 20 /* bytes of weights that are read all the same: some hundredths of a second */
 };
 
 static int compare(const void *a, const void *b)
@@ -88,19 +87,16 @@ wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[
     return end(&h, s, hex, err);
 }
 
-/* SAMPLES places at equal distances in all tensors' bytes, taken one after another. */
+/* Small weights whole; of others a place in the middle of every tensor, so that a model that was trained further in some
+ * layers is another one. */
 static wk_status add_samples(const struct model *m, struct hashing *h, const struct wk_err *err)
 {
-    uint64_t all = 0, begins = 0;
-    uint32_t t = 0;
+    uint64_t all = 0;
     wk_status s = WK_OK;
     for (uint32_t i = 0; i < h->n; i++) all += h->list[i]->bytes;
-    for (uint32_t i = 0; !s && i < SAMPLES && h->n; i++) {
-        const uint64_t at = all / SAMPLES * i;
-        while (t + 1 < h->n && at - begins >= h->list[t]->bytes) begins += h->list[t++]->bytes;
-        const uint64_t first = at - begins, left = h->list[t]->bytes > first ? h->list[t]->bytes - first : 0;
-        const uint8_t *src = gguf_tensor_data(m->file, h->list[t]->file);
-        s = add_bytes(h->sha, src + first, left < SAMPLE ? left : SAMPLE, h->buffer, NULL, err);
+    for (uint32_t i = 0; !s && i < h->n; i++) {
+        const uint64_t bytes = h->list[i]->bytes, n = all <= WHOLE || bytes < SAMPLE ? bytes : SAMPLE;
+        s = add_bytes(h->sha, gguf_tensor_data(m->file, h->list[i]->file) + (bytes - n) / 2, n, h->buffer, NULL, err);
     }
     return s;
 }

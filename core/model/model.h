@@ -68,8 +68,9 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
  * may become true meanwhile: WK_CANCELLED; NULL: never. Not once a device has them and the file was released.
  * [any thread] */
 wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[65], const struct wk_err *err);
-/* SHA-256 over the file's headers, its size and 64 places of the weights: costs no full read, and tells files of other
- * models or formats apart, but not every two. As model_digest otherwise. */
+/* SHA-256 over the file's headers, its size and a place of every tensor, or all of the weights if these are at most 64
+ * MiB: costs no full read, and tells files of other models, formats and fine-tunings apart, but not every two of larger
+ * ones. As model_digest otherwise. */
 wk_status model_identity(const struct model *m, char hex[65], const struct wk_err *err);
 
 /* Makes the executor; the model can run steps afterwards. On failure the model stays planned. A demanded digest is

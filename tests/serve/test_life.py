@@ -164,15 +164,18 @@ def digest_of(model):
 def known(*arguments):
     """Digest and fingerprint of a service, once it knows them."""
     with Worker(program, *arguments) as w:
+        first = w.execute(prompt="x", max_tokens=1)[1][0][1]["fingerprint"]
         w.until(lambda: w.get("/health")[1]["digest"] != "pending")
         health = w.get("/health")[1]
         _, stream = w.execute(prompt="x", max_tokens=1)
         check("the stream has the same fingerprint", stream[0][1]["fingerprint"] == health["fingerprint"], stream[0])
+        check("... and so had the first one", first == health["fingerprint"], (first, health))
         labels = [dict(labels) for name, labels in w.metrics().samples if name == "worker_model_info"]
         check("... and the metrics", [l["fingerprint"] for l in labels] == [health["fingerprint"]], labels)
         check("ends", w.end() == 0)
         told = [json.loads(line) for line in w.said().splitlines()]
         told = [line for line in told if line["event"] in ("ready", "digest")]
+        check("all of them tell one fingerprint", {line["fingerprint"] for line in told} == {first}, told)
         check("the last of ready and digest has both", told[-1]["digest"] == health["digest"], told)
         return health["digest"], health["fingerprint"]
 
@@ -204,6 +207,24 @@ def identity():
             json.dump(made, f, indent=spaces)
         fingerprints.add(known("--model", HAIKU, "--tokenizer", f.name)[1])
     check("another tokenizer.json, in any byte: another fingerprint", len(fingerprints) == 3, fingerprints)
+    data[len(data) * 2 // 3] ^= 1  # as it was
+    at = data.index(b"<|endoftext|>")
+    data[at + 4] ^= 1
+    with open(other, "wb") as f:
+        f.write(data)
+    renamed = known("--model", other)
+    check("another vocabulary, the same weights", renamed[0] == digest and renamed[1] not in fingerprints, renamed)
+    fingerprints.add(renamed[1])
+    template = os.path.join(scratch, "chat.jinja")
+    for text in ("{{ messages[0].content }}", "{{ messages[0].content }}\n\n{{ '' }}"):
+        with open(template, "w", encoding="utf-8") as f:
+            f.write(text)
+        fingerprints.add(known("--model", HAIKU, "--chat-template", template)[1])
+    check("another template: another fingerprint", len(fingerprints) == 6, fingerprints)
+    with open(other, "wb") as f:
+        data[at + 4] ^= 1
+        data[len(data) * 2 // 3] ^= 1
+        f.write(data)
     got, last = run("serve", "--port", str(free_port()), "--model", other, "--digest", digest)
     check("another digest than demanded: exit 1", got == 1 and "was demanded" in last, (got, last))
 
