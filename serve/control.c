@@ -271,8 +271,7 @@ static void record_commit(struct serve *s, struct http_request *r, const struct 
         log_s("model_bytes", !c->file ? NULL : log_hidden(c->file, file)),
         log_s("shard_id", m ? log_id(m->shard_id, shard) : NULL),
         log_s("digest_demanded", c->digest && is_digest(c->digest) ? c->digest : NULL),
-        log_s("digest", m ? serve_digest_text(m) : NULL),
-        log_s("fingerprint", m ? m->fingerprint : NULL),
+        log_s("digest", m ? serve_digest_text(m) : NULL), log_s("fingerprint", m ? m->fingerprint : NULL),
         log_b("sealed", m && m->model->device->handle && load_sealed(m)),
         log_f("seconds", serve_seconds(serve_now_ns() - begun_ns)));
 }

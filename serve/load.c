@@ -90,8 +90,8 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
                      json_bytes(m->shard_id, strlen(m->shard_id)), "device", s->device->name, "gpu_device",
                      gpu ? json_integer((json_int_t)h.gpu_device) : json_null(), "vram_bytes", (json_int_t)h.vram_bytes,
                      "sealed", h.sealed, "write_protected", h.write_protected, "digest",
-                     gpu ? h.digest : serve_digest(m), "model_ref", json_bytes(m->path, strlen(m->path)),
-                     "shard_index", (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
+                     gpu ? h.digest : serve_digest(m), "model_ref", json_bytes(m->path, strlen(m->path)), "shard_index",
+                     (json_int_t)h.shard_index, "total_shards", (json_int_t)h.total_shards);
 }
 
 /* ---- ready --------------------------------------------------------------------------------------------- */

@@ -94,6 +94,9 @@ static void start(struct stream *x, struct answer *a)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
+/* The request's member that an answer is held to; NULL: it is free. */
+static const char *held_by(const struct stream *x) { return x->formed ? x->q.form.field : x->grammar ? "tools" : NULL; }
+
 static void explain_end(const struct stream *x, const struct answer *a, enum job_end end, const struct job_figures *f,
                         struct refusal *out)
 {
@@ -103,7 +106,9 @@ static void explain_end(const struct stream *x, const struct answer *a, enum job
                       : end != JOB_GRAMMAR  ? "the job failed"
                       : x->q.params.min_ids ? "the answer cannot go on as its form demands (min_tokens may be too many)"
                                             : "the answer cannot go on as its form demands";
-    (void)refuse(out, serve_code_of_end(end), NULL, "%s%s%s", why, f->text[0] ? ": " : "", f->text);
+    const char *field = end == JOB_GRAMMAR ? held_by(x) : NULL;
+    (void)refuse(out, serve_code_of_end(end), field, "%s%s%s%s%s", field ? field : "", field ? ": " : "", why,
+                 f->text[0] ? ": " : "", f->text);
     refusal_job(out, a->job_id);
 }
 

@@ -30,8 +30,8 @@ static bool find(const struct body_object *o, const char *text, size_t len, cons
 static bool take_text(const struct member *m, enum grammar_kind kind, const char *expected, struct structured *out,
                       struct refusal *why)
 {
-    if (!json_is_string(m->value)) return body_fail(m->o, m->name, why, "%s", expected);
-    out->from.kind = json_string_length(m->value) ? kind : GRAMMAR_NONE;
+    if (!json_string_length(m->value)) return body_fail(m->o, m->name, why, "%s", expected);
+    out->from.kind = kind;
     out->from.text = (struct token_bytes){ json_string_value(m->value), json_string_length(m->value) };
     return true;
 }
@@ -39,9 +39,10 @@ static bool take_text(const struct member *m, enum grammar_kind kind, const char
 /* A schema, or its text in a string. */
 static bool take_schema(const struct member *m, bool strict, struct structured *out, struct refusal *why)
 {
-    if (json_is_string(m->value)) return take_text(m, GRAMMAR_SCHEMA, "", out, why);
-    if (!json_is_object(m->value) && !json_is_boolean(m->value))
-        return body_fail(m->o, m->name, why, "a JSON Schema: an object, or its text");
+    static const char expected[] = "a JSON Schema: an object, or its text";
+    if (json_is_string(m->value)) return take_text(m, GRAMMAR_SCHEMA, expected, out, why);
+    if (json_is_false(m->value)) return body_fail(m->o, m->name, why, "a JSON Schema that accepts something");
+    if (!json_is_object(m->value) && !json_is_true(m->value)) return body_fail(m->o, m->name, why, "%s", expected);
     out->from = (struct grammar_source){ .kind = GRAMMAR_SCHEMA, .strict = strict, .text = { m->text, m->len } };
     return true;
 }
@@ -49,9 +50,8 @@ static bool take_schema(const struct member *m, bool strict, struct structured *
 static bool take_choices(const struct member *m, struct structured *out, struct refusal *why)
 {
     const size_t n = json_array_size(m->value);
-    if (!json_is_array(m->value) || n > STRUCTURED_CHOICES)
-        return body_fail(m->o, m->name, why, "a list of at most %d texts", STRUCTURED_CHOICES);
-    if (!n) return true;
+    if (!n || n > STRUCTURED_CHOICES)
+        return body_fail(m->o, m->name, why, "a list of 1 to %d texts", STRUCTURED_CHOICES);
     for (size_t i = 0; i < n; i++)
         if (!json_string_length(json_array_get(m->value, i)))
             return body_fail(m->o, m->name, why, "texts that are not empty");
@@ -93,14 +93,14 @@ static bool take_format(const struct member *m, struct structured *out, struct r
     const struct body_object format = { m->value, "response_format." };
     const char *type = json_string_value(json_object_get(m->value, "type"));
     if (!json_is_object(m->value)) return body_fail(m->o, m->name, why, "an object");
-    if (!json_object_size(m->value) || (type && strcmp(type, "text") == 0)) return true;
+    if (type && strcmp(type, "text") == 0) return true;
     if (type && strcmp(type, "json_schema") == 0) return take_format_schema(&format, m, out, why);
     if (!type || strcmp(type, "json_object") != 0)
         return body_fail(&format, "type", why, "text, json_object or json_schema");
-    if (!json_is_null(json_object_get(m->value, "schema")) && json_object_get(m->value, "schema"))
-        return take_format_schema(&format, m, out, why); /* llama-server's: an object of this schema */
+    const json_t *schema = json_object_get(m->value, "schema");
     out->from.kind = GRAMMAR_OBJECT;
-    return true;
+    if (!schema || json_is_null(schema) || (json_is_object(schema) && !json_object_size(schema))) return true;
+    return take_format_schema(&format, m, out, why); /* llama-server's: an object of this schema */
 }
 
 /* ---- one member after the other ------------------------------------------------------------------------ */
@@ -124,6 +124,11 @@ static bool take_regex(const struct member *m, struct structured *out, struct re
 static bool take_gbnf(const struct member *m, struct structured *out, struct refusal *why)
 {
     return take_text(m, GRAMMAR_GBNF, "a grammar in GBNF", out, why);
+}
+/* Clients of llama-server write out its default, "": no grammar. */
+static bool take_grammar(const struct member *m, struct structured *out, struct refusal *why)
+{
+    return (json_is_string(m->value) && !json_string_length(m->value)) || take_gbnf(m, out, why);
 }
 
 struct way {
@@ -153,14 +158,9 @@ static bool take_outputs(const struct member *m, struct structured *out, struct 
         return refuse(why, SERVE_INVALID_REQUEST, "structured_outputs",
                       "structured_outputs: expected json, regex, choice, grammar or json_object, got %.60s", key);
     }
-    return take_ways(ways, sizeof ways / sizeof *ways, &inner, m->text, m->len, out, why);
-}
-
-/* What routers write out for a member that is not used. */
-static bool asks_nothing(const json_t *v)
-{
-    return json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0) ||
-           (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v));
+    return take_ways(ways, sizeof ways / sizeof *ways, &inner, m->text, m->len, out, why) &&
+           (out->from.kind != GRAMMAR_NONE ||
+            body_fail(m->o, m->name, why, "json, regex, choice, grammar or json_object in it"));
 }
 
 /* Exactly one, or none. */
@@ -176,7 +176,6 @@ static bool take_ways(const struct way *ways, size_t n_ways, const struct body_o
             if (bad) return structured_free(out), false;
             continue;
         }
-        if (asks_nothing(m.value)) continue;
         if (!ways[i].take(&m, &one, why)) return structured_free(out), false;
         if (one.from.kind == GRAMMAR_NONE) continue;
         if (first) {
@@ -194,7 +193,7 @@ bool structured_read(const struct body_object *o, const char *bytes, size_t n, s
                      struct refusal *why)
 {
     static const struct way ways[] = { { "response_format", take_format }, { "json_schema", take_any_schema },
-                                       { "grammar", take_gbnf },           { "structured_outputs", take_outputs },
+                                       { "grammar", take_grammar },        { "structured_outputs", take_outputs },
                                        { "guided_json", take_any_schema }, { "guided_regex", take_regex },
                                        { "guided_choice", take_choices },  { "guided_grammar", take_gbnf } };
     *out = (struct structured){ 0 };

@@ -87,8 +87,8 @@ wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[
     return end(&h, s, hex, err);
 }
 
-/* Small weights whole; of others a place in the middle of every tensor, so that a model that was trained further in some
- * layers is another one. */
+/* Small weights whole; of others a place in the middle of every tensor, so that a model that was trained further in
+ * some layers is another one. */
 static wk_status add_samples(const struct model *m, struct hashing *h, const struct wk_err *err)
 {
     uint64_t all = 0;

@@ -91,8 +91,8 @@ def forms(w):
         )
         check("an object, or cut by length: %s" % members, status == 200 and fine, answer)
     for members in (
-        {"response_format": {"type": "text"}, "guided_json": None, "grammar": "", "structured_outputs": {}},
-        {"response_format": {}, "guided_choice": [], "json_schema": None},
+        {"response_format": {"type": "text"}, "guided_json": None, "grammar": "", "structured_outputs": None},
+        {"response_format": None, "guided_choice": None, "json_schema": None},
     ):
         status, answer = chat(w, temperature=0, max_tokens=12, **members)
         plain = chat(w, temperature=0, max_tokens=12)[1]
@@ -128,6 +128,39 @@ def refusals(w):
         ({"response_format": NESTED, "ignore_eos": True}, "ignore_eos", "response_format"),
         ({"extra_body": {"guided_json": SCHEMA}}, "extra_body", "members of the request"),
     ]
+    # A schema that accepts nothing is no missing one, and a value of another type asks for something, too.
+    for name in ("json_schema", "guided_json"):
+        bad += [({name: v}, name, "expected a JSON Schema") for v in (False, 0, 1, "", [])]
+        bad += [({name: {"not": {}}}, name, "no text fits"), ({name: "false"}, name, "no text fits")]
+    for v in (False, 0, "", [], "text"):
+        bad.append(({"response_format": v}, "response_format", "expected an object"))
+        bad.append(({"structured_outputs": v}, "structured_outputs", "expected an object"))
+    bad += [
+        ({"response_format": {}}, "response_format.type", "text, json_object or json_schema"),
+        ({"response_format": {"type": None}}, "response_format.type", "text, json_object or json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": None}}, "response_format", "expected a schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format", "expected a schema"),
+        ({"response_format": {"type": "json_schema", "schema": False}}, "response_format.schema", "accepts something"),
+        ({"response_format": {"type": "json_object", "schema": False}}, "response_format.schema", "accepts something"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": False}}},
+            "response_format.json_schema.schema",
+            "accepts something",
+        ),
+        ({"structured_outputs": {}}, "structured_outputs", "json, regex, choice"),
+        ({"structured_outputs": {"regex": None, "json_object": False}}, "structured_outputs", "json, regex, choice"),
+        ({"structured_outputs": {"json": False}}, "structured_outputs.json", "accepts something"),
+        ({"structured_outputs": {"json_object": "yes"}}, "structured_outputs.json_object", "true or false"),
+        # What is ambiguous shows when it is followed.
+        ({"grammar": 'root ::= a{3,500} "z"\na ::= c{40,100}\nc ::= "x"'}, "grammar", "too ambiguous"),
+    ]
+    for name in ("guided_regex", "guided_grammar", "structured_outputs.regex", "structured_outputs.grammar"):
+        inner, of = name.partition(".")[::2]
+        bad += [({inner: {of: v} if of else v}, name, "expected") for v in (False, 0, "", [])]
+    for name in ("guided_choice", "structured_outputs.choice"):
+        inner, of = name.partition(".")[::2]
+        bad += [({inner: {of: v} if of else v}, name, "expected") for v in (False, 0, "", [], {}, [""], [None])]
+    bad += [({"grammar": v}, "grammar", "GBNF") for v in (False, 0, [])]
     for ask in (chat, raw):
         for members, param, words in bad:
             status, answer = ask(w, **members)
