@@ -163,28 +163,23 @@ void token_probs_free(struct token_probs *p)
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
-static void put_ranked(struct http_text *out, const struct tokenizer *t, const struct sampler_prob *of, uint32_t rank)
+static void put_ranked(struct http_text *out, const struct tokenizer *t, const struct sampler_prob *of)
 {
     http_text_format(out, "\"%u\":{\"logprob\":", of->id);
     put_value(out, of->logprob);
-    if (rank)
-        http_text_format(out, ",\"rank\":%u,\"decoded_token\":", rank);
-    else
-        http_text_format(out, ",\"rank\":null,\"decoded_token\":");
+    http_text_format(out, ",\"rank\":%u,\"decoded_token\":", of->rank);
     put_token(out, t, of->id);
     http_text_add(out, "}", 1);
 }
 
 static void put_place(struct http_text *out, const struct tokenizer *t, const struct sampler_prob *of, uint32_t n_top)
 {
-    uint32_t own = 0;
-    for (uint32_t i = 1; i <= n_top && !own; i++) own = of[i].id == of[0].id ? i : 0;
     http_text_add(out, "{", 1);
-    put_ranked(out, t, &of[0], own);
+    put_ranked(out, t, &of[0]);
     for (uint32_t i = 1; i <= n_top; i++) {
-        if (i == own) continue;
+        if (of[i].id == of[0].id) continue;
         http_text_add(out, ",", 1);
-        put_ranked(out, t, &of[i], i);
+        put_ranked(out, t, &of[i]);
     }
     http_text_add(out, "}", 1);
 }

@@ -33,7 +33,7 @@ bool token_probs_failed(const struct token_probs *p);  /* no memory: what was pu
 void token_probs_free(struct token_probs *p);
 
 /* vLLM's prompt_logprobs: a list, null for the first token, else {"ID": {"logprob", "rank", "decoded_token"}} with the
- * prompt's token and the n_top best; a rank is null where it is not among these. of(user, i): of token i. */
+ * prompt's token and the n_top best; ranks count from 1. of(user, i): of token i. */
 void prompt_probs_put(struct http_text *out, const struct tokenizer *t, size_t n,
                       const struct sampler_prob *(*of)(void *user, size_t i, uint32_t *n_top), void *user,
                       uint32_t n_top);

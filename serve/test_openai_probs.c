@@ -30,7 +30,7 @@ static void chats(void **state)
     (void)state;
     struct token_probs p = { 0 };
     struct http_text out = { 0 };
-    const struct sampler_prob of[] = { { -0.5, of_byte(0xe2) }, { -0.25, plain }, { -INFINITY, 2 } };
+    const struct sampler_prob of[] = { { -0.5, of_byte(0xe2), 2 }, { -0.25, plain, 1 }, { -INFINITY, 2, 2 } };
     token_probs_add_content(&p, tokenizer, of, 2);
     token_probs_add_content(&p, tokenizer, of + 1, 0);
     assert_true(token_probs_bytes(&p) > 0 && !token_probs_failed(&p));
@@ -52,8 +52,8 @@ static void completions(void **state)
     (void)state;
     struct token_probs p = { 0 };
     struct http_text out = { 0 };
-    const struct sampler_prob twins[] = { { -1, plain }, { -0.5, of_byte('A') }, { -1, plain } },
-                              part[] = { { -2.125, of_byte(0xe2) }, { -0.75, of_byte(0xe3) } };
+    const struct sampler_prob twins[] = { { -1, plain, 2 }, { -0.5, of_byte('A'), 1 }, { -1, plain, 2 } },
+                              part[] = { { -2.125, of_byte(0xe2), 9 }, { -0.75, of_byte(0xe3), 1 } };
     token_probs_add_lists(&p, tokenizer, 1, NULL, 0, 0);
     token_probs_add_lists(&p, tokenizer, plain, twins, 2, 1);
     token_probs_add_lists(&p, tokenizer, part[0].id, part, 1, 1);
@@ -76,15 +76,16 @@ static const struct sampler_prob *row(void *user, size_t i, uint32_t *n_top)
 static void prompts(void **state)
 {
     (void)state;
-    const struct sampler_prob rows[] = { { -3, 2 }, { -0.5, plain }, { -1, 1 }, { -1, 1 }, { -0.5, plain }, { -1, 1 } };
+    const struct sampler_prob rows[] = { { -3, 2, 9 }, { -0.5, plain, 1 }, { -1, 1, 2 },
+                                         { -1, 1, 2 }, { -0.5, plain, 1 }, { -1, 1, 2 } };
     struct http_text out = { 0 }, want = { 0 };
     prompt_probs_put(&out, tokenizer, 4, row, (void *)(uintptr_t)rows, 0);
-    expect(&out, "[null,{\"2\":{\"logprob\":-3,\"rank\":null,\"decoded_token\":\"</s>\"}},"
-                 "{\"1\":{\"logprob\":-1,\"rank\":null,\"decoded_token\":\"<s>\"}},null]");
+    expect(&out, "[null,{\"2\":{\"logprob\":-3,\"rank\":9,\"decoded_token\":\"</s>\"}},"
+                 "{\"1\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\"<s>\"}},null]");
     out = (struct http_text){ 0 };
     prompt_probs_put(&out, tokenizer, 4, row, (void *)(uintptr_t)rows, 5); /* more than there are */
     http_text_format(&want,
-                     "[null,{\"2\":{\"logprob\":-3,\"rank\":null,\"decoded_token\":\"</s>\"},"
+                     "[null,{\"2\":{\"logprob\":-3,\"rank\":9,\"decoded_token\":\"</s>\"},"
                      "\"%u\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\"A\"},"
                      "\"1\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\"<s>\"}},"
                      "{\"1\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\"<s>\"},"

@@ -156,7 +156,7 @@ static void check_row(const float *logits, uint32_t n_vocab, uint32_t id, uint32
     ok(sampler_top(logits, n_vocab, id, n_top, &top, &test_err));
     sampler_probs(&top, want);
     for (uint32_t i = 0; i <= n_top; i++)
-        if (got[i].id != want[i].id || got[i].logprob != want[i].logprob)
+        if (got[i].id != want[i].id || got[i].rank != want[i].rank || got[i].logprob != want[i].logprob)
             fail_msg("entry %u: id %u, %.17g, expected %u, %.17g", i, got[i].id, got[i].logprob, want[i].id,
                      want[i].logprob);
 }

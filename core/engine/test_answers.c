@@ -68,7 +68,7 @@ static void check_row(const float *logits, uint32_t id, uint32_t n_top, const st
     sampler_probs(&top, want);
     assert_int_equal(top.n, n_top);
     for (uint32_t i = 0; i <= n_top; i++)
-        if (got[i].id != want[i].id || got[i].logprob != want[i].logprob)
+        if (got[i].id != want[i].id || got[i].rank != want[i].rank || got[i].logprob != want[i].logprob)
             fail_msg("%s, entry %u: id %u, %.17g, expected %u, %.17g", what, i, got[i].id, got[i].logprob, want[i].id,
                      want[i].logprob);
 }

@@ -441,7 +441,10 @@ wk_status sampler_top(const float *logits, uint32_t n_vocab, uint32_t id, uint32
     if (bad) return fail_unusable(logits, n_vocab, "", err);
     if (best == -INFINITY) return wk_fail(err, WK_INVALID, "every logit is -infinity; there are no probabilities");
     *out = (struct sampler_top){ .best = best, .logit = logits[id], .id = id };
-    for (uint32_t i = 0; i < n_vocab; i++) out->sum += sampler_weight(logits[i] - best);
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        out->sum += sampler_weight(logits[i] - best);
+        out->rank += logits[i] > logits[id] || (logits[i] == logits[id] && i <= id);
+    }
     for (uint32_t i = 0; top && i < n_vocab; i++) rank(out, top, i, logits[i]);
     return WK_OK;
 }
@@ -449,7 +452,8 @@ wk_status sampler_top(const float *logits, uint32_t n_vocab, uint32_t id, uint32
 void sampler_probs(const struct sampler_top *t, struct sampler_prob *of)
 {
     const double log_sum = (double)t->best + log((double)t->sum * 0x1p-44);
-    of[0] = (struct sampler_prob){ .logprob = (double)t->logit - log_sum, .id = t->id };
+    of[0] = (struct sampler_prob){ .logprob = (double)t->logit - log_sum, .id = t->id, .rank = t->rank };
     for (uint32_t i = 0; i < t->n; i++)
-        of[i + 1] = (struct sampler_prob){ .logprob = (double)t->top_logit[i] - log_sum, .id = t->top_id[i] };
+        of[i + 1] =
+            (struct sampler_prob){ .logprob = (double)t->top_logit[i] - log_sum, .id = t->top_id[i], .rank = i + 1 };
 }

@@ -98,7 +98,8 @@ wk_status sampler_accept(struct sampler *s, uint32_t id, const struct wk_err *er
  *
  * Of the logits as they come, before step 1: with m the largest of them and S the sum of weight(l[k] - m) over all ids,
  * an integer, log p(i) = l[i] - (m + log(S / 2^44)): natural logarithm, F64 behind the sum. So it is within 1e-6 of the
- * exact value, and the same on every device. -inf has the log probability -inf. */
+ * exact value, and the same on every device. -inf has the log probability -inf. The rank of an id is its place among
+ * all, best first, from 1. */
 
 enum { SAMPLER_MAX_TOP = 20 };
 
@@ -106,7 +107,7 @@ enum { SAMPLER_MAX_TOP = 20 };
 struct sampler_top {
     uint64_t sum;                     /* S */
     float best, logit;                /* m; the logit of `id` */
-    uint32_t id;                      /* whose log probability was asked for */
+    uint32_t id, rank;                /* whose log probability was asked for; its place, best first, from 1 */
     uint32_t n;                       /* ids of top: as many as were asked for, or all that there are */
     uint32_t top_id[SAMPLER_MAX_TOP]; /* best first, equal ones by lower id */
     float top_logit[SAMPLER_MAX_TOP];
@@ -117,7 +118,7 @@ wk_status sampler_top(const float *logits, uint32_t n_vocab, uint32_t id, uint32
 
 struct sampler_prob {
     double logprob;
-    uint32_t id;
+    uint32_t id, rank;
 };
 /* of [1 + t->n]: of t->id first, then of the best. [any thread] */
 void sampler_probs(const struct sampler_top *t, struct sampler_prob *of);

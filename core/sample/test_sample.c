@@ -496,7 +496,8 @@ static void test_probabilities(void **state)
         for (uint32_t i = 0; i <= top.n; i++) {
             const float logit = i ? rivals[i - 1].logit : logits[id];
             const long double want = (long double)logit - first - logl(total);
-            if (i) assert_int_equal(p[i].id, rivals[i - 1].id);
+            assert_int_equal(p[i].id, rivals[p[i].rank - 1].id);
+            if (i) assert_int_equal(p[i].rank, i);
             if (logit == -INFINITY)
                 assert_true(p[i].logprob == -INFINITY);
             else if (fabsl((long double)p[i].logprob - want) > 1e-6L)

@@ -421,6 +421,10 @@ def echoes(w):
     check("offsets count characters", max(offsets["logprobs"]["text_offset"]) <= 3, offsets)
 
 
+def ranked(w, n):
+    return raw(w, max_tokens=1, prompt_logprobs=n)[1]["choices"][0]["prompt_logprobs"]
+
+
 def prompt_probs(w):
     p = raw(w, echo=True, max_tokens=0, logprobs=2)[1]["choices"][0]["logprobs"]
     ids = w.post("/tokenize", {"prompt": RAW["prompt"]})[1]["tokens"]
@@ -436,9 +440,14 @@ def prompt_probs(w):
                 e[str(i)]["logprob"] == v and e[str(i)]["decoded_token"] == t and n <= len(e) <= n + 1
                 for e, i, v, t in list(zip(found, ids, p["token_logprobs"], p["tokens"]))[1:]
             )
-            and all({r["rank"] for r in e.values()} - {None} == set(range(1, n + 1)) for e in found[1:]),
+            and all(
+                {r["rank"] for r in e.values()} == set(range(1, n + 1)) | {e[str(i)]["rank"]}
+                for e, i in list(zip(found, ids))[1:]
+            ),
             (found, p),
         )
+    own, best = ([e and e[str(i)]["rank"] for e, i in zip(ranked(w, n), ids)] for n in (0, 20))
+    check("a rank is the same, whatever else is asked for", own == best and max(own[1:]) > 2, (own, best))
     status, answer = chat(w, max_tokens=1, prompt_logprobs=1)
     check(
         "... of a chat",

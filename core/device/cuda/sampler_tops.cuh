@@ -3,8 +3,8 @@
  *
  * Logits are read twice. First every thread finds the best of its own ids. As many threads as ids are wanted have a
  * best of at least some rank, which is found bit by bit; all that is wanted is at least of it, and only ids of these
- * threads are, so there is room for them. The second time weights are summed, as integers, and those ids kept; each
- * then counts how many are better. */
+ * threads are, so there is room for them. The second time weights are summed, as integers, what is better than the id
+ * asked for is counted, and those ids are kept; each then counts how many are better. */
 #ifndef CORE_DEVICE_CUDA_SAMPLER_TOPS_CUH
 #define CORE_DEVICE_CUDA_SAMPLER_TOPS_CUH
 
@@ -88,7 +88,7 @@ static __device__ void give_top(const struct top_job &j, uint32_t row, const str
 
 static __global__ void __launch_bounds__(TOP_BLOCK) row_tops(struct space v, const __grid_constant__ struct top_job j)
 {
-    __shared__ u64 found[TOP_FOUND], best_rank;
+    __shared__ u64 found[TOP_FOUND], best_rank, own_rank;
     __shared__ uint32_t n_found;
     __shared__ struct sampler_top of;
     const uint32_t row = j.of[blockIdx.x].row, asked = j.of[blockIdx.x].id, n = v.n_vocab,
@@ -106,6 +106,7 @@ static __global__ void __launch_bounds__(TOP_BLOCK) row_tops(struct space v, con
         best_rank = first;
         of.id = asked == TOKEN_LAST ? __ldcg(v.last + __ldcg(&j.seq[row].slot)) : asked;
         of.logit = __ldcg(from + of.id);
+        own_rank = rank_of(order_key(of.logit), of.id);
         of.best = key_float(rank_key(first));
         of.n = top;
         if (!can_pick(first)) of.id = CUDA_NO_ID;
@@ -114,14 +115,17 @@ static __global__ void __launch_bounds__(TOP_BLOCK) row_tops(struct space v, con
     if (can_pick(best_rank)) {
         const u64 least = top ? rank_reached(mine, top) : ~0ull;
         const float best = key_float(rank_key(best_rank));
-        u64 sum = 0, total;
+        u64 sum = 0, better_than_own = 0, total;
         each_logit(from, n, j.fours, [&](float x, uint32_t id) {
             const u64 rank = rank_of(order_key(x), id);
             sum += weight_of(__fsub_rn(x, best));
+            better_than_own += rank > own_rank;
             if (rank >= least) found[atomicAdd(&n_found, 1u)] = rank;
         });
         block_scan<TOP_WARPS>(sum, &total);
         if (threadIdx.x == 0) of.sum = total;
+        block_scan<TOP_WARPS>(better_than_own, &total);
+        if (threadIdx.x == 0) of.rank = (uint32_t)total + 1;
         for (uint32_t i = threadIdx.x; i < n_found; i += TOP_BLOCK) {
             uint32_t better = 0;
             for (uint32_t k = 0; k < n_found; k++) better += found[k] > found[i];

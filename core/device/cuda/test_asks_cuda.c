@@ -105,7 +105,7 @@ static void check_tops(const struct bench *b, const struct asked *a, const struc
         if (sampler_top(b->s[a->s[i]].logits + (size_t)a->position[i] * V, V, id, q->top, &want, &err))
             fail_msg("%s", text);
         if (got[i].id != id || got[i].n != want.n || got[i].sum != want.sum || got[i].best != want.best ||
-            got[i].logit != want.logit)
+            got[i].logit != want.logit || got[i].rank != want.rank)
             fail_msg("sequence %u, position %u: id %u, best %g, expected %u, %g", a->s[i], a->position[i], got[i].id,
                      (double)got[i].best, id, (double)want.best);
         for (uint32_t k = 0; k < want.n; k++)

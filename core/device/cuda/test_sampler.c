@@ -429,7 +429,7 @@ static void check_top(const struct rig *r, const struct cuda_top_row *of, const 
         return;
     }
     if (got->top.id != id || got->top.n != want.n || got->top.sum != want.sum || got->top.best != want.best ||
-        memcmp(&got->top.logit, &want.logit, sizeof want.logit))
+        got->top.rank != want.rank || memcmp(&got->top.logit, &want.logit, sizeof want.logit))
         fail_msg("vocabulary %u, row %u, best %u: id %u, sum %llu, best %g; expected %u, %llu, %g", r->n, of->row,
                  of->top, got->top.id, (unsigned long long)got->top.sum, (double)got->top.best, id,
                  (unsigned long long)want.sum, (double)want.best);
