@@ -8,16 +8,16 @@
 
 #define OFFERED(name, key, type)                                                                                 \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":\"d\",\"parameters\":{\"type\":" \
-    "\"object\",\"properties\":{\"" key "\":{\"type\":\"" type "\"}},\"required\":[]}}}"
+    "\"object\",\"properties\":{\"" key "\":{\"type\":\"" type "\",\"description\":\"d\"}},\"required\":[]}}}"
 static const char offered[] = "[" OFFERED("probe_one", "text", "string") "," OFFERED("probe_two", "line", "string") "]";
 
-/* The conversation that tools_find asks for, with the first n calls. */
+/* The conversation that tools_find asks for, with the first n calls; 0: the user's message alone. */
 static bool make_conversation(size_t n, bool results, struct conversation *out)
 {
     static struct token_bytes said = { "u", 1 }, result = { "r", 1 };
     *out = (struct conversation){ .messages = calloc(2 + n, sizeof *out->messages),
-                                  .n = 2 + (results ? n : 0),
-                                  .calls = calloc(n, sizeof *out->calls),
+                                  .n = !n ? 1 : 2 + (results ? n : 0),
+                                  .calls = calloc(n + 1, sizeof *out->calls),
                                   .n_calls = n };
     if (!out->messages || !out->calls) return false;
     out->messages[0] = (struct chat_message){ .role = CHAT_USER, .has_content = true, .text = said };
@@ -32,7 +32,8 @@ static bool make_conversation(size_t n, bool results, struct conversation *out)
     return true;
 }
 
-/* What the template makes of the first n calls; text NULL: nothing. False: no memory. */
+/* What the template makes of the first n calls, or of the place where an answer begins; text NULL: nothing. False: no
+ * memory. */
 static bool render(const struct chat *c, const struct chat_form *f, size_t n, struct jinja_result *out)
 {
     struct conversation conversation;
@@ -49,6 +50,7 @@ static bool render(const struct chat *c, const struct chat_form *f, size_t n, st
                                         .bos = c->bos,
                                         .eos = c->eos,
                                         .tools = f->caps.tools ? tools : NULL,
+                                        .generation = !n,
                                         .thinking = -1 };
         if (chat_shape(&conversation, &x, values, &context, &why))
             ok = !jinja_render(f->template, context, &options, out, NULL) || out->end != JINJA_NO_MEMORY;
@@ -64,17 +66,19 @@ static bool render(const struct chat *c, const struct chat_form *f, size_t n, st
 wk_status chat_find_calls(const struct chat *c, struct token_bytes source, struct chat_form *f,
                           const struct wk_err *err)
 {
-    const struct tools_format *format = NULL;
+    struct tools_format format;
     const struct wk_err own = { f->no_calls, sizeof f->no_calls };
-    struct jinja_result one = { 0 }, two = { 0 };
-    bool ok = !f->caps.calls || render(c, f, 1, &one);
+    struct jinja_result one = { 0 }, two = { 0 }, prompt = { 0 };
+    bool ok = !f->caps.calls || (render(c, f, 0, &prompt) && render(c, f, 1, &one));
     ok = ok && (!f->caps.parallel || render(c, f, TOOLS_PROBES, &two));
-    wk_status status = ok ? tools_find(source, (struct token_bytes){ one.text, one.n },
-                                       (struct token_bytes){ two.text, two.n }, &format, &f->one_call, &own)
-                          : WK_NO_MEMORY;
-    if (!status) status = tools_model_open(format, c->tokenizer, &f->calls, &own);
+    const struct tools_rendered rendered = {
+        .template = source, .one = { one.text, one.n }, .two = { two.text, two.n }, .prompt = { prompt.text, prompt.n }
+    };
+    wk_status status = ok ? tools_find(&rendered, &format, &f->one_call, &own) : WK_NO_MEMORY;
+    if (!status) status = tools_model_open(&format, c->tokenizer, &f->calls, &own);
     jinja_result_free(&one);
     jinja_result_free(&two);
+    jinja_result_free(&prompt);
     if (status == WK_NO_MEMORY) return wk_fail(err, status, "no memory to try the chat template");
     return WK_OK; /* a model whose calls are not known chats all the same */
 }

@@ -1,94 +1,136 @@
-/* formats.c: the table of formats: how families of models write calls, the texts of their own templates; and which row
- * is a model's. */
-#include <string.h>
+/* formats.c: the table of formats: how families of models write calls, the texts of their own templates. */
+#include "tools/tools.h"
 
-#include "tools/internal.h"
-
+#define NAME_PARAMETERS "{\"name\": \"$NAME\", \"parameters\": $ARGS}"
+#define NAME_ARGUMENTS_ID "{\"name\": \"$NAME\", \"arguments\": $ARGS, \"id\": \"$ID\"}"
+#define OPENAI_CALL \
+    "{\"id\": \"$ID\", \"type\": \"function\", \"function\": {\"name\": \"$NAME\", \"arguments\": $ARGS}}"
 #define XML_CALL "<tool_call>\n<function=$NAME>\n$PARAMS</function>\n</tool_call>"
-#define NAME_AND_ARGUMENTS .name_key = "name", .arguments_key = "arguments"
 #define GLM_PARAMETER "<arg_key>$KEY</arg_key>\n<arg_value>$VALUE</arg_value>"
 #define DSML_CALL "<｜DSML｜invoke name=\"$NAME\">\n$PARAMS</｜DSML｜invoke>\n"
 #define DSML_PARAMETER "<｜DSML｜parameter name=\"$KEY\" string=\"$IS\">$VALUE</｜DSML｜parameter>\n"
 
-/* Of rows that a template's marks fit, the first whose text is the template's is taken: so rows that differ in white
- * space alone stand beside each other. */
+/* Of rows that a template's marks fit, the first whose text is the template's is taken: rows that differ in white space
+ * alone stand beside each other, those without marks of their own at the end. */
 static const struct tools_format formats[] = {
     /* JSON in a tag */
-    { .name = "hermes",
+    { .name = "hermes", .marks = { "<tool_call>" }, .between = "\n", .call = "<tool_call>\n$OBJECT\n</tool_call>" },
+    { .name = "exaone", .marks = { "<tool_call>" }, .between = "\n", .call = "<tool_call>$OBJECT</tool_call>" },
+    { .name = "falcon-h1",
       .marks = { "<tool_call>" },
       .between = "\n",
       .call = "<tool_call>\n$OBJECT\n</tool_call>",
-      NAME_AND_ARGUMENTS },
-    { .name = "exaone",
+      .object = "{\"name\": \"$NAME\", \"arguments\":$ARGS}" },
+    { .name = "magiseek",
       .marks = { "<tool_call>" },
-      .between = "\n",
       .call = "<tool_call>$OBJECT</tool_call>",
-      NAME_AND_ARGUMENTS },
-    { .name = "ax", .marks = { "<tool_call>" }, .call = "<tool_call>$OBJECT</tool_call>", NAME_AND_ARGUMENTS },
+      .object = "{\"name\":\"$NAME\",\"arguments\":$ARGS}" },
+    { .name = "hermes-id",
+      .marks = { "<tool_call>", "tool_call_id" },
+      .between = "\n",
+      .call = "<tool_call>\n$OBJECT\n</tool_call>",
+      .object = "{\"tool_call_id\": \"$ID\", \"name\": \"$NAME\", \"arguments\": $ARGS}" },
+    { .name = "grug",
+      .marks = { "<|tool_call|>", "<|tool_call_end|>" },
+      .between = "\n",
+      .call = "<|tool_call|>\n$OBJECT\n<|tool_call_end|>" },
     { .name = "longcat-flash",
       .marks = { "<longcat_tool_call>" },
-      .call = "<longcat_tool_call>\n$OBJECT\n</longcat_tool_call>",
-      NAME_AND_ARGUMENTS },
+      .call = "<longcat_tool_call>\n$OBJECT\n</longcat_tool_call>" },
     { .name = "intern",
       .marks = { "<|action_start|><|plugin|>" },
       .between = "\n",
       .call = "<|action_start|><|plugin|>\n$OBJECT\n<|action_end|>",
-      .name_key = "name",
-      .arguments_key = "parameters" },
+      .object = NAME_PARAMETERS },
     { .name = "minimax-m1",
       .marks = { "<tool_calls>" },
       .begin = "<tool_calls>\n",
       .between = "\n",
       .end = "\n</tool_calls>",
-      .call = "$OBJECT",
-      NAME_AND_ARGUMENTS },
-    { .name = "gigachat-3.1",
-      .marks = { "<|function_call|>" },
-      .call = "<|function_call|>$OBJECT",
-      NAME_AND_ARGUMENTS,
-      .single = true },
+      .call = "$OBJECT" },
+    { .name = "gigachat-3.1", .marks = { "<|function_call|>" }, .call = "<|function_call|>$OBJECT", .single = true },
     { .name = "gigachat-3",
-      .marks = { "function call" },
+      .marks = { "'role': 'function call'" },
       .single = true,
-      .call = "<|message_sep|>\n\nfunction call<|role_sep|>\n$OBJECT",
-      NAME_AND_ARGUMENTS },
+      .call = "<|message_sep|>\n\nfunction call<|role_sep|>\n$OBJECT" },
     /* a JSON array of calls in a tag */
     { .name = "nemotron-nano",
       .marks = { "<TOOLCALL>" },
       .begin = "<TOOLCALL>[",
       .between = ", ",
       .end = "]</TOOLCALL>",
-      .call = "$OBJECT",
-      NAME_AND_ARGUMENTS },
+      .call = "$OBJECT" },
     { .name = "apriel",
       .marks = { "<tool_calls>" },
       .begin = "<tool_calls>[",
       .between = ", ",
       .end = "]</tool_calls>",
-      .call = "$OBJECT",
-      NAME_AND_ARGUMENTS },
+      .call = "$OBJECT" },
     { .name = "apriel-id",
       .marks = { "<tool_calls>" },
       .begin = "<tool_calls>[",
       .between = ", ",
       .end = "]</tool_calls>",
       .call = "$OBJECT",
-      NAME_AND_ARGUMENTS,
-      .id_key = "id" },
+      .object = NAME_ARGUMENTS_ID },
+    { .name = "jamba",
+      .marks = { "<tool_calls>" },
+      .begin = "<tool_calls>[\n    ",
+      .between = ",\n    ",
+      .end = "\n]</tool_calls>",
+      .call = "$OBJECT" },
+    { .name = "falcon-3",
+      .marks = { "<tool_call>", "{\"name\": \"function_name\"" },
+      .begin = "<tool_call>\n[\n  ",
+      .between = ",\n  ",
+      .end = "\n]\n</tool_call>",
+      .call = "$OBJECT",
+      .shown = OPENAI_CALL,
+      .spaced = true },
+    { .name = "monostich",
+      .marks = { "<|tool_call|>" },
+      .begin = "<|tool_call|>\n[",
+      .between = ", ",
+      .end = "]",
+      .call = "$OBJECT",
+      .object = OPENAI_CALL },
+    { .name = "cohere",
+      .marks = { "<|START_ACTION|>" },
+      .begin = "<|START_ACTION|>[\n    ",
+      .between = ",\n    ",
+      .end = "\n]<|END_ACTION|>",
+      .call = "$OBJECT",
+      .object = "{\"tool_call_id\": \"$PLACE\", \"tool_name\": \"$NAME\", \"parameters\": $ARGS}" },
+    { .name = "command-r",
+      .marks = { "Action:", "```json" },
+      .begin = "Action:\n```json\n[\n    ",
+      .between = ",\n    ",
+      .end = "\n]```",
+      .trigger = "Action:\n```json",
+      .call = "$OBJECT",
+      .object = "{\n        \"tool_name\": \"$NAME\",\n        \"parameters\": $ARGS\n    }",
+      .spaced = true },
+    { .name = "hyperclova",
+      .marks = { " -> tool/function_call" },
+      .begin = " -> tool/function_call\n[",
+      .between = ", ",
+      .end = "]",
+      .trigger = " -> tool/function_call",
+      .call = "$OBJECT" },
     { .name = "apertus",
       .marks = { "<|tools_prefix|>" },
       .begin = "<|tools_prefix|>[",
       .between = ", ",
       .end = "]<|tools_suffix|>",
-      .call = "$OBJECT" },
+      .call = "$OBJECT",
+      .object = "{\"$NAME\": $ARGS}" },
     { .name = "mistral",
       .marks = { "[TOOL_CALLS]" },
       .begin = "[TOOL_CALLS][",
       .between = ", ",
       .end = "]",
       .call = "$OBJECT",
-      NAME_AND_ARGUMENTS,
-      .id_key = "id",
+      .object = NAME_ARGUMENTS_ID,
       .ids = TOOLS_ID_NINE },
     { .name = "mistral-0.3",
       .marks = { "[TOOL_CALLS]" },
@@ -96,8 +138,7 @@ static const struct tools_format formats[] = {
       .between = ", ",
       .end = "]",
       .call = "$OBJECT",
-      NAME_AND_ARGUMENTS,
-      .id_key = "id",
+      .object = NAME_ARGUMENTS_ID,
       .ids = TOOLS_ID_NINE },
     /* the name outside, arguments as JSON */
     { .name = "mistral-3.2",
@@ -150,14 +191,14 @@ static const struct tools_format formats[] = {
       .between = "\n",
       .call = "<zyphra_tool_call>\n<function=$NAME>\n$PARAMS</function>\n</zyphra_tool_call>",
       .parameter = "<parameter=$KEY>\n$VALUE\n</parameter>\n" },
-    { .name = "step",
-      .marks = { "<function=", "<parameter=" },
-      .call = XML_CALL,
-      .parameter = "<parameter=$KEY>\n$VALUE\n</parameter>\n" },
     { .name = "mimo",
       .marks = { "<function=", "<parameter=" },
       .call = XML_CALL,
       .parameter = "<parameter=$KEY>$VALUE</parameter>\n" },
+    { .name = "aya",
+      .marks = { "<function=", "<parameter=" },
+      .call = XML_CALL,
+      .parameter = "<parameter=$KEY>$VALUE\n</parameter>\n" },
     { .name = "frog",
       .marks = { "<function=", "<parameter=" },
       .between = "\n",
@@ -182,6 +223,19 @@ static const struct tools_format formats[] = {
       .between = "\n",
       .call = "<tool_call>$NAME\n$PARAMS\n</tool_call>",
       .parameter = GLM_PARAMETER },
+    { .name = "hy-3",
+      .marks = { "<tool_sep>", "<arg_key>" },
+      .begin = "<tool_calls>\n",
+      .end = "</tool_calls>",
+      .call = "<tool_call>$NAME<tool_sep>\n$PARAMS</tool_call>\n",
+      .parameter = GLM_PARAMETER "\n" },
+    { .name = "hy-3-opensource",
+      .marks = { ":opensource", "<arg_key" },
+      .begin = "<tool_calls:opensource>\n",
+      .end = "</tool_calls:opensource>",
+      .call = "<tool_call:opensource>$NAME<tool_sep:opensource>\n$PARAMS</tool_call:opensource>\n",
+      .parameter = "<arg_key:opensource>$KEY</arg_key:opensource>\n"
+                   "<arg_value:opensource>$VALUE</arg_value:opensource>\n" },
     { .name = "longcat",
       .marks = { "<longcat_tool_call>" },
       .between = "\n",
@@ -198,6 +252,14 @@ static const struct tools_format formats[] = {
       .end = "</minimax:tool_call>",
       .call = "<invoke name=\"$NAME\">\n$PARAMS</invoke>\n",
       .parameter = "<parameter name=\"$KEY\">$VALUE</parameter>\n" },
+    { .name = "step-3",
+      .marks = { "<steptml:" },
+      .begin = "<｜tool_calls_begin｜>\n",
+      .end = "<｜tool_calls_end｜>",
+      .call = "<｜tool_call_begin｜>\nfunction<｜tool_sep｜><steptml:invoke name=\"$NAME\">$PARAMS</steptml:invoke>"
+              "<｜tool_call_end｜>\n",
+      .parameter = "<steptml:parameter name=\"$KEY\">$VALUE</steptml:parameter>",
+      .misspelt = { "<｜tool_call_begin｜>", "<｜tool_call_begin>｜>" } },
     { .name = "deepseek-v3.2",
       .marks = { "｜DSML｜", "function_calls" },
       .begin = "<｜DSML｜function_calls>\n",
@@ -246,91 +308,32 @@ static const struct tools_format formats[] = {
       .end = "</function_calls>",
       .call = "$NAME$PYTHON",
       .double_quotes = true },
-    { .name = "gemma-4", .marks = { "<|tool_call>", "call:" }, .call = "<|tool_call>call:$NAME$GEMMA<tool_call|>" },
+    { .name = "gemma-4",
+      .marks = { "<|tool_call>", "call:" },
+      .call = "<|tool_call>call:$NAME$GEMMA<tool_call|>",
+      .quote = "<|\"|>" },
+    { .name = "functiongemma",
+      .marks = { "<start_function_call>", "<escape>" },
+      .call = "<start_function_call>call:$NAME$GEMMA<end_function_call>",
+      .quote = "<escape>" },
     /* bare JSON */
-    { .name = "llama-3",
-      .marks = { "\"parameters\"" },
+    { .name = "json-list", .begin = "[", .between = ", ", .end = "]", .call = "$OBJECT" },
+    { .name = "json-list-id",
+      .begin = "[",
+      .between = ", ",
+      .end = "]",
       .call = "$OBJECT",
-      .name_key = "name",
-      .arguments_key = "parameters",
+      .object = NAME_ARGUMENTS_ID },
+    { .name = "llama-4",
+      .marks = { "<|python_start|>", "\"parameters\"" },
+      .call = "<|python_start|><|python_end|>$OBJECT",
+      .object = NAME_PARAMETERS,
       .single = true },
+    { .name = "llama-3", .marks = { "\"parameters\"" }, .call = "$OBJECT", .object = NAME_PARAMETERS, .single = true },
 };
 
 const struct tools_format *tools_formats(size_t *n)
 {
     *n = sizeof formats / sizeof *formats;
     return formats;
-}
-
-#define BYTES(text) { text, sizeof text - 1 }
-const struct tools_written tools_probes[TOOLS_PROBES] = {
-    { BYTES("probe_one"), BYTES("{\"text\": \"a b\", \"total\": 3}"), BYTES("probe0001") },
-    { BYTES("probe_two"), BYTES("{\"line\": \"c d\"}"), BYTES("probe0002") },
-};
-
-static bool holds(struct token_bytes text, const char *part, size_t n)
-{
-    for (size_t at = 0; n && at + n <= text.len; at++)
-        if (memcmp(text.data + at, part, n) == 0) return true;
-    return !n;
-}
-
-static bool has_marks(const struct tools_format *f, struct token_bytes template)
-{
-    for (size_t i = 0; i < sizeof f->marks / sizeof *f->marks; i++)
-        if (f->marks[i] && !holds(template, f->marks[i], strlen(f->marks[i]))) return false;
-    return true;
-}
-
-/* Is the row's text of the first n probes in what the template rendered? Ids may be the probes' or by the row's rule.
- */
-static wk_status writes(const struct tools_format *f, size_t n, struct token_bytes rendered, bool *out,
-                        const struct wk_err *err)
-{
-    struct tools_written calls[TOOLS_PROBES];
-    char ids[TOOLS_PROBES][TOOLS_ID];
-    *out = false;
-    for (int by_rule = 0; by_rule < 2 && !*out; by_rule++) {
-        struct byte_buffer text = { 0 };
-        for (size_t i = 0; i < n; i++) {
-            calls[i] = tools_probes[i];
-            if (by_rule && f->ids == TOOLS_ID_KIMI) calls[i].id = tools_kimi_id(calls[i].name, (uint32_t)i, ids[i]);
-        }
-        const wk_status status = tools_write(f, calls, n, &text, err);
-        *out = !status && holds(rendered, text.data, text.n);
-        free(text.data);
-        if (status) return status;
-    }
-    return WK_OK;
-}
-
-wk_status tools_find(struct token_bytes template, struct token_bytes one, struct token_bytes two,
-                     const struct tools_format **out, bool *single, const struct wk_err *err)
-{
-    const char *nearest = NULL;
-    *out = NULL;
-    *single = false;
-    if (!one.data)
-        return wk_fail(err, WK_UNSUPPORTED,
-                       "the model's template does not render a call of a function: its form of "
-                       "calls is not known, tools cannot be served");
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        const struct tools_format *f = &formats[i];
-        bool same = false;
-        if (!has_marks(f, template)) continue;
-        wk_status status = writes(f, 1, one, &same, err);
-        if (!status && same && two.data && !f->single) status = writes(f, 2, two, &same, err);
-        if (status) return status;
-        if (!nearest) nearest = f->name;
-        if (!same) continue;
-        *out = f;
-        *single = f->single || !two.data;
-        return WK_OK;
-    }
-    if (nearest)
-        return wk_fail(err, WK_UNSUPPORTED,
-                       "the model's template has marks of the call format \"%s\", but writes a "
-                       "call in another way: tools cannot be served",
-                       nearest);
-    return wk_fail(err, WK_UNSUPPORTED, "no known call format in the model's template: tools cannot be served");
 }

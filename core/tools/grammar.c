@@ -106,7 +106,7 @@ static lang_id raw_strings(struct build *b, enum step_kind form, struct token_by
 {
     switch (form) {
     case STEP_PYTHON: return regex(b, "[^'\\\\\\x00-\\x1f]*");
-    case STEP_GEMMA: return lang_not(b->langs, containing(b, regex(b, "<\\|\"\\|>")));
+    case STEP_GEMMA: return lang_not(b->langs, containing(b, lang_text(b->langs, b->f->quote, strlen(b->f->quote))));
     default: {
         /* A newline that begins the end belongs to the layout. */
         size_t skip = end.len && end.data[0] == '\n';
@@ -182,8 +182,7 @@ static node_id parameter(struct build *b, const struct member *member, bool stri
 /* key=value, key:value */
 static node_id assignment(struct build *b, const struct member *member, enum step_kind form)
 {
-    static const char gemma[] = "<|\"|>";
-    const char *quote = form == STEP_GEMMA ? gemma : b->f->double_quotes ? "\"" : "'";
+    const char *quote = form == STEP_GEMMA ? b->f->quote : b->f->double_quotes ? "\"" : "'";
     const lang_id all = member->strings;
     /* Where any string fits, escapes do, too; else what fits is known of strings without them alone. */
     const lang_id strings = form == STEP_PYTHON && all == LANG_EVERYTHING
@@ -302,44 +301,20 @@ static node_id json_arguments(struct build *b)
     return node;
 }
 
-static node_id object_node(struct build *b)
-{
-    const struct tools_format *f = b->f;
-    node_id parts[12];
-    size_t n = 0;
-    parts[n++] = literal_text(b, "{\"");
-    if (f->name_key) {
-        parts[n++] = literal_text(b, f->name_key);
-        parts[n++] = literal_text(b, "\": \"");
-        parts[n++] = literal(b, b->function->name);
-        parts[n++] = literal_text(b, "\", \"");
-        parts[n++] = literal_text(b, f->arguments_key);
-    } else
-        parts[n++] = literal(b, b->function->name);
-    parts[n++] = literal_text(b, "\": ");
-    parts[n++] = json_arguments(b);
-    if (f->id_key) {
-        parts[n++] = literal_text(b, ", \"");
-        parts[n++] = literal_text(b, f->id_key);
-        parts[n++] = triple(b, literal_text(b, "\": \""), id_node(b), literal_text(b, "\""));
-    }
-    parts[n++] = literal_text(b, "}");
-    return node_sequence(b->g, parts, n);
-}
-
-static node_id call_node(struct build *b)
+static node_id layout_node(struct build *b, const char *layout)
 {
     node_id parts[MAX_PARTS];
     size_t n = 0;
     enum step_kind step;
     struct token_bytes text;
-    for (const char *at = b->f->call; layout_next(&at, &step, &text) && n < MAX_PARTS;) switch (step) {
+    for (const char *at = layout; layout_next(&at, &step, &text) && n < MAX_PARTS;) switch (step) {
         case STEP_LITERAL: parts[n++] = literal(b, text); break;
         case STEP_NAME: parts[n++] = literal(b, b->function->name); break;
         case STEP_ID: parts[n++] = id_node(b); break;
         case STEP_INDEX: parts[n++] = node_text(b->g, regex(b, "[1-9][0-9]{0,2}")); break;
+        case STEP_PLACE: parts[n++] = node_text(b->g, regex(b, "0|[1-9][0-9]{0,2}")); break;
         case STEP_ARGS: parts[n++] = json_arguments(b); break;
-        case STEP_OBJECT: parts[n++] = object_node(b); break;
+        case STEP_OBJECT: parts[n++] = layout_node(b, format_object(b->f)); break;
         case STEP_PYTHON:
             parts[n++] = triple(b, literal_text(b, "("), members_node(b, step), literal_text(b, ")"));
             break;
@@ -351,13 +326,15 @@ static node_id call_node(struct build *b)
     return b->status ? (node_id)NODE_NONE : node_sequence(b->g, parts, n);
 }
 
+static node_id call_node(struct build *b) { return layout_node(b, b->f->call); }
+
 /* Can the function be held to its schema at all? In a grammar of its own, so that a failure is its alone. */
 static wk_status try_function(const struct tools_model *m, const struct tools_function *function,
                               const struct wk_err *err)
 {
     char why[MESSAGE] = "";
     const struct wk_err inner = { why, sizeof why };
-    struct build b = { .m = m, .f = m->format, .function = function, .err = &inner };
+    struct build b = { .m = m, .f = &m->format, .function = function, .err = &inner };
     if (!function->strict) return WK_OK;
     if (function->parameters.data && set_root_kinds(function) != KIND_OBJECT)
         return wk_fail(err, WK_UNSUPPORTED, "function \"%.*s\" cannot be strict: expected parameters of type object",
@@ -376,6 +353,24 @@ static wk_status try_function(const struct tools_model *m, const struct tools_fu
 
 /* ---- an answer ------------------------------------------------------------------------------------------- */
 
+/* A trigger as text; a control token is none. */
+static lang_id trigger_language(struct build *b, const struct trigger *t)
+{
+    const lang_id space = regex(b, "[ \\t\\r\\n]{0,4}"); /* TRIGGER_SPACE */
+    char text[MESSAGE];
+    size_t n = 0;
+    lang_id all = lang_text(b->langs, "", 0);
+    for (uint16_t k = 0; k < t->n && n < sizeof text; k++) {
+        if ((t->units[k] & (unit)~UNIT_SPACE_BEFORE) >= UNIT_MARK) return LANG_NOTHING;
+        if (k && t->units[k] & UNIT_SPACE_BEFORE) {
+            all = lang_concat(b->langs, all, lang_concat(b->langs, lang_text(b->langs, text, n), space));
+            n = 0;
+        }
+        text[n++] = (char)t->units[k];
+    }
+    return lang_concat(b->langs, all, lang_text(b->langs, text, n));
+}
+
 /* Text in which no call begins. */
 static node_id free_text(struct build *b)
 {
@@ -383,21 +378,13 @@ static node_id free_text(struct build *b)
     const struct tools_format *f = b->f;
     lang_id language = LANG_EVERYTHING;
     for (uint16_t i = 0; i < m->n_triggers; i++) {
-        char text[MESSAGE];
-        size_t n = 0;
-        bool marked = false;
-        for (uint16_t k = 0; k < m->trigger[i].n && n < sizeof text; k++) {
-            const unit u = m->trigger[i].units[k] & (unit)~UNIT_SPACE_BEFORE;
-            marked = marked || u >= UNIT_MARK;
-            text[n++] = (char)u;
-        }
-        /* A control token is no text, so text has none. */
-        if (!marked) language = lang_minus(b->langs, language, containing(b, lang_text(b->langs, text, n)));
+        const lang_id trigger = trigger_language(b, &m->trigger[i]);
+        language = lang_minus(b->langs, language, containing(b, trigger));
     }
-    if (!m->begin.n && m->call[m->call[0].kind == STEP_LITERAL].kind == STEP_OBJECT) {
+    if (*m->keys.name && (format_is_bare(f) || (!m->begin.n && m->call[1].kind == STEP_OBJECT))) {
         char pattern[MESSAGE];
-        (void)snprintf(pattern, sizeof pattern, "[ \\t\\r\\n]*\\{[ \\t\\r\\n]*\"(%s|%s)\"(.|\\n|\\r)*", f->name_key,
-                       f->arguments_key);
+        (void)snprintf(pattern, sizeof pattern, "[ \\t\\r\\n]*%s\\{[ \\t\\r\\n]*\"(%s|%s|%s)\"(.|\\n|\\r)*",
+                       m->begin.n ? "\\[[ \\t\\r\\n]*" : "", m->keys.first, m->keys.name, m->keys.arguments);
         language = lang_minus(b->langs, language, regex(b, pattern));
     }
     return node_text(b->g, language);
@@ -507,13 +494,12 @@ static wk_status make(struct build b, const struct tools_set *s, const struct to
 wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
                         struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
 {
-    return make((struct build){ .m = m, .f = m->format, .err = err }, s, rule, refusals, out);
+    return make((struct build){ .m = m, .f = &m->format, .err = err }, s, rule, refusals, out);
 }
 
 wk_status tools_harmony_grammar(const struct harmony_ids *ids, const struct tools_set *s, const struct tools_rule *rule,
                                 struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
 {
-    static const struct tools_format arguments = { .name = "harmony", .call = "$ARGS", .single = true };
-    static const struct tools_model model = { .format = &arguments };
-    return make((struct build){ .harmony = ids, .m = &model, .f = &arguments, .err = err }, s, rule, refusals, out);
+    static const struct tools_model model = { .format = { .name = "harmony", .call = "$ARGS", .single = true } };
+    return make((struct build){ .harmony = ids, .m = &model, .f = &model.format, .err = err }, s, rule, refusals, out);
 }

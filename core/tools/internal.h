@@ -18,6 +18,7 @@ enum step_kind {
     STEP_NAME,
     STEP_ID,
     STEP_INDEX,
+    STEP_PLACE,
     STEP_ARGS,
     STEP_OBJECT,
     STEP_PARAMS,
@@ -35,6 +36,7 @@ struct step {
     bool line_first, line_last; /* LITERAL: its text begins, ends with a newline */
 };
 enum { MODEL_UNITS = 2048, MODEL_STEPS = 16, MODEL_MARKS = 16, MODEL_TRIGGERS = 4 };
+enum { TRIGGER_SPACE = 4 /* bytes of white space inside a trigger, where its text has some */ };
 
 struct trigger {
     const unit *units;
@@ -42,14 +44,19 @@ struct trigger {
     uint16_t skip; /* units of the call's first literal that were left out */
     bool section;  /* it is begin's, else a call's */
 };
+/* Keys of $OBJECT. */
+struct object_keys {
+    char first[32], name[32], arguments[32]; /* name "": the name itself is the key */
+};
 struct tools_model {
-    const struct tools_format *format;
+    struct tools_format format;
     struct step begin, end; /* n = 0: none */
     struct step again;      /* between and the call's first literal */
     struct step call[MODEL_STEPS], parameter[MODEL_STEPS];
     uint16_t n_call, n_parameter;
     struct trigger trigger[MODEL_TRIGGERS];
     uint16_t n_triggers;
+    struct object_keys keys;
     uint32_t mark[MODEL_MARKS];
     struct token_bytes mark_text[MODEL_MARKS]; /* in texts */
     char mark_texts[MODEL_MARKS][64];
@@ -68,6 +75,11 @@ static inline bool unit_is_word(unit u)
 }
 /* What names of functions and ids of calls are made of. */
 static inline bool unit_is_name(unit u) { return unit_is_word(u) || u == '-' || u == '.' || u == ':' || u == '/'; }
+
+/* The layout of $OBJECT. */
+const char *format_object(const struct tools_format *f);
+/* Do calls begin without a mark, as the first JSON of an answer? */
+bool format_is_bare(const struct tools_format *f);
 
 bool tools_put(struct byte_buffer *b, const char *bytes, size_t n); /* false: no memory */
 struct token_bytes tools_kimi_id(struct token_bytes name, uint32_t index, char out[TOOLS_ID]);

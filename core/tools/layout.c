@@ -8,11 +8,20 @@ static const struct {
     const char *name;
     enum step_kind kind;
 } placeholders[] = { { "$NAME", STEP_NAME },     { "$ID", STEP_ID },         { "$INDEX", STEP_INDEX },
-                     { "$ARGS", STEP_ARGS },     { "$OBJECT", STEP_OBJECT }, { "$PARAMS", STEP_PARAMS },
-                     { "$PYTHON", STEP_PYTHON }, { "$GEMMA", STEP_GEMMA },   { "$KEY", STEP_KEY },
-                     { "$VALUE", STEP_VALUE },   { "$TYPE", STEP_TYPE },     { "$IS", STEP_IS } };
+                     { "$PLACE", STEP_PLACE },   { "$ARGS", STEP_ARGS },     { "$OBJECT", STEP_OBJECT },
+                     { "$PARAMS", STEP_PARAMS }, { "$PYTHON", STEP_PYTHON }, { "$GEMMA", STEP_GEMMA },
+                     { "$KEY", STEP_KEY },       { "$VALUE", STEP_VALUE },   { "$TYPE", STEP_TYPE },
+                     { "$IS", STEP_IS } };
 
-static const char gemma_quote[] = "<|\"|>";
+const char *format_object(const struct tools_format *f)
+{
+    return f->object ? f->object : "{\"name\": \"$NAME\", \"arguments\": $ARGS}";
+}
+
+bool format_is_bare(const struct tools_format *f)
+{
+    return f->begin ? strcmp(f->begin, "[") == 0 : strncmp(f->call, "$OBJECT", 7) == 0;
+}
 
 bool layout_next(const char **at, enum step_kind *kind, struct token_bytes *literal)
 {
@@ -121,9 +130,10 @@ static uint16_t first_word(const struct step *s)
  * tag, by the second tag of a call. */
 static bool add_triggers(struct tools_model *m, const struct tokenizer *t)
 {
-    const struct tools_format *f = m->format;
+    const struct tools_format *f = &m->format;
     const struct step *head = &m->call[0];
     struct step given = { 0 };
+    if (format_is_bare(f)) return true;
     if (!add_text(m, t, f->trigger, &given)) return false;
     if (m->begin.n) add_trigger(m, m->begin.units, given.n ? given.n : first_word(&m->begin), 0, true);
     if (head->kind != STEP_LITERAL) return true;
@@ -135,19 +145,46 @@ static bool add_triggers(struct tools_model *m, const struct tokenizer *t)
     return true;
 }
 
+/* The key whose value a layout's text leads to: of `{"id": "x", "name": "` name; "": none. */
+static void key_before(struct token_bytes text, char *out, size_t cap)
+{
+    size_t n = text.len;
+    while (n && text.data[n - 1] != ':') n--; /* the value's quote and white space */
+    while (n && text.data[n - 1] != '"') n--;
+    size_t from = n ? n - 1 : 0;
+    while (from && text.data[from - 1] != '"') from--;
+    const size_t len = n > from ? n - 1 - from : 0;
+    out[0] = '\0';
+    if (!len || len >= cap) return;
+    memcpy(out, text.data + from, len);
+    out[len] = '\0';
+}
+
+static void find_keys(struct tools_model *m)
+{
+    struct token_bytes literal, before = { 0 };
+    enum step_kind kind;
+    for (const char *at = format_object(&m->format); layout_next(&at, &kind, &literal);) {
+        if (kind == STEP_LITERAL) before = literal;
+        if (kind == STEP_LITERAL && !m->keys.first[0]) key_before(literal, m->keys.first, sizeof m->keys.first);
+        if (kind == STEP_NAME) key_before(before, m->keys.name, sizeof m->keys.name);
+        if (kind == STEP_ARGS) key_before(before, m->keys.arguments, sizeof m->keys.arguments);
+    }
+}
+
 wk_status tools_model_open(const struct tools_format *f, const struct tokenizer *t, struct tools_model **out,
                            const struct wk_err *err)
 {
     struct tools_model *m = calloc(1, sizeof *m);
     *out = NULL;
     if (!m) return wk_fail(err, WK_NO_MEMORY, "no memory for the call format \"%s\"", f->name);
-    m->format = f;
+    m->format = *f;
+    find_keys(m);
     bool fits = add_text(m, t, f->begin, &m->begin) && add_text(m, t, f->end, &m->end) &&
                 add_layout(m, t, f->call, m->call, &m->n_call) &&
                 add_layout(m, t, f->parameter, m->parameter, &m->n_parameter);
     for (uint16_t i = 0; fits && i < m->n_call; i++)
-        if (m->call[i].kind == STEP_GEMMA)
-            fits = add_text(m, t, gemma_quote, &m->call[i]), m->call[i].kind = STEP_GEMMA;
+        if (m->call[i].kind == STEP_GEMMA) fits = add_text(m, t, f->quote, &m->call[i]), m->call[i].kind = STEP_GEMMA;
     fits = fits && add_text(m, t, f->between, &m->again);
     const char *at = f->call;
     enum step_kind kind;
@@ -277,29 +314,13 @@ static bool put_arguments(struct writer *w, struct json_reader *r, enum step_kin
     return !r->status && (kind != STEP_PYTHON || put_text(w, ")"));
 }
 
-static bool put_object(struct writer *w, const struct tools_written *c)
-{
-    const struct tools_format *f = w->f;
-    bool ok = put_text(w, "{\"");
-    if (f->name_key)
-        ok = ok && put_text(w, f->name_key) && put_text(w, "\": \"") && put(w, c->name) && put_text(w, "\", \"") &&
-             put_text(w, f->arguments_key);
-    else
-        ok = ok && put(w, c->name);
-    ok = ok && put_text(w, "\": ") && put(w, c->arguments);
-    if (f->id_key)
-        ok = ok && put_text(w, ", \"") && put_text(w, f->id_key) && put_text(w, "\": \"") && put(w, c->id) &&
-             put_text(w, "\"");
-    return ok && put_text(w, "}");
-}
-
-static bool put_call(struct writer *w, const struct tools_written *c, size_t index)
+static bool put_layout(struct writer *w, const char *layout, const struct tools_written *c, size_t index)
 {
     struct token_bytes literal;
     enum step_kind kind;
     char number[24];
     bool ok = true;
-    for (const char *at = w->f->call; ok && layout_next(&at, &kind, &literal);) {
+    for (const char *at = layout; ok && layout_next(&at, &kind, &literal);) {
         struct json_reader r;
         jr_open(&r, c->arguments.data, c->arguments.len, "arguments", "", w->err);
         switch (kind) {
@@ -307,10 +328,11 @@ static bool put_call(struct writer *w, const struct tools_written *c, size_t ind
         case STEP_NAME: ok = put(w, c->name); break;
         case STEP_ID: ok = put(w, c->id); break;
         case STEP_ARGS: ok = put(w, c->arguments); break;
-        case STEP_OBJECT: ok = put_object(w, c); break;
-        case STEP_GEMMA: ok = put_value(w, &r, gemma_quote, true); break;
+        case STEP_OBJECT: ok = put_layout(w, format_object(w->f), c, index); break;
+        case STEP_GEMMA: ok = put_value(w, &r, w->f->quote, true); break;
         case STEP_INDEX:
-            (void)snprintf(number, sizeof number, "%zu", index + 1);
+        case STEP_PLACE:
+            (void)snprintf(number, sizeof number, "%zu", index + (kind == STEP_INDEX));
             ok = put_text(w, number);
             break;
         default: ok = put_arguments(w, &r, kind); break;
@@ -327,7 +349,7 @@ wk_status tools_write(const struct tools_format *f, const struct tools_written *
     struct writer w = { .f = f, .out = out, .err = err };
     bool ok = !f->begin || put_text(&w, f->begin);
     for (size_t i = 0; ok && i < n; i++)
-        ok = (!i || !f->between || put_text(&w, f->between)) && put_call(&w, &calls[i], i);
+        ok = (!i || !f->between || put_text(&w, f->between)) && put_layout(&w, f->call, &calls[i], i);
     ok = ok && (!f->end || put_text(&w, f->end));
     return ok ? WK_OK : w.status ? w.status : wk_fail(err, WK_INVALID, "arguments: expected a JSON object");
 }

@@ -64,7 +64,7 @@ size_t tools_call_id(enum tools_id_rule rule, uint64_t seed, uint32_t index, cha
 
 static size_t make_id(struct tools_parser *p, char out[TOOLS_ID])
 {
-    const enum tools_id_rule rule = p->model->format->ids;
+    const enum tools_id_rule rule = p->model->format.ids;
     if (rule == TOOLS_ID_KIMI) return tools_kimi_id(p->function->name, p->calls, out).len;
     bool own = rule == TOOLS_ID_NINE ? p->n_id == 9 : p->n_id > 0;
     for (size_t i = 0; i < p->n_id; i++)
@@ -104,7 +104,7 @@ static void forget_call(struct tools_parser *p)
     p->function = NULL;
     p->n_name = p->n_id = p->n_key = p->n_tail = 0;
     p->sink.n = p->raw.n = 0;
-    p->more_keys = p->object_arguments = false;
+    p->more_keys = p->object_arguments = p->nested = false;
     p->a = p->b = 0;
 }
 
@@ -231,7 +231,7 @@ static bool feed_name(struct tools_parser *p, unit u, bool is_id)
     const enum name name = is_id ? parser_name(u, p->id, &p->n_id) : parser_name(u, p->name, &p->n_name);
     if (name != NAME_END) return name == NAME_MORE;
     if (!is_id && !parser_resolve(p, p->name, p->n_name)) return false;
-    if (is_id && p->model->format->ids == TOOLS_ID_KIMI && !parser_resolve(p, p->id, p->n_id)) return false;
+    if (is_id && p->model->format.ids == TOOLS_ID_KIMI && !parser_resolve(p, p->id, p->n_id)) return false;
     p->at--;
     enter(p, p->step + 1);
     return true;
@@ -357,17 +357,30 @@ static bool feed_begin(struct tools_parser *p, unit u)
 
 /* ---- outside of calls ------------------------------------------------------------------------------------ */
 
-/* Does a trigger begin at this place? MORE: it may, the input ends before it is known. */
+/* Does this trigger begin at this place? MORE: it may, the input ends before it is known. */
+static enum lit match_trigger(const struct tools_parser *p, const struct trigger *t, size_t at)
+{
+    for (uint16_t n = 0; n < t->n; n++, at++) {
+        if (t->units[n] & UNIT_SPACE_BEFORE) {
+            const size_t end = at + (n ? TRIGGER_SPACE : 1);
+            while (at < p->n_in && at < end && unit_is_space(p->in[at])) at++;
+        }
+        if (at == p->n_in) return LIT_MORE;
+        if (p->in[at] != (t->units[n] & (unit)~UNIT_SPACE_BEFORE)) return LIT_DEAD;
+    }
+    return LIT_DONE;
+}
+
+/* The longest trigger that begins here. MORE: one may. */
 static enum lit find_trigger(struct tools_parser *p, size_t at, const struct trigger **out)
 {
     bool more = false;
     *out = NULL;
     for (uint16_t i = 0; i < p->model->n_triggers; i++) {
         const struct trigger *t = &p->model->trigger[i];
-        size_t n = 0;
-        while (n < t->n && at + n < p->n_in && p->in[at + n] == (t->units[n] & (unit)~UNIT_SPACE_BEFORE)) n++;
-        if (n == t->n && (!*out || n > (*out)->n)) *out = t; /* the longest */
-        if (n < t->n && at + n == p->n_in) more = true;
+        const enum lit lit = match_trigger(p, t, at);
+        if (lit == LIT_DONE && (!*out || t->n > (*out)->n)) *out = t;
+        if (lit == LIT_MORE) more = true;
     }
     if (more && !p->ending) return LIT_MORE;
     return *out ? LIT_DONE : LIT_DEAD;
@@ -379,7 +392,7 @@ static void begin_candidate(struct tools_parser *p, size_t at, const struct trig
     p->at = p->cand = at;
     p->after_call = false;
     p->started = true;
-    p->section = t && t->section;
+    p->section = t ? t->section : p->model->begin.n > 0;
     p->bare = !t;
     p->a = 0;
     if (p->section)
@@ -406,13 +419,15 @@ static bool text_step(struct tools_parser *p)
     if (found == LIT_MORE) return false;
     /* A call whose opening tag is missing, or that has none: JSON is the first thing of an answer. */
     const bool object = !m->begin.n && m->call[m->call[0].kind == STEP_LITERAL].kind == STEP_OBJECT;
-    if (found == LIT_DEAD && !over && !p->started && object && p->in[at] == '{') {
+    const unit opens = format_is_bare(&m->format) && m->begin.n ? '[' : object ? '{' : UNIT_MARK;
+    if (found == LIT_DEAD && !over && !p->started && p->in[at] == opens) {
         tell_units(p, p->at, at);
         begin_candidate(p, at, NULL);
         return true;
     }
     if (found == LIT_DONE) {
-        if (!p->after_call) tell_units(p, p->at, at);
+        const bool own_space = t->units[0] & UNIT_SPACE_BEFORE && at > p->at;
+        if (!p->after_call) tell_units(p, p->at, at - own_space);
         begin_candidate(p, at, t);
         return true;
     }
@@ -522,7 +537,7 @@ wk_status tools_parser_open(const struct tools_model *m, const struct tools_set 
     p->model = m;
     p->set = s;
     p->seed = seed;
-    p->single = single || m->format->single;
+    p->single = single || m->format.single;
     return WK_OK;
 }
 

@@ -11,7 +11,7 @@ static void no_memory(struct tools_parser *p) { p->status = WK_NO_MEMORY; }
 
 static bool key_is(const struct tools_parser *p, const char *key)
 {
-    return key && p->n_key == strlen(key) && memcmp(p->key, key, p->n_key) == 0;
+    return *key && p->n_key == strlen(key) && memcmp(p->key, key, p->n_key) == 0;
 }
 
 /* The arguments may come before the name: they wait in the sink. */
@@ -23,24 +23,30 @@ static bool arguments_known(struct tools_parser *p)
 
 static enum object key_ended(struct tools_parser *p)
 {
-    const struct tools_format *f = p->model->format;
+    const struct object_keys *keys = &p->model->keys;
     p->object = OBJECT_COLON;
     /* Without a mark, only what begins as calls do is one. */
-    if (p->bare && !p->n_name && !p->object_arguments && f->name_key && !key_is(p, f->name_key) &&
-        !key_is(p, f->arguments_key))
+    if (p->bare && !p->n_name && !p->object_arguments && *keys->name && !key_is(p, keys->name) &&
+        !key_is(p, keys->arguments) && !key_is(p, keys->first))
         return OBJECT_LOST;
-    if (f->name_key) return OBJECT_MORE;
+    if (*keys->name) return OBJECT_MORE;
     return !p->function && parser_resolve(p, p->key, p->n_key) ? OBJECT_MORE : OBJECT_LOST;
 }
 
 static enum object begin_member(struct tools_parser *p, unit u)
 {
-    const struct tools_format *f = p->model->format;
-    if (f->name_key && key_is(p, f->name_key)) {
+    const struct object_keys *keys = &p->model->keys;
+    if (key_is(p, keys->name)) {
         p->object = OBJECT_NAME;
         return u == '"' && !p->n_name ? OBJECT_MORE : OBJECT_LOST;
     }
-    if (!f->name_key || key_is(p, f->arguments_key)) {
+    /* {"type": "function", "function": {"name": ...}}, the form of OpenAI's interface */
+    if (*keys->name && u == '{' && key_is(p, "function") && !p->nested && !p->n_name && !p->object_arguments) {
+        p->nested = true;
+        p->object = OBJECT_FIRST;
+        return OBJECT_MORE;
+    }
+    if (!*keys->name || key_is(p, keys->arguments)) {
         if (u != '{' || p->object_arguments) return OBJECT_LOST;
         p->object = OBJECT_ARGUMENTS;
         p->object_arguments = true;
@@ -82,6 +88,11 @@ static enum object in_name(struct tools_parser *p, unit u)
 
 static enum object close_object(struct tools_parser *p)
 {
+    if (p->nested) {
+        p->nested = false;
+        p->object = OBJECT_AFTER;
+        return OBJECT_MORE;
+    }
     if (!p->function || (p->bare && !p->begun)) return OBJECT_LOST;
     if (!p->begun) {
         parser_begin_call(p);

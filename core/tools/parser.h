@@ -57,6 +57,7 @@ struct tools_parser {
         OBJECT_AFTER
     } object;
     bool object_arguments; /* they were read */
+    bool nested;           /* name and arguments stand in a member of the object */
 
     bool in_parameter;
     uint16_t parameter_step;

@@ -37,19 +37,24 @@ enum tools_id_rule {
     TOOLS_ID_KIMI        /* functions.NAME:INDEX */
 };
 
-/* A row. Texts are layouts: what the model writes, with $NAME, $ID, $INDEX (from 1), $ARGS (a JSON object), $OBJECT (a
- * JSON object with name and arguments under the row's keys), $PARAMS (each argument by the layout `parameter`, with
- * $KEY, $VALUE, $TYPE (the JSON type), $IS (true: a string)), $PYTHON (arguments of a Python call, in brackets) and
- * $GEMMA (an object with bare keys). White space in layouts is written, and optional where answers are read. */
+/* A row. Texts are layouts: what the model writes, with $NAME, $ID, $INDEX and $PLACE (of the call in the answer, from
+ * 1 and from 0), $ARGS (a JSON object), $OBJECT (a JSON object with name and arguments, by the layout `object`),
+ * $PARAMS (each argument by the layout `parameter`, with $KEY, $VALUE, $TYPE (the JSON type), $IS (true: a string)),
+ * $PYTHON (arguments of a Python call, in brackets) and $GEMMA (an object with bare keys). White space in layouts is
+ * written, and optional where answers are read. */
 struct tools_format {
     const char *name;
     const char *marks[2];              /* both stand in the template; NULL: none */
     const char *begin, *between, *end; /* around all calls; between two */
     const char *call, *parameter;
+    const char *object;  /* NULL: {"name": "$NAME", "arguments": $ARGS}. Read with further members, in any order */
+    const char *shown;   /* `object` as the template shows calls, where it tells the model to write others; or NULL */
+    const char *quote;   /* of $GEMMA's strings */
     const char *trigger; /* how begin is noticed; NULL: by its first word, and calls without begin by theirs */
-    const char *name_key, *arguments_key, *id_key; /* of $OBJECT; name_key NULL: the name itself is the key */
+    const char *misspelt[2]; /* a mark, and what the template writes in its place by mistake; NULL: none */
     enum tools_id_rule ids;
     bool single;               /* one call in an answer */
+    bool spaced;               /* the template writes more white space into JSON */
     bool double_quotes, tight; /* $PYTHON writes "text", not 'text'; no space behind a comma */
 };
 const struct tools_format *tools_formats(size_t *n);
@@ -69,15 +74,18 @@ wk_status tools_write(const struct tools_format *f, const struct tools_written *
  * user, assistant with these calls, tool. */
 enum { TOOLS_PROBES = 2 };
 extern const struct tools_written tools_probes[TOOLS_PROBES];
-/* text: the template. one, two: the conversation with the first call, and with both, as the template renders it; data
- * NULL: it does not. WK_UNSUPPORTED: no row writes what the template writes; the text says what is known. A row of
- * several calls is taken for `single` if the template refuses two: *single. */
-wk_status tools_find(struct token_bytes text, struct token_bytes one, struct token_bytes two,
-                     const struct tools_format **out, bool *single, const struct wk_err *err);
+struct tools_rendered {
+    struct token_bytes template; /* its text */
+    struct token_bytes one, two; /* the conversation with the first call, and with both; data NULL: it renders none */
+    struct token_bytes prompt;   /* the user's message alone, as it ends where an answer begins; data NULL: not known */
+};
+/* *out: the row, with what the template writes between calls. WK_UNSUPPORTED: no row writes what the template writes;
+ * the text says what is known. A row of several calls is taken for `single` if the template refuses two: *single. */
+wk_status tools_find(const struct tools_rendered *r, struct tools_format *out, bool *single, const struct wk_err *err);
 
 /* A row made ready for a vocabulary. Immutable; shared by any number of parsers. [any thread] */
 struct tools_model;
-/* t: where marks are looked up; NULL: all marks are text. It is not needed afterwards. */
+/* t: where marks are looked up; NULL: all marks are text. Neither t nor f is needed afterwards, but f's texts are. */
 wk_status tools_model_open(const struct tools_format *f, const struct tokenizer *t, struct tools_model **out,
                            const struct wk_err *err);
 void tools_model_close(struct tools_model *m); /* NULL allowed */
