@@ -180,6 +180,7 @@ bool chat_render_harmony(const struct chat_request *q, struct chat_prompt *out, 
     if (q->continue_final)
         return chat_refuse(why, WK_UNSUPPORTED, "continue_final_message",
                            "answers of this model have channels: none is gone on with");
+    if (!conversation_check_ids(c, false, why)) return false;
     for (size_t i = 0; i < c->n; i++)
         bytes += c->messages[i].text.len + c->messages[i].name.len + (c->messages[i].n_calls + 1) * NAME_ROOM;
     w.messages = calloc(2 * c->n + c->n_calls + 1, sizeof *w.messages);

@@ -12,6 +12,7 @@ struct chat_form {
     struct chat_caps caps;
     struct tools_model *calls; /* how calls of functions are written; NULL: no_calls says why that is not known */
     bool one_call;             /* in an answer */
+    bool ids;                  /* ids of calls stand in the prompt */
     char no_calls[256];
 };
 

@@ -302,7 +302,7 @@ static bool run(const struct chat_form *f, const struct chat_context *x, const s
     char said[384] = "";
     const struct wk_err err = { said, sizeof said };
     const struct conversation *c = q->conversation;
-    if (!chat_shape(c, x, values, &context, why)) return false;
+    if (!conversation_check_ids(c, f->ids, why) || !chat_shape(c, x, values, &context, why)) return false;
     if (jinja_render(f->template, context, &q->clock, &out->made, &err)) return fail_render(&out->made, said, why);
     if (!check_shown(f, x, &q->clock, c, &out->made, values, why) || !check_tools_shown(tools, &out->made, why))
         return false;

@@ -323,15 +323,76 @@ bool conversation_read(const char *json, size_t n, struct conversation *out, str
     return ok;
 }
 
-static bool is_called(const struct conversation *c, size_t n_calls, struct token_bytes id)
+/* ---- ids of calls -------------------------------------------------------------------------------------- */
+
+static int compare_texts(struct token_bytes a, struct token_bytes b)
 {
-    for (size_t i = 0; i < n_calls; i++)
-        if (c->calls[i].id.data && c->calls[i].id.len == id.len && !memcmp(c->calls[i].id.data, id.data, id.len))
-            return true;
-    return false;
+    const size_t n = a.len < b.len ? a.len : b.len;
+    const int order = n ? memcmp(a.data, b.data, n) : 0;
+    return order ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-bool conversation_check_calls(const struct conversation *c, struct chat_problem *why)
+/* By id, those of one id as they stand in the conversation. */
+static int by_id(const void *a, const void *b)
+{
+    const struct chat_call *x = *(const struct chat_call *const *)a, *y = *(const struct chat_call *const *)b;
+    const int order = compare_texts(x->id, y->id);
+    return order ? order : (x > y) - (x < y);
+}
+
+/* The calls that have ids, sorted; NULL: no memory. */
+static const struct chat_call **sort_calls(const struct conversation *c, size_t *n)
+{
+    const struct chat_call **list = calloc(c->n_calls + 1, sizeof *list);
+    *n = 0;
+    for (size_t i = 0; list && i < c->n_calls; i++)
+        if (c->calls[i].id.data) list[(*n)++] = &c->calls[i];
+    if (*n) qsort(list, *n, sizeof *list, by_id);
+    return list;
+}
+
+/* The first call with this id; NULL: there is none. */
+static const struct chat_call *find_call(const struct chat_call *const *list, size_t n, struct token_bytes id)
+{
+    size_t low = 0;
+    for (size_t high = n; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (compare_texts(list[middle]->id, id) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < n && !compare_texts(list[low]->id, id) ? list[low] : NULL;
+}
+
+bool conversation_check_ids(const struct conversation *c, bool in_prompt, struct chat_problem *why)
+{
+    size_t n, *of = calloc(c->n_calls + 1, sizeof *of); /* the message of each call */
+    const struct chat_call **list = sort_calls(c, &n);
+    bool ok = list && of;
+    if (!ok) (void)chat_refuse(why, WK_NO_MEMORY, "messages", "no memory for the conversation");
+    for (size_t i = 0; ok && i < c->n; i++)
+        for (size_t k = 0; k < c->messages[i].n_calls; k++) of[c->messages[i].call + k] = i;
+    for (size_t k = 1; ok && k < n; k++) {
+        const size_t one = (size_t)(list[k - 1] - c->calls), two = (size_t)(list[k] - c->calls);
+        char field[96];
+        if (of[one] != of[two] || compare_texts(list[k - 1]->id, list[k]->id) ||
+            (!in_prompt && !compare_texts(list[k - 1]->name, list[k]->name)))
+            continue;
+        const size_t first = c->messages[of[two]].call;
+        (void)snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].id", of[two], two - first);
+        ok = chat_refuse(why, WK_INVALID, field, "%.*s is the id of tool_calls[%zu] already: expected one of its own",
+                         shown(list[k]->id), list[k]->id.data, one - first);
+    }
+    free(list);
+    free(of);
+    return ok;
+}
+
+/* ---- calls and results --------------------------------------------------------------------------------- */
+
+static bool check_results(const struct conversation *c, const struct chat_call *const *list, size_t n_list,
+                          struct chat_problem *why)
 {
     char field[96];
     size_t n_calls = 0;    /* of the messages before */
@@ -347,13 +408,25 @@ bool conversation_check_calls(const struct conversation *c, struct chat_problem 
         }
         n_calls += m->n_calls;
         if (m->role != CHAT_TOOL) may_hide = m->role == CHAT_ASSISTANT && !m->n_calls && m->text.len;
-        if (m->role != CHAT_TOOL || may_hide || (m->call_id.data && is_called(c, n_calls, m->call_id))) continue;
+        if (m->role != CHAT_TOOL || may_hide) continue;
+        const struct chat_call *first = m->call_id.data ? find_call(list, n_list, m->call_id) : NULL;
+        if (first && (size_t)(first - c->calls) < n_calls) continue;
         (void)snprintf(field, sizeof field, "messages[%zu].tool_call_id", i);
         return m->call_id.data ? chat_refuse(why, WK_INVALID, field, "no call of a message before it has the id %.*s",
                                              shown(m->call_id), m->call_id.data)
                                : chat_refuse(why, WK_INVALID, field, "expected the id of the call that it answers");
     }
     return true;
+}
+
+bool conversation_check_calls(const struct conversation *c, struct chat_problem *why)
+{
+    size_t n;
+    const struct chat_call **list = sort_calls(c, &n);
+    if (!list) return chat_refuse(why, WK_NO_MEMORY, "messages", "no memory for the conversation");
+    const bool ok = check_results(c, list, n, why);
+    free(list);
+    return ok;
 }
 
 bool conversation_of_user(struct token_bytes text, struct conversation *out, struct chat_problem *why)

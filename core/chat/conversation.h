@@ -61,6 +61,9 @@ bool conversation_read(const char *json, size_t n, struct conversation *out, str
 /* Do calls and results fit each other? Arguments of calls are JSON of an object, and a result names a call before it.
  */
 bool conversation_check_calls(const struct conversation *c, struct chat_problem *why);
+/* Has a message two calls of one id? That is refused if ids stand in the prompt, and if the two are of different
+ * functions, so that a result could be either's. */
+bool conversation_check_ids(const struct conversation *c, bool in_prompt, struct chat_problem *why);
 /* One message of the user. The text is the caller's and is not copied; texts stays NULL. */
 bool conversation_of_user(struct token_bytes text, struct conversation *out, struct chat_problem *why);
 void conversation_free(struct conversation *c);

@@ -255,6 +255,13 @@ static void test_calls(void **state)
     const char *first = strstr(got, "({"), *second = strstr(got, "<{");
     assert_true(first && second && memcmp(first + 2, second + 2, 9) == 0 && second[11] == '}');
     expect_with(c, TRIP("abcdefgh9", "{}"), NULL, "u:{U};a:;({abcdefgh9} {f{}})t:{R};<{abcdefgh9}>");
+    /* An id that two calls of one message have: refused where ids are in the prompt. */
+    static const char twice[] = "[" SAID("user", "U") ",{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+        "abcdefgh9", "f", "{}") "," CALL("abcdefgh9", "f", "{}") "]}," SAID("user", "U") "]";
+    expect_refused(c, twice, NULL, "messages[1].tool_calls[1].id: abcdefgh9 is the id of tool_calls[0] already");
+    chat_close(c);
+    c = open_text(object, NULL);
+    expect_with(c, twice, NULL, "u:{U};a:;({f} {{}})({f} {{}})u:{U};");
     chat_close(c);
     /* No form for calls, for results, for several calls. */
     c = open_text(chatml, NULL);

@@ -212,10 +212,40 @@ static void test_calls(void **state)
     }
 }
 
+#define CALL(id, name) "{\"id\":\"" id "\",\"function\":{\"name\":\"" name "\",\"arguments\":\"{}\"}}"
+#define CALLS(list) "{\"role\":\"assistant\",\"tool_calls\":[" list "]}"
+
+/* Ids that come twice: in two messages they are two calls; in one they are refused where it matters. */
+static void test_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *in_prompt, *hidden; /* the field that is refused, NULL: none */
+    } cases[] = {
+        { "[" CALLS(CALL("a", "f") "," CALL("b", "g")) "]", NULL, NULL },
+        { "[" CALLS(CALL("a", "f")) "," CALLS(CALL("a", "g")) "]", NULL, NULL },
+        { "[" CALLS(CALL("a", "f") "," CALL("a", "f")) "]", "messages[0].tool_calls[1].id", NULL },
+        { "[" CALLS(CALL("a", "f")) "," CALLS(CALL("b", "f") "," CALL("a", "f") "," CALL("a", "g")) "]",
+          "messages[1].tool_calls[2].id", "messages[1].tool_calls[2].id" },
+        { "[" CALLS("{\"function\":{\"name\":\"f\"}},{\"function\":{\"name\":\"g\"}}") "]", NULL, NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int in_prompt = 0; in_prompt < 2; in_prompt++) {
+            const char *field = in_prompt ? cases[i].in_prompt : cases[i].hidden;
+            struct conversation c;
+            struct chat_problem why = { 0 };
+            assert_true(conversation_read(cases[i].json, strlen(cases[i].json), &c, &why));
+            assert_int_equal(conversation_check_ids(&c, in_prompt, &why), !field);
+            if (field) assert_string_equal(why.field, field);
+            conversation_free(&c);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_messages), cmocka_unit_test(test_refused),
                                         cmocka_unit_test(test_cut),      cmocka_unit_test(test_tools),
-                                        cmocka_unit_test(test_clock),    cmocka_unit_test(test_calls) };
+                                        cmocka_unit_test(test_clock),    cmocka_unit_test(test_calls),
+                                        cmocka_unit_test(test_ids) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
