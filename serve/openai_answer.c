@@ -231,17 +231,17 @@ static bool offer(struct stream *x)
     char text[256] = "";
     bool single;
     const char *unknown;
-    if (!chat_calls(x->m->chat, &single, &unknown) && !chat_is_harmony(x->m->chat))
+    x->calls = chat_calls(x->m->chat, &single, &unknown);
+    if (!x->calls && !chat_is_harmony(x->m->chat))
         return chat_refuse(&x->problem, WK_UNSUPPORTED, "tools", "this model's answers cannot be read for calls: %s",
                            unknown);
     const wk_status status = openai_tools_set(t, &c->functions, &(struct wk_err){ text, sizeof text });
     if (status) return chat_refuse(&x->problem, status, "tools", "%s", text);
-    if (x->q.form.from.kind != GRAMMAR_NONE)
-        return chat_refuse(&x->problem, WK_UNSUPPORTED, x->q.form.field,
-                           "an answer of a form cannot call functions: leave tools out, or send tool_choice none");
     x->functions = c->functions;
     x->one_call = t->one;
-    if (!tool_grammar_make(x->m, t, &c->grammar, &x->problem)) return false;
+    x->must_call = t->choice != TOOLS_CHOICE_AUTO;
+    if (!tool_grammar_make(x->m, x->calls, t, x->formed && !x->must_call, x->work, &c->grammar, &x->problem))
+        return false;
     x->grammar = c->grammar;
     return !x->grammar || !x->q.ignore_eos ||
            chat_refuse(&x->problem, WK_INVALID, "ignore_eos",

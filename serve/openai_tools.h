@@ -18,6 +18,7 @@ struct openai_tools {
     enum tools_choice choice;
     bool one;                 /* an answer has one call at most */
     struct chat_tools list;   /* whatever the choice */
+    bool *barred;             /* [list.n]: stands in the prompt, and is not to be called; NULL: all may be */
     struct token_bytes named; /* the function that is to be called: the body's */
 };
 
@@ -26,7 +27,8 @@ struct openai_tools {
 bool openai_tools_read(const struct body_object *o, struct token_bytes json, struct openai_tools *out,
                        struct refusal *why);
 void openai_tools_free(struct openai_tools *t);
-/* The functions that may be called, for parsers and grammars; the choice is not NONE. Copies. */
+static inline bool openai_tools_barred(const struct openai_tools *t, size_t i) { return t->barred && t->barred[i]; }
+/* The functions that may be called, for parsers; the choice is not NONE. Copies. */
 wk_status openai_tools_set(const struct openai_tools *t, struct tools_set **out, const struct wk_err *err);
 
 #endif

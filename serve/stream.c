@@ -94,8 +94,14 @@ static void start(struct stream *x, struct answer *a)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
+/* The text that an answer may be is of a form; calls that must come leave it no place. */
+static bool may_be_text(const struct stream *x) { return x->formed && !x->must_call; }
+
 /* The request's member that an answer is held to; NULL: it is free. */
-static const char *held_by(const struct stream *x) { return x->formed ? x->q.form.field : x->grammar ? "tools" : NULL; }
+static const char *held_by(const struct stream *x)
+{
+    return may_be_text(x) ? x->q.form.field : x->grammar ? "tools" : NULL;
+}
 
 static void explain_end(const struct stream *x, const struct answer *a, enum job_end end, const struct job_figures *f,
                         struct refusal *out)
@@ -358,11 +364,8 @@ static bool check_stops(const struct stream *x, struct refusal *why)
 /* Is it a mark of calls, where functions may be called? Some models end with what stands around a call. */
 static bool is_mark(const struct stream *x, uint32_t id)
 {
-    bool single;
-    const char *why;
     size_t n = 0;
-    const struct tools_model *m = x->functions ? chat_calls(x->m->chat, &single, &why) : NULL;
-    const uint32_t *marks = m ? tools_model_marks(m, &n) : NULL;
+    const uint32_t *marks = x->calls ? tools_model_marks(x->calls, &n) : NULL;
     for (size_t i = 0; i < n; i++)
         if (marks[i] == id) return true;
     return false;
@@ -469,21 +472,14 @@ static bool make_prompts(struct stream *x, struct refusal *why)
 
 /* ---- what answers must be ------------------------------------------------------------------------------ */
 
-/* An answer of a form is no call: which of the two is meant is the client's to say. */
-static bool free_of_calls(const struct stream *x, struct refusal *why)
-{
-    return !x->formed || !x->functions ||
-           refuse(why, SERVE_INVALID_REQUEST, x->q.form.field,
-                  "%s: expected it without tools, or with \"tool_choice\": \"none\": an answer of a form calls nothing",
-                  x->q.form.field);
-}
-
-/* What stands before the answer; NULL: nothing. */
-static const struct constraint_lead *lead_of(const struct stream *x, struct constraint_lead *lead)
+/* What stands before the answer, and what it may be instead. The grammar of calls begins with harmony's headers itself.
+ */
+static struct constraint_lead lead_of(const struct stream *x)
 {
     const bool marked = x->q.chat && !chat_is_harmony(x->m->chat) && x->marks.open && x->marks.open[0];
-    *lead = (struct constraint_lead){ .marks = marked ? &x->marks : NULL, .header = x->header };
-    return marked || x->header ? lead : NULL;
+    return (struct constraint_lead){ .marks = marked ? &x->marks : NULL,
+                                     .header = may_be_text(x) ? x->header : NULL,
+                                     .other = may_be_text(x) ? x->grammar : NULL };
 }
 
 /* The grammar of the request's form. It is compiled here, on the request's thread, in the request's turn. */
@@ -506,23 +502,20 @@ static bool make_grammar(struct stream *x, struct refusal *why)
     return !work_stopped(x->work) || work_refuse(x->work, why);
 }
 
-/* Of its form, or of its calls, whose grammar begins with harmony's headers itself. */
-static struct grammar *grammar_of(const struct stream *x) { return x->formed ? x->formed : x->grammar; }
-
 /* A constraint of its own for each answer. */
 static bool constrain(const struct stream *x, struct sampler_constraint *out, struct refusal *why)
 {
     char text[256] = "";
-    struct constraint_lead lead;
+    const struct constraint_lead lead = lead_of(x);
     const struct wk_err err = { text, sizeof text };
     const struct grammar_index *index;
-    struct grammar *grammar = grammar_of(x);
+    struct grammar *grammar = may_be_text(x) ? x->formed : x->grammar;
     if (!grammar) return true;
     wk_status status = grammars_index(x->m->grammars, &index, &err);
     if (!status)
-        status = constraint_open(grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab,
-                                 lead_of(x, &lead), out, &err);
-    return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
+        status =
+            constraint_open(grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab, &lead, out, &err);
+    return !status || refuse(why, serve_code_of_status(status), held_by(x), "%s: %s", held_by(x), text);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
@@ -548,13 +541,11 @@ static bool refuse_job(const struct stream *x, enum submit_refusal refusal, cons
 static bool open_calls(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[256] = "";
-    bool single;
-    const char *unknown;
     struct token_calls *calls;
     uint64_t seed = 0xcbf29ce484222325u; /* FNV-1a */
     for (const char *c = a->job_id; *c; c++) seed = (seed ^ (unsigned char)*c) * 0x100000001b3u;
-    if (token_calls_open(chat_calls(x->m->chat, &single, &unknown), x->functions, seed, x->one_call, x->grammar != NULL,
-                         &calls, &(struct wk_err){ text, sizeof text }))
+    if (token_calls_open(x->calls, x->functions, seed, x->one_call, x->grammar != NULL, &calls,
+                         &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
     token_text_calls(a->text, calls);
     return true;
@@ -688,7 +679,7 @@ void stream_run(struct stream *x, const char *prefix)
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
         (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_grammar(x, &why) && make_prompts(x, &why) &&
-        free_of_calls(x, &why) && submit_all(x, &why)) {
+        submit_all(x, &why)) {
         begin_answer(x);
         follow(x);
     } else {

@@ -84,9 +84,9 @@ struct stream {
     struct job **jobs;      /* theirs */
     uint32_t n_answers, n_over;
     const struct tools_set *functions; /* of a chat: that may be called; the form's, to the end; NULL: none */
-    bool one_call;                     /* at most, in an answer */
-    struct grammar
-        *grammar; /* that answers are held to, reasoning aside; the form's, to the end; NULL: they are free */
+    const struct tools_model *calls;   /* how they are written; NULL: as harmony's messages */
+    bool one_call, must_call;          /* an answer has one at most; it has nothing else */
+    struct grammar *grammar; /* of answers with calls, or, with a form, of calls; the form's, to the end; NULL: free */
     struct grammar *formed, *header; /* of the form that is asked for, NULL: none; of harmony's headers before it */
     struct chat_marks marks;         /* of a chat: as its template says */
     struct chat_problem problem;     /* why encode has failed, where the conversation is to blame; else empty */

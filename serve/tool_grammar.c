@@ -11,37 +11,44 @@
 
 struct making {
     const struct serve_model *m;
+    const struct tools_model *form;
     const struct openai_tools *t;
-    bool *strict; /* of each function, whether it is held to its schema */
-    struct tools_refusal *refusals;
+    bool formed;
     struct chat_problem *why;
+    struct tools_function *functions; /* that may be called */
+    size_t *place;                    /* of each in t->list */
+    size_t n;
+    struct tools_refusal *refusals; /* [n] */
 };
 
 static bool is_required(const struct openai_tools *t) { return t->choice != TOOLS_CHOICE_AUTO; }
 
 /* The member that asks for what cannot be done; false: nothing is asked for. */
-static bool what_asks(const struct openai_tools *t, char field[96])
+static bool what_asks(const struct openai_tools *t, bool formed, char field[96])
 {
     (void)snprintf(field, 96, "tool_choice");
     if (is_required(t)) return true;
     for (size_t i = 0; i < t->list.n; i++) {
         (void)snprintf(field, 96, "tools[%zu].function.strict", i);
-        if (t->list.list[i].strict) return true;
+        if (t->list.list[i].strict && !openai_tools_barred(t, i)) return true;
     }
-    return false;
+    (void)snprintf(field, 96, "tools");
+    return formed;
 }
 
 /* What makes grammars differ. */
-static bool digest_of(const struct openai_tools *t, char hex[65])
+static bool digest_of(const struct openai_tools *t, bool formed, char hex[65])
 {
     char head[96];
     struct sha256 *s = sha256_begin();
     if (!s) return false;
-    (void)snprintf(head, sizeof head, "tools %d %d %zu %zu ", (int)t->choice, t->one, t->named.len, t->list.n);
+    (void)snprintf(head, sizeof head, "tools %d %d %d %zu %zu ", (int)t->choice, t->one, formed, t->named.len,
+                   t->list.n);
     sha256_update(s, head, strlen(head));
     if (t->named.len) sha256_update(s, t->named.data, t->named.len);
     for (size_t i = 0; i < t->list.n; i++) {
         const struct chat_tool *f = &t->list.list[i];
+        if (openai_tools_barred(t, i)) continue;
         (void)snprintf(head, sizeof head, " %zu %zu %d ", f->name.len, f->parameters.len, f->strict);
         sha256_update(s, head, strlen(head));
         sha256_update(s, f->name.data, f->name.len);
@@ -54,29 +61,22 @@ static bool digest_of(const struct openai_tools *t, char hex[65])
 static wk_status compile(const struct making *x, struct grammar **out, const struct wk_err *err)
 {
     const struct openai_tools *t = x->t;
-    struct tools_function *functions = calloc(t->list.n, sizeof *functions);
-    static const char nothing[] = "{\"type\":\"object\",\"additionalProperties\":false}";
-    const struct token_bytes none = { nothing, sizeof nothing - 1 }; /* a function without parameters takes none */
-    struct tools_set *set = NULL;
+    struct tools_set *set;
     struct harmony_ids ids;
     bool single;
     const char *unknown;
-    const struct tools_model *form = chat_calls(x->m->chat, &single, &unknown);
-    const struct tools_rule rule = { .required = is_required(t), .single = single || t->one, .named = t->named };
-    if (!functions) return wk_fail(err, WK_NO_MEMORY, "no memory for the tools");
-    memset(x->refusals, 0, t->list.n * sizeof *x->refusals);
-    for (size_t i = 0; i < t->list.n; i++)
-        functions[i] = t->list.list[i].parameters.data
-                           ? (struct tools_function){ t->list.list[i].name, t->list.list[i].parameters, x->strict[i] }
-                           : (struct tools_function){ t->list.list[i].name, none, true };
-    wk_status status = tools_set_open(functions, t->list.n, &set, err);
-    if (!status)
-        status = form ? tools_grammar(form, set, &rule, x->refusals, out, err)
-                 : harmony_find_ids(x->m->model->tokenizer, &ids)
-                     ? tools_harmony_grammar(&ids, set, &rule, x->refusals, out, err)
-                     : wk_fail(err, WK_UNSUPPORTED, "the vocabulary has no tokens for calls");
+    (void)chat_calls(x->m->chat, &single, &unknown);
+    const struct tools_rule rule = { .required = is_required(t) || x->formed,
+                                     .single = single || t->one,
+                                     .named = t->named };
+    memset(x->refusals, 0, x->n * sizeof *x->refusals);
+    wk_status status = tools_set_open(x->functions, x->n, &set, err);
+    if (status) return status;
+    status = x->form ? tools_grammar(x->form, set, &rule, x->refusals, out, err)
+             : harmony_find_ids(x->m->model->tokenizer, &ids)
+                 ? tools_harmony_grammar(&ids, set, &rule, x->refusals, out, err)
+                 : wk_fail(err, WK_UNSUPPORTED, "the vocabulary has no tokens for calls");
     tools_set_close(set);
-    free(functions);
     return status;
 }
 
@@ -84,13 +84,13 @@ static wk_status compile(const struct making *x, struct grammar **out, const str
 static bool relax(const struct making *x, bool *again)
 {
     *again = false;
-    for (size_t i = 0; i < x->t->list.n; i++) {
+    for (size_t i = 0; i < x->n; i++) {
         char field[96];
-        (void)snprintf(field, sizeof field, "tools[%zu].function.parameters", i);
+        (void)snprintf(field, sizeof field, "tools[%zu].function.parameters", x->place[i]);
         if (!x->refusals[i].refused) continue;
-        if (x->t->list.list[i].strict || !x->strict[i])
+        if (x->t->list.list[x->place[i]].strict || !x->functions[i].strict)
             return chat_refuse(x->why, WK_UNSUPPORTED, field, "%s", x->refusals[i].text);
-        x->strict[i] = false;
+        x->functions[i].strict = false;
         *again = true;
     }
     return true;
@@ -111,33 +111,59 @@ static bool make(const struct making *x, struct grammar **out)
         grammar_close(*out);
         status = compile(x, out, &err);
     }
-    if (!status || (status != WK_NO_MEMORY && !what_asks(x->t, field))) return true;
+    if (!status || (status != WK_NO_MEMORY && !what_asks(x->t, x->formed, field))) return true;
     return chat_refuse(x->why, status, status == WK_NO_MEMORY ? "tools" : field, "%s", said);
 }
 
-bool tool_grammar_make(const struct serve_model *m, const struct openai_tools *t, struct grammar **out,
-                       struct chat_problem *why)
+static void choose_functions(struct making *x)
+{
+    static const char nothing[] = "{\"type\":\"object\",\"additionalProperties\":false}";
+    static const struct token_bytes none = { nothing, sizeof nothing - 1 };
+    for (size_t i = 0; i < x->t->list.n; i++) {
+        const struct chat_tool *f = &x->t->list.list[i];
+        const bool strict = f->strict || is_required(x->t);
+        if (openai_tools_barred(x->t, i)) continue;
+        x->place[x->n] = i;
+        x->functions[x->n++] = f->parameters.data ? (struct tools_function){ f->name, f->parameters, strict }
+                                                  : (struct tools_function){ f->name, none, true }; /* takes none */
+    }
+}
+
+static bool compile_kept(struct making *x, const char digest[65], struct grammar **out)
+{
+    const size_t n = x->t->list.n;
+    x->functions = calloc(n, sizeof *x->functions);
+    x->place = calloc(n, sizeof *x->place);
+    x->refusals = calloc(n, sizeof *x->refusals);
+    bool ok = x->functions && x->place && x->refusals;
+    if (ok) {
+        choose_functions(x);
+        ok = make(x, out);
+    } else {
+        (void)chat_refuse(x->why, WK_NO_MEMORY, "tools", "no memory for the tools");
+    }
+    if (ok && *out) grammars_keep(x->m->grammars, *out, digest);
+    free(x->functions);
+    free(x->place);
+    free(x->refusals);
+    return ok;
+}
+
+bool tool_grammar_make(const struct serve_model *m, const struct tools_model *form, const struct openai_tools *t,
+                       bool formed, struct work *work, struct grammar **out, struct chat_problem *why)
 {
     char said[256] = "", field[96], digest[65];
     const struct grammar_index *index;
+    struct refusal ended = { 0 };
+    struct making x = { .m = m, .form = form, .t = t, .formed = formed, .why = why };
     *out = NULL;
     if (grammars_index(m->grammars, &index, &(struct wk_err){ said, sizeof said }))
-        return !what_asks(t, field) ||
+        return !what_asks(t, formed, field) ||
                chat_refuse(why, WK_UNSUPPORTED, field, "this model's answers cannot be constrained: %s", said);
-    if (!digest_of(t, digest)) return chat_refuse(why, WK_INTERNAL, "tools", "no digest of the tools can be made");
+    if (!digest_of(t, formed, digest))
+        return chat_refuse(why, WK_INTERNAL, "tools", "no digest of the tools can be made");
     *out = grammars_find(m->grammars, digest);
     if (*out) return true;
-    struct making x = { .m = m,
-                        .t = t,
-                        .strict = calloc(t->list.n, sizeof *x.strict),
-                        .refusals = calloc(t->list.n, sizeof *x.refusals),
-                        .why = why };
-    bool ok = x.strict && x.refusals;
-    if (!ok) (void)chat_refuse(why, WK_NO_MEMORY, "tools", "no memory for the tools");
-    for (size_t i = 0; ok && i < t->list.n; i++) x.strict[i] = t->list.list[i].strict || is_required(t);
-    ok = ok && make(&x, out);
-    if (ok && *out) grammars_keep(m->grammars, *out, digest);
-    free(x.strict);
-    free(x.refusals);
-    return ok;
+    if (!work_turn(work, &ended)) return chat_refuse(why, WK_CANCELLED, "", "%s", ended.text);
+    return compile_kept(&x, digest, out);
 }

@@ -17,12 +17,21 @@ enum phase {
     IN_ANSWER
 };
 
+/* What an answer may be. Matches are opened by the first call of the thread that follows them. */
+struct way {
+    struct grammar *g;
+    struct grammar_match *match;
+    bool over; /* the answer is not of this grammar: another way took what it does not */
+};
+
 struct constraint {
-    struct grammar *g, *header;
+    struct way way[2];
+    uint32_t n_ways;
+    struct grammar *header; /* before the first way */
+    struct grammar_match *leading;
     const struct grammar_index *index;
     uint32_t words, n_vocab; /* of a mask */
     enum phase phase;
-    struct grammar_match *match, *leading; /* opened by the first call of the thread that follows them */
     struct think think;
     const struct tokenizer *tokenizer;
     uint32_t open_id;   /* the mark that opens reasoning; TOKEN_NONE: it is no token, so none is opened */
@@ -39,18 +48,34 @@ static void clear(uint64_t *bits, uint32_t id) { bits[id / 64] &= ~(UINT64_C(1) 
 static wk_status open_matches(struct constraint *c, const struct wk_err *err)
 {
     wk_status status = WK_OK;
-    if (!c->match) status = grammar_match_open(c->g, c->index, &c->match, err);
+    for (uint32_t i = 0; !status && i < c->n_ways; i++)
+        if (!c->way[i].match) status = grammar_match_open(c->way[i].g, c->index, &c->way[i].match, err);
     if (!status && c->header && !c->leading) status = grammar_match_open(c->header, c->index, &c->leading, err);
     return status;
 }
 
-static wk_status copy_mask(const struct constraint *c, struct grammar_match *m, uint64_t *bits,
-                           const struct wk_err *err)
+/* Where a way stands; NULL: it is over. */
+static struct grammar_match *match_of(const struct constraint *c, uint32_t i)
 {
-    struct grammar_mask mask;
-    const wk_status status = grammar_match_mask(m, &mask, err);
-    if (!status) memcpy(bits, mask.bits, c->words * sizeof *bits);
-    return status;
+    return c->way[i].over ? NULL : !i && c->phase == IN_HEADER ? c->leading : c->way[i].match;
+}
+
+/* What any way allows. One that comes to a dead end leaves the answer to the other. */
+static wk_status join_masks(struct constraint *c, uint64_t *bits, const struct wk_err *err)
+{
+    wk_status status = WK_INVALID;
+    bool any = false;
+    memset(bits, 0, c->words * sizeof *bits);
+    for (uint32_t i = 0; i < c->n_ways; i++) {
+        struct grammar_match *m = match_of(c, i);
+        struct grammar_mask mask;
+        if (!m) continue;
+        status = grammar_match_mask(m, &mask, err);
+        if (status && status != WK_INVALID) return status;
+        for (uint32_t k = 0; !status && k < c->words; k++) bits[k] |= mask.bits[k];
+        any = any || !status;
+    }
+    return any ? WK_OK : status;
 }
 
 /* Everything but the end: an answer follows. */
@@ -75,7 +100,7 @@ static wk_status make_mask(void *user, uint64_t *bits, const struct wk_err *err)
         free_mask(c, bits);
         return WK_OK;
     }
-    status = copy_mask(c, c->phase == IN_HEADER ? c->leading : c->match, bits, err);
+    status = join_masks(c, bits, err);
     if (status) return status;
     if (c->phase == AT_START && c->open_id != TOKEN_NONE) set(bits, c->open_id);
     for (int i = 0; i < 2 && c->phase == BEHIND && c->n_blanks < MOST_BLANKS; i++)
@@ -90,7 +115,11 @@ static void take_rest(void *user, bool reasoning, const char *bytes, size_t n)
 {
     struct constraint *c = user;
     if (reasoning || c->broken) return;
-    c->broken = grammar_match_push(c->match, bytes, n, NULL, NULL) != WK_OK;
+    c->broken = true;
+    for (uint32_t i = 0; i < c->n_ways; i++) {
+        c->way[i].over = c->way[i].over || grammar_match_push(c->way[i].match, bytes, n, NULL, NULL) != WK_OK;
+        c->broken = c->broken && c->way[i].over;
+    }
 }
 
 static wk_status accept_inside(struct constraint *c, uint32_t id)
@@ -105,9 +134,26 @@ static bool is_blank(const struct constraint *c, uint32_t id)
     return id != TOKEN_NONE && (id == c->blanks[0] || id == c->blanks[1]);
 }
 
+/* The ways that take the id go on, if there are any. */
+static wk_status accept_ways(struct constraint *c, uint32_t id, const struct wk_err *err)
+{
+    bool took[2] = { false, false };
+    wk_status status = WK_INVALID;
+    for (uint32_t i = 0; i < c->n_ways; i++) {
+        struct grammar_match *m = match_of(c, i);
+        if (!m) continue;
+        status = grammar_match_accept(m, id, err);
+        if (status && status != WK_INVALID) return status;
+        took[i] = !status;
+    }
+    if (!took[0] && !took[1]) return status;
+    for (uint32_t i = 0; i < c->n_ways; i++) c->way[i].over = !took[i];
+    return WK_OK;
+}
+
 static wk_status accept_answer(struct constraint *c, uint32_t id, const struct wk_err *err)
 {
-    const wk_status status = grammar_match_accept(c->match, id, err);
+    const wk_status status = accept_ways(c, id, err);
     if (!status) {
         c->phase = IN_ANSWER;
         return WK_OK;
@@ -121,8 +167,8 @@ static wk_status accept_answer(struct constraint *c, uint32_t id, const struct w
 
 static wk_status accept_header(struct constraint *c, uint32_t id, const struct wk_err *err)
 {
-    const wk_status status = grammar_match_accept(c->leading, id, err);
-    if (!status && grammar_match_complete(c->leading)) c->phase = IN_ANSWER;
+    const wk_status status = accept_ways(c, id, err);
+    if (!status && (c->way[0].over || grammar_match_complete(c->leading))) c->phase = IN_ANSWER;
     return status;
 }
 
@@ -143,9 +189,11 @@ static wk_status accept(void *user, uint32_t id, const struct wk_err *err)
 static void close_constraint(void *user)
 {
     struct constraint *c = user;
-    grammar_match_close(c->match);
+    for (uint32_t i = 0; i < c->n_ways; i++) {
+        grammar_match_close(c->way[i].match);
+        grammar_close(c->way[i].g);
+    }
     grammar_match_close(c->leading);
-    grammar_close(c->g);
     grammar_close(c->header);
     free(c);
 }
@@ -180,7 +228,8 @@ wk_status constraint_open(struct grammar *g, const struct grammar_index *x, cons
     struct constraint *c = calloc(1, sizeof *c);
     *out = (struct sampler_constraint){ 0 };
     if (!c) return wk_fail(err, WK_NO_MEMORY, "no memory for a constraint");
-    *c = (struct constraint){ .g = grammar_keep(g),
+    *c = (struct constraint){ .way = { { .g = grammar_keep(g) } },
+                              .n_ways = 1,
                               .index = x,
                               .tokenizer = t,
                               .n_vocab = n_vocab,
@@ -188,6 +237,7 @@ wk_status constraint_open(struct grammar *g, const struct grammar_index *x, cons
                               .phase = IN_ANSWER,
                               .open_id = TOKEN_NONE,
                               .blanks = { TOKEN_NONE, TOKEN_NONE } };
+    if (lead && lead->other) c->way[c->n_ways++].g = grammar_keep(lead->other);
     if (lead && lead->header) {
         c->header = grammar_keep(lead->header);
         c->phase = IN_HEADER;

@@ -14,17 +14,18 @@
 #include "grammar/grammar.h"
 #include "sample/sample.h"
 
-/* What may stand before the answer; at most one of them. */
+/* What may stand before the answer, and what the output may be instead. Of marks and header at most one is given. */
 struct constraint_lead {
     const struct chat_marks *marks; /* reasoning between these, which are the chat's; NULL: none */
     struct grammar *header;         /* constraint_harmony's; NULL: the output is no message of harmony's */
+    struct grammar *other;          /* behind the reasoning: calls, which in harmony have headers of their own; NULL */
 };
 
 /* The headers and the reasoning before harmony's final content, behind a prompt that ends with <|start|>assistant. Like
  * any grammar it may have any number of constraints. WK_INVALID: the vocabulary has no such tokens. [any thread] */
 wk_status constraint_harmony(const struct tokenizer *t, struct grammar **out, const struct wk_err *err);
 
-/* Keeps g and the lead's header; x, t and the marks must outlive it. n_vocab: of the index. lead NULL: the answer
+/* Keeps g and the lead's grammars; x, t and the marks must outlive it. n_vocab: of the index. lead NULL: the answer
  * begins at once. A mask that fails says why: a dead end, or a limit of the grammar (WK_UNSUPPORTED, WK_INVALID). [any
  * thread] */
 wk_status constraint_open(struct grammar *g, const struct grammar_index *x, const struct tokenizer *t, uint32_t n_vocab,

@@ -224,10 +224,100 @@ static void test_harmony(void **state)
     close_world(&w);
 }
 
+static struct grammar *from_regex(const char *pattern)
+{
+    struct grammar *g;
+    if (grammar_from_regex(pattern, strlen(pattern), &g, &err)) fail_msg("%s", text);
+    return g;
+}
+
+/* Two grammars: what either takes, until one alone can go on. Behind reasoning as at once. */
+static void test_other(void **state)
+{
+    (void)state;
+    const struct chat_marks marks = { "<think>", "</think>", true };
+    struct world w;
+    struct sampler_constraint c;
+    for (int marked = 0; marked < 2; marked++) {
+        open_marked(&w, TOKEN_CONTROL);
+        struct constraint_lead lead = { .marks = marked ? &marks : NULL, .other = from_regex("\\{call[0-9]\\}|ab") };
+        static const struct {
+            const char *said, *refused; /* what cannot follow */
+            bool whole;
+        } cases[] = { { "{call", "7x", false }, { "{call7}", "}", true }, { "{calls", "7", false },
+                      { "{c}", "}", true },     { "ab", "{", true },      { "a", "}", false },
+                      { "{", "0", false } };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            open_constraint(&w, &lead, &c);
+            if (marked) expect_written(&w, &c, "{call8}? </think>\n\n");
+            expect_written(&w, &c, cases[i].said);
+            assert_int_equal(may(&w, &c, end_of(&w)), cases[i].whole);
+            assert_true(writes(&w, &c, cases[i].refused) != TOKEN_NONE);
+            constraint_close(&c);
+        }
+        grammar_close(lead.other);
+        close_world(&w);
+    }
+    /* Both taken to the end, and a token that ends the reasoning inside one of them. */
+    builder_bpe(&builder, "gpt-2");
+    const uint32_t glued = builder.n;
+    builder_token(&builder, "k>ab", TOKEN_NORMAL, 0);
+    open_world(&w, "\\{[a-z]*\\}");
+    const struct constraint_lead lead = { .marks = &marks, .other = from_regex("\\{x\\}|ab") };
+    open_constraint(&w, &lead, &c);
+    expect_written(&w, &c, "</think>{x}");
+    assert_true(may(&w, &c, end_of(&w)));
+    assert_int_equal(c.accept(c.user, end_of(&w), &err), WK_OK);
+    constraint_close(&c);
+    open_constraint(&w, &lead, &c);
+    expect_written(&w, &c, "Hm.</thin");
+    assert_int_equal(c.accept(c.user, glued, &err), WK_OK);
+    assert_true(may(&w, &c, end_of(&w)));
+    assert_true(writes(&w, &c, "{") != TOKEN_NONE);
+    constraint_close(&c);
+    grammar_close(lead.other);
+    close_world(&w);
+}
+
+/* In harmony the other grammar has headers of its own. */
+static void test_harmony_other(void **state)
+{
+    (void)state;
+    static const char *const tokens[] = { "<|start|>",     "<|end|>",    "<|message|>", "<|channel|>",
+                                          "<|constrain|>", "<|return|>", "<|call|>" };
+    static const char calls[] = "root ::= <|channel|> \"commentary to=f\" <|message|> \"{}\"";
+    struct world w;
+    struct sampler_constraint c;
+    struct constraint_lead lead = { 0 };
+    builder_bpe(&builder, "gpt-2");
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) builder_token(&builder, tokens[i], TOKEN_CONTROL, 0);
+    open_world(&w, "\\{[a-z]*\\}");
+    if (constraint_harmony(w.t, &lead.header, &err) ||
+        grammar_from_gbnf(calls, sizeof calls - 1, w.t, &lead.other, &err))
+        fail_msg("%s", text);
+    static const char *const good[] = { "<|channel|>commentary to=f<|message|>{}", "<|channel|>final<|message|>{so}",
+                                        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final"
+                                        "<|message|>{}" };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        open_constraint(&w, &lead, &c);
+        expect_written(&w, &c, good[i]);
+        assert_true(may(&w, &c, end_of(&w)));
+        constraint_close(&c);
+    }
+    open_constraint(&w, &lead, &c);
+    expect_written(&w, &c, "<|channel|>commentary to=f<|message|>{");
+    assert_true(writes(&w, &c, "s") != TOKEN_NONE); /* the form is not that of arguments */
+    constraint_close(&c);
+    grammar_close(lead.header);
+    grammar_close(lead.other);
+    close_world(&w);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone), cmocka_unit_test(test_opened),
-                                        cmocka_unit_test(test_may_think), cmocka_unit_test(test_behind_mark),
-                                        cmocka_unit_test(test_harmony) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone),        cmocka_unit_test(test_opened),
+                                        cmocka_unit_test(test_may_think),    cmocka_unit_test(test_behind_mark),
+                                        cmocka_unit_test(test_harmony),      cmocka_unit_test(test_other),
+                                        cmocka_unit_test(test_harmony_other) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,6 +273,100 @@ def enforced(w):
     check("... by name", a["error"]["param"] == "tools[1].function.parameters" and "$ref" in a["error"]["message"], a)
 
 
+def allowed(mode, *names):
+    tools = [{"type": "function", "function": {"name": n}} for n in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def flat(mode, *names):
+    return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": n} for n in names]}
+
+
+def some_allowed(w):
+    """The prompt has all functions, an answer calls those that are allowed."""
+    lantern = user('How many syllables does "lantern" have?')
+    everything = w.post(CHAT + "/render", body(lantern))[1]["prompt"]
+    for make in (allowed, flat):
+        for mode in ("auto", "required"):
+            choice_ = make(mode, "current_minute")
+            prompt = w.post(CHAT + "/render", body(lantern, tool_choice=choice_))[1]["prompt"]
+            check("%s %s: the prompt is that of all" % (make.__name__, mode), prompt == everything)
+            for c in ask(w, lantern, tool_choice=choice_, n=8, temperature=1, seed=1):
+                names = {name for name, _ in whole(c)}
+                check("... only that one is called", names <= {"current_minute"}, c)
+                check("... and must be", mode == "auto" or names or c["finish_reason"] == "length", c)
+        (c,) = ask(w, lantern, tool_choice=make("auto", "current_minute", "count_syllables"))
+        check("... both", said(c["message"]["tool_calls"]) == [("count_syllables", {"word": "lantern"})], c)
+        (c,) = ask(w, lantern, tool_choice=make("required", "count_syllables", "count_syllables"))
+        check("... one of two", said(c["message"]["tool_calls"])[0][0] == "count_syllables", c)
+    bad = dict(MINUTE, parameters={"type": "object", "properties": {"x": {"$ref": "#/nowhere"}}}, strict=True)
+    (c,) = ask(w, lantern, tools=offered(bad, COUNT), tool_choice=allowed("required", "count_syllables"))
+    check("one that is not allowed is not compiled", said(c["message"]["tool_calls"])[0][0] == "count_syllables", c)
+    (c,) = ask(w, lantern, tool_choice={"type": "function", "name": "count_syllables"})
+    check("a function, flat", said(c["message"]["tool_calls"])[0][0] == "count_syllables", c)
+
+
+def beside_form(w):
+    """A form beside functions: the answer is calls, or a text of the form; calls that must come leave it no place."""
+    lantern, river = user('How many syllables does "lantern" have?'), user("Write a haiku about rivers")
+    word = {"enum": ["red", "blue"]}
+    schema = {"type": "object", "properties": {"colour": word}, "required": ["colour"], "additionalProperties": False}
+    forms = (
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}}, None),
+        ({"structured_outputs": {"json": schema}}, None),
+        ({"guided_choice": ["red", "blue"]}, ["red", "blue"]),
+        ({"grammar": 'root ::= "red" | "blue"'}, ["red", "blue"]),
+    )
+
+    def fits(text, texts):
+        return text in texts if texts else json.loads(text)["colour"] in ("red", "blue")
+
+    for form, texts in forms:
+        name = next(iter(form))
+        (c,) = ask(w, lantern, **form)
+        check(
+            name + ": a call",
+            c["finish_reason"] == "tool_calls" and said(c["message"]["tool_calls"])[0][1] == {"word": "lantern"},
+            c,
+        )
+        if texts:  # no call begins as this model's texts do
+            (c,) = ask(w, river, **form)
+            m = c["message"]
+            check(
+                name + ": a text", c["finish_reason"] == "stop" and m["content"] in texts and "tool_calls" not in m, c
+            )
+        kinds = set()
+        for user_, seed in ((lantern, 1), (river, 2), (user("Hello"), 3)):
+            for c in ask(w, user_, n=8, temperature=2, max_tokens=200, seed=seed, **form):
+                called = whole(c)
+                kinds.add(bool(called))
+                if c["finish_reason"] == "stop":
+                    check("... whatever is drawn", fits(c["message"]["content"], texts), c)
+                else:
+                    check("... or it is calls", c["finish_reason"] == "length" or called, c)
+        check(name + ": both came", kinds == {False, True}, kinds)
+        (c,) = ask(w, river, tool_choice="required", **form)
+        check("... required: a call", said(c["message"]["tool_calls"]) and c["finish_reason"] == "tool_calls", c)
+        (c,) = ask(w, river, tool_choice={"type": "function", "function": {"name": "current_minute"}}, **form)
+        check("... named: a call", said(c["message"]["tool_calls"])[0] == ("current_minute", {}), c)
+        (c,) = ask(w, lantern, tool_choice="none", **form)
+        check("... none: the form", fits(c["message"]["content"], texts) and "tool_calls" not in c["message"], c)
+    strict = dict(COUNT, parameters={"type": "object", "properties": {"word": word}, "required": ["word"]}, strict=True)
+    strict["parameters"]["additionalProperties"] = False
+    (c,) = ask(w, lantern, tools=offered(strict), **forms[0][0])
+    check("a strict function beside a form", said(c["message"]["tool_calls"])[0][1]["word"] in word["enum"], c)
+    for asked in (lantern, river):
+        more = {"seed": 9, **forms[0][0]}
+        (c,), (d,) = streamed(w, asked, **more), ask(w, asked, **more)
+        m = d["message"]
+        check(
+            "streamed as whole",
+            c["message"]["content"] == (m["content"] or "")
+            and written(c["message"]["tool_calls"]) == written(m.get("tool_calls", [])),
+            (c, d),
+        )
+
+
 def refusals(w):
     named = {"type": "function", "function": {"name": "nobody"}}
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -290,13 +384,26 @@ def refusals(w):
         ("tool_choice", {"tool_choice": "any"}),
         ("tool_choice", {"tool_choice": 1}),
         ("tool_choice", {"tool_choice": named}),
-        ("tool_choice", {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}}),
         ("tool_choice", {"tool_choice": "required", "tools": []}),
         ("tool_choice", {"tool_choice": "required", "tools": None}),
         ("parallel_tool_calls", {"parallel_tool_calls": "no"}),
         ("ignore_eos", {"ignore_eos": True}),
-        ("response_format", {"response_format": {"type": "json_object"}}),
-        ("response_format", {"response_format": {"type": "json_object"}, "tool_choice": "required"}),
+        ("response_format.type", {"response_format": {"type": "xml"}}),
+        ("response_format", {"response_format": {"type": "json_schema", "schema": {"type": 1}}}),
+        (
+            "response_format",
+            {"response_format": {"type": "json_schema", "schema": {"type": 1}}, "tool_choice": "required"},
+        ),
+        ("ignore_eos", {"response_format": {"type": "json_object"}, "ignore_eos": True}),
+        ("tool_choice", {"tool_choice": {"type": "allowed_tools"}}),
+        ("tool_choice", {"tool_choice": allowed("auto")}),
+        ("tool_choice", {"tool_choice": allowed("none", "current_minute")}),
+        ("tool_choice", {"tool_choice": allowed(None, "current_minute")}),
+        ("tool_choice", {"tool_choice": allowed("auto", "current_minute", "nobody")}),
+        ("tool_choice", {"tool_choice": flat("required", "nobody")}),
+        ("tool_choice", {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": ["current_minute"]}}),
+        ("tool_choice", {"tool_choice": allowed("auto", "current_minute"), "tools": []}),
+        ("tool_choice", {"tool_choice": {"type": "custom", "custom": {"name": "current_minute"}}}),
         ("functions", {"functions": [MINUTE]}),
         ("function_call", {"function_call": {"name": "current_minute"}}),
         (
@@ -322,5 +429,7 @@ with Worker(program) as worker:
     chosen(worker)
     enforced(worker)
     cut_characters(worker)
+    some_allowed(worker)
+    beside_form(worker)
     refusals(worker)
 done()
