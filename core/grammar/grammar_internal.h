@@ -191,6 +191,13 @@ bool machine_step(struct grammar *g, const struct top *in, uint32_t n, uint32_t 
 /* Can a character of first..last (above 0x7F) follow, of any of the stacks? LANG_UNKNOWN: a failure. */
 enum lang_answer machine_can(struct grammar *g, const struct top *in, uint32_t n, uint32_t first, uint32_t last);
 enum lang_answer machine_complete(struct grammar *g, const struct top *in, uint32_t n);
+/* What characters may follow some of the stacks: none other can, and perhaps not all of these. */
+struct ahead {
+    uint64_t ascii[2];
+    bool above; /* ASCII */
+};
+bool machine_ahead(struct grammar *g, const struct top *in, uint32_t n, struct ahead *out);
+bool machine_same(const struct top *a, const struct top *b);
 struct top machine_start(const struct grammar *g, node_id node, uint32_t parent);
 
 /* Bytes of UTF-8 after stacks and a partial character. */
@@ -204,6 +211,8 @@ struct reading {
 bool machine_load(struct grammar *g, const struct position *p, struct tops *list, struct reading *r);
 /* One more byte of a character above ASCII, the first (from->need is 0) or a later one: false: it cannot be. */
 bool machine_partial(const struct reading *from, unsigned char byte, struct reading *to);
+/* The characters that the missing bytes can make of a partial one; false: none. */
+bool machine_range(const struct reading *r, uint32_t *first, uint32_t *last);
 /* LANG_YES: `to` is what follows (its tops perhaps those of `from`); LANG_NO: the byte cannot follow. */
 enum lang_answer machine_byte(struct grammar *g, struct tops *list, const struct reading *from, unsigned char byte,
                               struct reading *to);

@@ -1,8 +1,6 @@
 /* mask.c: which tokens may come next, and the memory of it.
  *
- * A mask is made by walking the tree of tokens with the machine: a byte that cannot follow takes everything below it
- * away. Before that, a slice of the vocabulary is allowed as a whole where the stack's automaton is shown to let all
- * its characters pass.
+ * A mask is made stack by stack: slices of the vocabulary at once (slice.c), other tokens by walking a tree (walk.c).
  *
  * A mask is a function of the stacks' tops and of the frames that some token can reach below them; the walk notes how
  * far down it looked. So masks are kept by tops and that many frames, and looked up in steps: what is kept for the tops
@@ -17,9 +15,7 @@ enum {
     MAX_ENTRIES = 4096, /* then all are forgotten; masks are found again by what they are */
     BUCKETS = 8192,
     MAX_DEPTH = 64, /* a mask that looks further down is not kept */
-    MAX_KEY = 4096, /* numbers; a longer key is not looked up */
-    FRONTIER = 8,   /* states that a slice is followed through at a time */
-    NOT_A_SLICE = UINT32_MAX
+    MAX_KEY = 4096  /* numbers; a longer key is not looked up */
 };
 
 struct kept_mask {
@@ -39,12 +35,8 @@ struct cache_entry {
 
 struct masks {
     const struct grammar_index *x;
-    struct reading *levels; /* [longest + 1] */
-    lang_id *states;        /* [longest + 1] */
-    uint8_t *kinds;         /* [longest + 1]: enum level */
-    struct tops tops;       /* [longest + 1] for levels that were inside, and then what the machine adds */
-    uint64_t *bits;         /* the mask being made */
-    uint64_t *ordinary;     /* tokens that have bytes */
+    struct walker walker;
+    struct tops tops; /* what the machine adds for a token by its id */
     struct kept_mask kept[MAX_MASKS];
     uint32_t hand;
     uint64_t last_serial;
@@ -59,12 +51,8 @@ void masks_close(struct masks *m)
 {
     if (!m) return;
     for (uint32_t i = 0; i < MAX_MASKS; i++) free(m->kept[i].bits);
-    free(m->levels);
-    free(m->states);
-    free(m->kinds);
+    walker_close(&m->walker);
     free(m->tops.list);
-    free(m->bits);
-    free(m->ordinary);
     free(m->entries);
     free(m->buckets);
     free(m->keys.list);
@@ -83,7 +71,7 @@ uint64_t masks_bytes(const struct masks *m)
 {
     struct grammar_figures f = { 0 };
     masks_figures(m, &f);
-    return sizeof *m + (f.masks + 2ull) * m->x->words * sizeof *m->bits + (m->x->longest + 1ull) * sizeof *m->levels +
+    return sizeof *m + (uint64_t)f.masks * m->x->words * sizeof *m->kept->bits + walker_bytes(&m->walker) +
            MAX_ENTRIES * sizeof *m->entries + BUCKETS * sizeof *m->buckets +
            ((uint64_t)m->keys.cap + m->key.cap) * sizeof *m->keys.list;
 }
@@ -99,22 +87,13 @@ wk_status masks_use(struct grammar *g, const struct grammar_index *x, const stru
     struct masks *m = calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "no memory for masks");
     m->x = x;
-    m->levels = malloc((x->longest + 1) * sizeof *m->levels);
-    m->states = malloc((x->longest + 1) * sizeof *m->states);
-    m->kinds = malloc((x->longest + 1) * sizeof *m->kinds);
-    m->tops.cap = x->longest + 1 + 2 * GRAMMAR_MAX_STACKS;
-    m->tops.list = malloc(m->tops.cap * sizeof *m->tops.list);
-    m->bits = malloc(x->words * sizeof *m->bits);
-    m->ordinary = calloc(x->words, sizeof *m->ordinary);
+    const bool opened = walker_open(&m->walker, x);
     m->entries = malloc(MAX_ENTRIES * sizeof *m->entries);
     m->buckets = calloc(BUCKETS, sizeof *m->buckets);
-    if (!m->levels || !m->states || !m->kinds || !m->tops.list || !m->bits || !m->ordinary || !m->entries ||
-        !m->buckets) {
+    if (!opened || !m->entries || !m->buckets) {
         masks_close(m);
         return wk_fail(err, WK_NO_MEMORY, "no memory for masks");
     }
-    for (uint32_t id = 0; id < x->n_vocab; id++)
-        if (x->bytes[id].len) set_bit(m->ordinary, id);
     g->masks = m;
     return WK_OK;
 }
@@ -134,199 +113,6 @@ static bool is_listed(const struct grammar *g, uint32_t id)
 
 bool masks_names(const struct grammar *g, uint32_t id) { return g->any_token || is_listed(g, id); }
 
-/* ---- walking ------------------------------------------------------------------------------------------------------
- */
-
-static void allow(struct masks *m, uint32_t id)
-{
-    for (uint32_t next = id + 1; next; next = m->x->same[next - 1]) set_bit(m->bits, next - 1);
-}
-
-/* What the walk knows of a level. */
-enum level {
-    GENERAL,       /* levels[] and tops */
-    INSIDE,        /* a string's content or a text, by the state of its automaton: states[] */
-    INSIDE_PARTIAL /* behind a part of a character, which will lead to states[] whatever it is */
-};
-
-/* Is all that a walk from this top reads first told by its automaton? */
-static bool is_inside(const struct grammar *g, const struct top *t)
-{
-    const struct node *n = &g->nodes[t->node];
-    if (n->kind == OF_TEXT) return true;
-    return n->kind == OF_STRING && !(n->flags & NODE_UNIQUE) && n->a != LANG_EVERYTHING &&
-           string_phase_of(t) == STRING_BODY;
-}
-
-/* One byte behind level d - 1, which is inside t's automaton. LANG_UNKNOWN: the machine has to say. */
-static enum lang_answer inside_byte(struct grammar *g, struct masks *m, const struct top *t, uint32_t d, uint8_t byte)
-{
-    const bool string = g->nodes[t->node].kind == OF_STRING;
-    const lang_id state = m->states[d - 1];
-    struct reading *to = &m->levels[d];
-    if (m->kinds[d - 1] == INSIDE_PARTIAL) {
-        if (!machine_partial(&m->levels[d - 1], byte, to)) return LANG_NO;
-        m->kinds[d] = to->need ? INSIDE_PARTIAL : INSIDE;
-        m->states[d] = state;
-        return LANG_YES;
-    }
-    /* A text that may end here is left as well. */
-    if (!string && lang_accepts(g->langs, state)) return LANG_UNKNOWN;
-    if (string && (byte == '"' || byte == '\\')) return LANG_UNKNOWN;
-    if (string && byte < 0x20) return LANG_NO;
-    const lang_id next = byte < 0x80 ? lang_next_ascii(g->langs, state, byte) : lang_next_above(g->langs, state);
-    if (next == LANG_NOTHING) return LANG_NO;
-    if (next == LANG_NONE || (next == LANG_EMPTY && !string)) return LANG_UNKNOWN;
-    m->states[d] = next;
-    m->kinds[d] = byte < 0x80 ? INSIDE : INSIDE_PARTIAL;
-    const struct reading none = { .n = 0 };
-    return byte < 0x80 || machine_partial(&none, byte, to) ? LANG_YES : LANG_NO;
-}
-
-/* One byte behind level d - 1 by the machine, which wants to see the level's stacks. */
-static enum lang_answer general_byte(struct grammar *g, struct masks *m, const struct top *t, uint32_t d, uint8_t byte)
-{
-    if (m->kinds[d - 1] == INSIDE) {
-        m->tops.list[d - 1] = *t;
-        m->tops.list[d - 1].state = m->states[d - 1];
-        m->levels[d - 1] = (struct reading){ .first = d - 1, .n = 1, .end = m->x->longest + 1 };
-    }
-    m->kinds[d] = GENERAL;
-    return machine_byte(g, &m->tops, &m->levels[d - 1], byte, &m->levels[d]);
-}
-
-static enum lang_answer walk_byte(struct grammar *g, struct masks *m, const struct top *t, uint32_t d, uint8_t byte)
-{
-    const enum lang_answer fits = m->kinds[d - 1] == GENERAL ? LANG_UNKNOWN : inside_byte(g, m, t, d, byte);
-    return fits == LANG_UNKNOWN ? general_byte(g, m, t, d, byte) : fits;
-}
-
-/* The first level: top t, with the position's partial character. */
-static void begin_walk(struct grammar *g, struct masks *m, const struct position *p, const struct top *t)
-{
-    m->tops.list[0] = *t;
-    m->levels[0] =
-        (struct reading){ .n = 1, .end = m->x->longest + 1, .value = p->value, .need = p->need, .length = p->length };
-    m->states[0] = t->state;
-    m->kinds[0] = !p->need && is_inside(g, t) ? INSIDE : GENERAL;
-}
-
-/* Allows the tokens of a tree that can follow top t. False: a failure. */
-static bool walk(struct grammar *g, struct masks *m, const struct trie *tree, const struct top *t)
-{
-    for (uint32_t i = 0; i < tree->n;) {
-        const struct trie_node *n = &tree->nodes[i];
-        const enum lang_answer fits = walk_byte(g, m, t, n->depth, n->byte);
-        if (fits == LANG_UNKNOWN) return false;
-        if (fits == LANG_NO) {
-            i = n->skip;
-            continue;
-        }
-        if (n->token) allow(m, n->token - 1);
-        i++;
-    }
-    return true;
-}
-
-/* Allows one token if it can follow. */
-static bool try_token(struct grammar *g, struct masks *m, uint32_t id, const struct top *t)
-{
-    const struct token_bytes b = m->x->bytes[id];
-    for (size_t i = 0; i < b.len; i++) {
-        const enum lang_answer fits = walk_byte(g, m, t, (uint32_t)i + 1, (uint8_t)b.data[i]);
-        if (fits != LANG_YES) return fits == LANG_NO;
-    }
-    allow(m, id);
-    return true;
-}
-
-/* ---- slices ---------------------------------------------------------------------------------------------------------
- */
-
-/* How much of a slice can follow. */
-struct passage {
-    uint32_t up_to; /* characters; 0 with all: any number */
-    bool all;
-    bool longer_fail; /* tokens with more are not allowed; else they must be tried */
-};
-
-/* Follows every character of the slice's set through an automaton. False: it does not let all of them pass alike. */
-static bool passes(struct grammar *g, const struct slice *s, lang_id state, bool can_leave, struct passage *out)
-{
-    lang_id now[FRONTIER] = { state }, next[FRONTIER];
-    if (g->langs->exprs[state].flags & EXPR_OPEN) {
-        *out = (struct passage){ .all = true };
-        return true;
-    }
-    uint32_t n = 1;
-    bool leaves = false; /* the text may end within a token, and what follows go on with it */
-    for (uint32_t length = 0; length <= SLICE_LENGTHS; length++) {
-        bool live, dead;
-        for (uint32_t i = 0; i < n; i++) leaves |= can_leave && lang_accepts(g->langs, now[i]);
-        const uint32_t found = lang_next_set(g->langs, now, n, s->set, s->n_set, next, FRONTIER, &live, &dead);
-        if (found == UINT32_MAX || (live && dead) || (dead && leaves)) return false;
-        *out = (struct passage){ .up_to = length, .longer_fail = true };
-        if (dead) return true;
-        if (found == n && !memcmp(now, next, n * sizeof *now)) {
-            out->all = true;
-            return true;
-        }
-        memcpy(now, next, found * sizeof *now);
-        n = found;
-    }
-    *out = (struct passage){ .up_to = SLICE_LENGTHS };
-    return true;
-}
-
-/* The string's counter alone decides. */
-static struct passage counted(const struct node *n, uint64_t at, uint32_t longest)
-{
-    const uint64_t left = n->c == LANG_UNBOUNDED ? UINT64_MAX : n->c - at;
-    if (left >= longest) return (struct passage){ .all = true };
-    return (struct passage){ .up_to = (uint32_t)left, .longer_fail = true };
-}
-
-static bool inside_string(const struct slice *s)
-{
-    for (uint32_t i = 0; i < s->n_set; i++)
-        for (const char *c = "\"\\\x1f"; *c; c++)
-            if (s->set[i].first <= (uint32_t)*c && s->set[i].last >= (uint32_t)*c) return false;
-    return true;
-}
-
-/* Which slice to allow at once where the single top t stands; NOT_A_SLICE: none. */
-static uint32_t choose(struct grammar *g, const struct masks *m, const struct top *t, struct passage *out)
-{
-    const struct node *n = &g->nodes[t->node];
-    const bool string = n->kind == OF_STRING;
-    if (string ? string_phase_of(t) != STRING_BODY : n->kind != OF_TEXT) return NOT_A_SLICE;
-    for (uint32_t i = 0; i < m->x->n_slices && !langs_status(g->langs, NULL); i++) {
-        const struct slice *s = &m->x->slices[i];
-        if (string && !inside_string(s)) continue;
-        if (string && n->a == LANG_EVERYTHING && !(n->flags & NODE_UNIQUE)) {
-            *out = counted(n, t->at, m->x->longest);
-            return i;
-        }
-        if (passes(g, s, t->state, !string, out) && (out->all || out->up_to)) return i;
-    }
-    return NOT_A_SLICE;
-}
-
-/* Allows what of a slice can follow, and walks the rest. */
-static bool walk_slice(struct grammar *g, struct masks *m, const struct slice *s, const struct passage *p,
-                       const struct top *t)
-{
-    const uint32_t k = p->all ? 0 : p->up_to < SLICE_LENGTHS ? p->up_to : SLICE_LENGTHS;
-    for (uint32_t w = 0; w < m->x->words && (p->all || k); w++) m->bits[w] |= s->up_to[k][w];
-    for (uint32_t i = 0; i < s->n_longer && !p->all; i++) {
-        if (s->lengths[i] <= p->up_to)
-            allow(m, s->longer[i]);
-        else if (!p->longer_fail && !try_token(g, m, s->longer[i], t))
-            return false;
-    }
-    return walk(g, m, &s->rest, t);
-}
-
 /* ---- making a mask --------------------------------------------------------------------------------------------------
  */
 
@@ -339,43 +125,33 @@ static bool try_named(struct grammar *g, struct masks *m, const struct position 
         const uint32_t symbol = TOKEN_SYMBOL + id + (m->x->bytes[id].len ? 0 : CONTROL_SYMBOL);
         m->tops.n = 0;
         if (!machine_step(g, p->tops, p->n, symbol, &m->tops)) return false;
-        if (m->tops.n) set_bit(m->bits, id);
+        if (m->tops.n) set_bit(m->walker.bits, id);
     }
     if (!g->any_token) return true;
     /* One that no node names stands for all of them. */
     m->tops.n = 0;
     if (!machine_step(g, p->tops, p->n, TOKEN_SYMBOL + TOKEN_ID_BITS, &m->tops)) return false;
     for (uint32_t w = 0; m->tops.n && w < m->x->words; w++) {
-        uint64_t unnamed = m->ordinary[w];
+        uint64_t unnamed = m->x->ordinary[w];
         for (uint64_t left = unnamed; left; left &= left - 1) {
             const uint32_t bit = (uint32_t)__builtin_ctzll(left);
             if (is_listed(g, w * 64 + bit)) unnamed &= ~(UINT64_C(1) << bit);
         }
-        m->bits[w] |= unnamed;
+        m->walker.bits[w] |= unnamed;
     }
     return true;
-}
-
-/* Allows what can follow one stack. */
-static bool walk_stack(struct grammar *g, struct masks *m, const struct position *p, const struct top *t)
-{
-    struct passage passage;
-    begin_walk(g, m, p, t);
-    const uint32_t slice = p->need ? NOT_A_SLICE : choose(g, m, t, &passage);
-    if (langs_status(g->langs, NULL)) return machine_failed(g);
-    return slice == NOT_A_SLICE ? walk(g, m, &m->x->all, t) : walk_slice(g, m, &m->x->slices[slice], &passage, t);
 }
 
 /* A token can follow if it can follow one of the stacks: each is walked for itself, so that each has its slice. */
 static bool make_mask(struct grammar *g, struct masks *m, const struct position *p)
 {
-    memset(m->bits, 0, m->x->words * sizeof *m->bits);
+    walker_clear(&m->walker);
     for (uint32_t i = 0; i < p->n; i++)
-        if (!walk_stack(g, m, p, &p->tops[i])) return false;
+        if (!slices_walk(g, &m->walker, p, &p->tops[i])) return false;
     if (p->need) return true;
     if (!try_named(g, m, p)) return false;
     const enum lang_answer complete = machine_complete(g, p->tops, p->n);
-    for (uint32_t i = 0; complete == LANG_YES && i < m->x->n_ends; i++) set_bit(m->bits, m->x->ends[i]);
+    for (uint32_t i = 0; complete == LANG_YES && i < m->x->n_ends; i++) set_bit(m->walker.bits, m->x->ends[i]);
     return complete != LANG_UNKNOWN;
 }
 
@@ -495,21 +271,37 @@ static struct cache_entry *entry_for(struct grammar *g, struct masks *m, uint64_
 /* ---- masks kept
  * ---------------------------------------------------------------------------------------------------------- */
 
+enum { LANES = 8 }; /* sums that do not wait for each other */
+
 static uint64_t hash_bits(const struct masks *m)
 {
-    uint64_t h[4] = { 1, 2, 3, 4 };
+    uint64_t h[LANES], sum = 0;
+    for (uint32_t i = 0; i < LANES; i++) h[i] = i + 1;
     for (uint32_t w = 0; w < m->x->words; w++) {
-        h[w & 3] = (h[w & 3] ^ m->bits[w]) * UINT64_C(0x9E3779B97F4A7C15);
-        h[w & 3] ^= h[w & 3] >> 29;
+        uint64_t *lane = &h[w % LANES];
+        *lane = (*lane ^ m->walker.bits[w]) * UINT64_C(0x9E3779B97F4A7C15);
+        *lane ^= *lane >> 29;
     }
-    return (h[0] ^ h[1] * 3) + (h[2] ^ h[3] * 5);
+    for (uint32_t i = 0; i < LANES; i++) sum = (sum ^ h[i]) * UINT64_C(0xBF58476D1CE4E5B9) + (sum >> 31);
+    return sum;
 }
 
+/* Sums of bits in parts of a word, so that a compiler can take several words at a time. */
 static uint32_t count_bits(const struct masks *m)
 {
-    uint32_t n = 0;
-    for (uint32_t w = 0; w < m->x->words; w++) n += (uint32_t)__builtin_popcountll(m->bits[w]);
-    return n;
+    const uint64_t ones = UINT64_C(0x5555555555555555), twos = UINT64_C(0x3333333333333333);
+    const uint64_t fours = UINT64_C(0x0F0F0F0F0F0F0F0F), bytes = UINT64_C(0x00FF00FF00FF00FF);
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < m->x->words; w++) {
+        uint64_t b = m->walker.bits[w];
+        b -= b >> 1 & ones;
+        b = (b & twos) + (b >> 2 & twos);
+        b = (b + (b >> 4)) & fours;
+        b = (b & bytes) + (b >> 8 & bytes);
+        b += b >> 16;
+        n += (b & 0xFF) + (b >> 32 & 0xFF);
+    }
+    return (uint32_t)n;
 }
 
 /* A place for a mask: a free one, or that of one which was not used since the hand came by. */
@@ -525,15 +317,15 @@ static uint32_t free_slot(struct masks *m)
 /* Where the mask that was made is kept; MAX_MASKS: no memory. */
 static uint32_t keep_mask(struct masks *m)
 {
-    const size_t size = m->x->words * sizeof *m->bits;
+    const size_t size = m->x->words * sizeof *m->walker.bits;
     const uint64_t hash = hash_bits(m);
     for (uint32_t i = 0; i < MAX_MASKS; i++)
-        if (m->kept[i].serial && m->kept[i].hash == hash && !memcmp(m->kept[i].bits, m->bits, size)) return i;
+        if (m->kept[i].serial && m->kept[i].hash == hash && !memcmp(m->kept[i].bits, m->walker.bits, size)) return i;
     const uint32_t slot = free_slot(m);
     struct kept_mask *k = &m->kept[slot];
     if (!k->bits) k->bits = malloc(size);
     if (!k->bits) return MAX_MASKS;
-    memcpy(k->bits, m->bits, size);
+    memcpy(k->bits, m->walker.bits, size);
     k->serial = ++m->last_serial;
     k->hash = hash;
     k->n_allowed = count_bits(m);
@@ -595,6 +387,7 @@ wk_status masks_get(struct grammar *g, const struct position *p, struct grammar_
     m->misses++;
     number_frames(g, p);
     const bool made = make_mask(g, m, p);
+    walker_end(&m->walker);
     const uint32_t depth = g->deepest;
     g->walk++; /* frames are numbered no more */
     g->bottom = 0;
