@@ -65,14 +65,7 @@ static void add_answer(struct writing *w, const struct chat_message *m)
 static bool add_result(struct writing *w, size_t i)
 {
     const struct chat_message *m = &w->c->messages[i];
-    struct token_bytes name = m->name;
-    for (size_t k = i; m->call_id.data && !name.data && k--;)
-        for (size_t n = 0; n < w->c->messages[k].n_calls; n++) {
-            const struct chat_call *call = &w->c->calls[w->c->messages[k].call + n];
-            if (call->id.data && call->id.len == m->call_id.len &&
-                !memcmp(call->id.data, m->call_id.data, call->id.len))
-                name = call->name;
-        }
+    const struct token_bytes name = m->name.data ? m->name : m->called;
     if (!name.len)
         return fail(w, i, "tool_call_id", "no call before it has this id, and the result has no name of a function");
     w->messages[w->n++] = (struct harmony_message){ .role = HARMONY_TOOL,

@@ -299,30 +299,6 @@ static bool read_message(struct reading *r, struct conversation *c, struct chat_
            fail(r, "content", "expected a string or a list of text parts");
 }
 
-bool conversation_read(const char *json, size_t n, struct conversation *out, struct chat_problem *why)
-{
-    struct reading r;
-    *out = (struct conversation){ 0 };
-    begin(&r, "messages", json, n, why);
-    out->texts = r.at = malloc(n + 1);
-    bool ok = out->texts || no_memory(&r);
-    if (ok && (jr_peek(&r.json) != JR_ARRAY || !jr_array(&r.json)))
-        ok = chat_refuse(why, WK_INVALID, "messages", "expected a list of one message or more");
-    for (; ok && jr_element(&r.json); r.index++) {
-        ok = grow(&r, (void **)&out->messages, out->n, sizeof *out->messages);
-        if (ok) out->messages[out->n] = (struct chat_message){ 0 };
-        ok = ok && read_message(&r, out, &out->messages[out->n]);
-        out->n += ok;
-    }
-    ok = ok && !r.json.status && jr_finish(&r.json);
-    if (ok && !out->n) ok = chat_refuse(why, WK_INVALID, "messages", "expected a list of one message or more");
-    if (!ok) (void)broken(&r);
-    out->n_texts = ok ? (size_t)(r.at - out->texts) : 0;
-    jr_close(&r.json);
-    if (!ok) conversation_free(out);
-    return ok;
-}
-
 /* ---- ids of calls -------------------------------------------------------------------------------------- */
 
 static int compare_texts(struct token_bytes a, struct token_bytes b)
@@ -351,18 +327,86 @@ static const struct chat_call **sort_calls(const struct conversation *c, size_t 
     return list;
 }
 
-/* The first call with this id; NULL: there is none. */
-static const struct chat_call *find_call(const struct chat_call *const *list, size_t n, struct token_bytes id)
+/* The last call with this id among the first `before`; NULL: there is none. */
+static const struct chat_call *find_call(const struct conversation *c, const struct chat_call *const *list, size_t n,
+                                         size_t before, struct token_bytes id)
 {
-    size_t low = 0;
+    size_t low = 0; /* how many of the list stand before what is looked for */
     for (size_t high = n; low < high;) {
         const size_t middle = low + (high - low) / 2;
-        if (compare_texts(list[middle]->id, id) < 0)
+        const int order = compare_texts(list[middle]->id, id);
+        if (order < 0 || (!order && (size_t)(list[middle] - c->calls) < before))
             low = middle + 1;
         else
             high = middle;
     }
-    return low < n && !compare_texts(list[low]->id, id) ? list[low] : NULL;
+    return low && !compare_texts(list[low - 1]->id, id) ? list[low - 1] : NULL;
+}
+
+/* Which functions the results are of. False: no memory. */
+static bool name_results(struct conversation *c)
+{
+    size_t n, before = 0;
+    const struct chat_call **list = sort_calls(c, &n);
+    for (size_t i = 0; list && i < c->n; i++) {
+        struct chat_message *m = &c->messages[i];
+        const struct chat_call *call =
+            m->role == CHAT_TOOL && m->call_id.data ? find_call(c, list, n, before, m->call_id) : NULL;
+        if (call) m->called = call->name;
+        before += m->n_calls;
+    }
+    free(list);
+    return list != NULL;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------- */
+
+bool conversation_read(const char *json, size_t n, struct conversation *out, struct chat_problem *why)
+{
+    struct reading r;
+    *out = (struct conversation){ 0 };
+    begin(&r, "messages", json, n, why);
+    out->texts = r.at = malloc(n + 1);
+    bool ok = out->texts || no_memory(&r);
+    if (ok && (jr_peek(&r.json) != JR_ARRAY || !jr_array(&r.json)))
+        ok = chat_refuse(why, WK_INVALID, "messages", "expected a list of one message or more");
+    for (; ok && jr_element(&r.json); r.index++) {
+        ok = grow(&r, (void **)&out->messages, out->n, sizeof *out->messages);
+        if (ok) out->messages[out->n] = (struct chat_message){ 0 };
+        ok = ok && read_message(&r, out, &out->messages[out->n]);
+        out->n += ok;
+    }
+    ok = ok && !r.json.status && jr_finish(&r.json);
+    if (ok && !out->n) ok = chat_refuse(why, WK_INVALID, "messages", "expected a list of one message or more");
+    if (!ok) (void)broken(&r);
+    if (ok) ok = name_results(out) || no_memory(&r);
+    out->n_texts = ok ? (size_t)(r.at - out->texts) : 0;
+    jr_close(&r.json);
+    if (!ok) conversation_free(out);
+    return ok;
+}
+
+bool conversation_check_calls(const struct conversation *c, struct chat_problem *why)
+{
+    char field[96];
+    bool may_hide = false; /* the last answer may have calls in its text, as clients send it that show all of it */
+    for (size_t i = 0; i < c->n; i++) {
+        const struct chat_message *m = &c->messages[i];
+        for (size_t k = 0; k < m->n_calls; k++) {
+            const struct chat_call *call = &c->calls[m->call + k];
+            if (!call->arguments.len || jr_is_object(call->arguments.data, call->arguments.len)) continue;
+            (void)snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
+            return chat_refuse(why, WK_INVALID, field, "expected JSON of an object, got %.*s", shown(call->arguments),
+                               call->arguments.data);
+        }
+        if (m->role != CHAT_TOOL) may_hide = m->role == CHAT_ASSISTANT && !m->n_calls && m->text.len;
+        if (m->role != CHAT_TOOL || may_hide || m->called.data) continue;
+        (void)snprintf(field, sizeof field, "messages[%zu].tool_call_id", i);
+        return m->call_id.data ? chat_refuse(why, WK_INVALID, field, "no call of a message before it has the id %.*s",
+                                             shown(m->call_id), m->call_id.data)
+                               : chat_refuse(why, WK_INVALID, field, "expected the id of the call that it answers");
+    }
+    return true;
 }
 
 bool conversation_check_ids(const struct conversation *c, bool in_prompt, struct chat_problem *why)
@@ -386,46 +430,6 @@ bool conversation_check_ids(const struct conversation *c, bool in_prompt, struct
     }
     free(list);
     free(of);
-    return ok;
-}
-
-/* ---- calls and results --------------------------------------------------------------------------------- */
-
-static bool check_results(const struct conversation *c, const struct chat_call *const *list, size_t n_list,
-                          struct chat_problem *why)
-{
-    char field[96];
-    size_t n_calls = 0;    /* of the messages before */
-    bool may_hide = false; /* the last answer may have calls in its text, as clients send it that show all of it */
-    for (size_t i = 0; i < c->n; i++) {
-        const struct chat_message *m = &c->messages[i];
-        for (size_t k = 0; k < m->n_calls; k++) {
-            const struct chat_call *call = &c->calls[m->call + k];
-            if (!call->arguments.len || jr_is_object(call->arguments.data, call->arguments.len)) continue;
-            (void)snprintf(field, sizeof field, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
-            return chat_refuse(why, WK_INVALID, field, "expected JSON of an object, got %.*s", shown(call->arguments),
-                               call->arguments.data);
-        }
-        n_calls += m->n_calls;
-        if (m->role != CHAT_TOOL) may_hide = m->role == CHAT_ASSISTANT && !m->n_calls && m->text.len;
-        if (m->role != CHAT_TOOL || may_hide) continue;
-        const struct chat_call *first = m->call_id.data ? find_call(list, n_list, m->call_id) : NULL;
-        if (first && (size_t)(first - c->calls) < n_calls) continue;
-        (void)snprintf(field, sizeof field, "messages[%zu].tool_call_id", i);
-        return m->call_id.data ? chat_refuse(why, WK_INVALID, field, "no call of a message before it has the id %.*s",
-                                             shown(m->call_id), m->call_id.data)
-                               : chat_refuse(why, WK_INVALID, field, "expected the id of the call that it answers");
-    }
-    return true;
-}
-
-bool conversation_check_calls(const struct conversation *c, struct chat_problem *why)
-{
-    size_t n;
-    const struct chat_call **list = sort_calls(c, &n);
-    if (!list) return chat_refuse(why, WK_NO_MEMORY, "messages", "no memory for the conversation");
-    const bool ok = check_results(c, list, n, why);
-    free(list);
     return ok;
 }
 

@@ -42,6 +42,7 @@ struct chat_message {
     size_t call, n_calls;         /* in conversation.calls */
     struct token_bytes name;      /* data NULL: none */
     struct token_bytes call_id;   /* of a tool's result; data NULL: none */
+    struct token_bytes called;    /* the function of the latest call before it with that id; data NULL: there is none */
 };
 
 struct conversation {

@@ -127,20 +127,6 @@ static bool add_call(struct shaping *s, size_t i, const struct chat_call *call, 
     return true;
 }
 
-/* The function whose call has this id, in a message before `i`. */
-static struct token_bytes called_by(const struct shaping *s, size_t i, struct token_bytes id)
-{
-    while (id.data && i--) {
-        const struct chat_message *m = &s->c->messages[i];
-        for (size_t k = 0; k < m->n_calls; k++) {
-            const struct chat_call *call = &s->c->calls[m->call + k];
-            if (call->id.data && call->id.len == id.len && memcmp(call->id.data, id.data, id.len) == 0)
-                return call->name;
-        }
-    }
-    return (struct token_bytes){ 0 };
-}
-
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
 static bool is_newline(char c) { return c == '\n' || c == '\r'; }
@@ -305,7 +291,7 @@ static bool add_message(struct shaping *s, size_t i, size_t n, struct jinja_valu
     }
     if (role == CHAT_TOOL) {
         set_id(s, out, "tool_call_id", m.call_id);
-        if (!m.name.data) m.name = called_by(s, i, m.call_id);
+        if (!m.name.data) m.name = m.called;
     }
     if (m.name.data && n == 1) set(s, out, "name", input(s, m.name));
     add(s, list, out);

@@ -241,11 +241,33 @@ static void test_ids(void **state)
         }
 }
 
+/* A result is of the latest call of its id. */
+static void test_called(void **state)
+{
+    (void)state;
+#define RESULT(id) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"r\"}"
+    static const char json[] = "[" RESULT("a") "," CALLS(CALL("a", "f") "," CALL("b", "g")) "," RESULT("b") "," RESULT(
+        "a") "," CALLS(CALL("a", "h")) "," RESULT("a") "," RESULT("b") "," RESULT("c") "]";
+    static const char *const called[] = { NULL, NULL, "g", "f", NULL, "h", "g", NULL };
+    struct conversation c;
+    struct chat_problem why;
+    assert_true(conversation_read(json, sizeof json - 1, &c, &why));
+    assert_int_equal(c.n, sizeof called / sizeof *called);
+    for (size_t i = 0; i < c.n; i++) {
+        const struct token_bytes got = c.messages[i].called;
+        assert_int_equal(got.data != NULL, called[i] != NULL);
+        if (!called[i]) continue;
+        assert_int_equal(got.len, strlen(called[i]));
+        assert_memory_equal(got.data, called[i], got.len);
+    }
+    conversation_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_messages), cmocka_unit_test(test_refused),
                                         cmocka_unit_test(test_cut),      cmocka_unit_test(test_tools),
                                         cmocka_unit_test(test_clock),    cmocka_unit_test(test_calls),
-                                        cmocka_unit_test(test_ids) };
+                                        cmocka_unit_test(test_ids),      cmocka_unit_test(test_called) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
