@@ -143,30 +143,30 @@ void grammars_keep(struct grammars *x, struct grammar *g, const char digest[65])
 
 /* ---- compiling ----------------------------------------------------------------------------------------- */
 
-static wk_status compile(const struct grammars *x, const struct grammar_source *from, struct grammar **out,
-                         const struct wk_err *err)
+static wk_status compile(const struct grammars *x, const struct grammar_source *from, const struct lang_watch *watch,
+                         struct grammar **out, const struct wk_err *err)
 {
     const struct schema_options options = { .strict = from->strict };
     switch (from->kind) {
-    case GRAMMAR_SCHEMA: return grammar_from_schema(from->text.data, from->text.len, &options, out, err);
+    case GRAMMAR_SCHEMA: return grammar_from_schema(from->text.data, from->text.len, &options, watch, out, err);
     case GRAMMAR_OBJECT: return grammar_from_json_object(out, err);
-    case GRAMMAR_REGEX: return grammar_from_regex(from->text.data, from->text.len, out, err);
-    case GRAMMAR_CHOICE: return grammar_from_choice(from->choices, from->n_choices, out, err);
-    case GRAMMAR_GBNF: return grammar_from_gbnf(from->text.data, from->text.len, x->tokenizer, out, err);
+    case GRAMMAR_REGEX: return grammar_from_regex(from->text.data, from->text.len, watch, out, err);
+    case GRAMMAR_CHOICE: return grammar_from_choice(from->choices, from->n_choices, watch, out, err);
+    case GRAMMAR_GBNF: return grammar_from_gbnf(from->text.data, from->text.len, x->tokenizer, watch, out, err);
     case GRAMMAR_NONE: break;
     }
     return wk_fail(err, WK_INTERNAL, "no grammar was asked for");
 }
 
-wk_status grammars_get(struct grammars *x, const struct grammar_source *from, struct grammar **out,
-                       const struct wk_err *err)
+wk_status grammars_get(struct grammars *x, const struct grammar_source *from, const struct lang_watch *watch,
+                       struct grammar **out, const struct wk_err *err)
 {
     char digest[65];
     *out = NULL;
     if (!digest_of(from, digest)) return wk_fail(err, WK_INTERNAL, "no digest of the grammar can be made");
     *out = grammars_find(x, digest);
     if (*out) return WK_OK;
-    const wk_status status = compile(x, from, out, err);
+    const wk_status status = compile(x, from, watch, out, err);
     if (!status) grammars_keep(x, *out, digest);
     return status;
 }

@@ -494,10 +494,12 @@ static bool make_grammar(struct stream *x, struct refusal *why)
         return refuse(why, SERVE_INVALID_REQUEST, "ignore_eos",
                       "ignore_eos: expected false with %s: the answer ends where its form does", form->field);
     if (!work_turn(x->work, why)) return false;
+    const struct lang_watch watch = work_watch(x->work);
     wk_status status = grammars_index(x->m->grammars, &index, &err);
-    if (!status) status = grammars_get(x->m->grammars, &form->from, &x->formed, &err);
+    if (!status) status = grammars_get(x->m->grammars, &form->from, &watch, &x->formed, &err);
     if (!status && x->q.chat && x->m->chat && chat_is_harmony(x->m->chat))
         status = grammars_harmony(x->m->grammars, &x->header, &err);
+    if (status == WK_CANCELLED) return work_refuse(x->work, why);
     if (status) return refuse(why, serve_code_of_status(status), form->field, "%s: %s", form->field, text);
     return !work_stopped(x->work) || work_refuse(x->work, why);
 }

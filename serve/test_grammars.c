@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "chat/constraint.h"
@@ -29,7 +30,7 @@ static struct grammar_source source(enum grammar_kind kind, const char *of)
 static struct grammar *get(struct grammars *x, struct grammar_source from)
 {
     struct grammar *g;
-    if (grammars_get(x, &from, &g, &err)) fail_msg("%s", text);
+    if (grammars_get(x, &from, NULL, &g, &err)) fail_msg("%s", text);
     return g;
 }
 
@@ -54,6 +55,34 @@ static struct grammars *open_grammars(void)
     return x;
 }
 
+static bool stop_at_once(void *user)
+{
+    ++*(unsigned *)user;
+    return true;
+}
+
+/* A compile that is ended is told as such, and nothing of it is kept. */
+static void test_ended(void **state)
+{
+    (void)state;
+    struct grammars *x = open_grammars();
+    struct grammar *g;
+    unsigned asked = 0;
+    const struct lang_watch watch = { stop_at_once, &asked };
+    char *schema = malloc(4000), *p = schema;
+    assert_non_null(schema);
+    p += sprintf(p, "{\"oneOf\":[");
+    for (int i = 0; i < 30; i++) p += sprintf(p, "%s{\"type\":\"string\",\"pattern\":\"x%d\"}", i ? "," : "", i);
+    (void)sprintf(p, "]}");
+    const struct grammar_source from = source(GRAMMAR_SCHEMA, schema);
+    assert_int_equal(grammars_get(x, &from, &watch, &g, &err), WK_CANCELLED);
+    assert_null(g);
+    assert_int_equal(asked, 1);
+    grammar_close(get(x, from));
+    grammars_close(x);
+    free(schema);
+}
+
 static void test_same_text(void **state)
 {
     (void)state;
@@ -75,8 +104,8 @@ static void test_same_text(void **state)
         for (size_t k = 1; k < i; k++) assert_ptr_not_equal(g[i], g[k]);
         grammar_close(again);
     }
-    assert_int_equal(grammars_get(x, &all[0], &g[0], &err), WK_INVALID); /* a refusal is told each time */
-    assert_int_equal(grammars_get(x, &all[0], &g[0], &err), WK_INVALID);
+    assert_int_equal(grammars_get(x, &all[0], NULL, &g[0], &err), WK_INVALID); /* a refusal is told each time */
+    assert_int_equal(grammars_get(x, &all[0], NULL, &g[0], &err), WK_INVALID);
     for (size_t i = 1; i < N; i++) grammar_close(g[i]);
     grammars_close(x);
 }
@@ -160,7 +189,7 @@ static void *ask(void *user)
         const struct grammar_index *index;
         struct sampler_constraint c;
         struct grammar *g = NULL;
-        if (grammars_index(shared.x, &index, NULL) || grammars_get(shared.x, &from, &g, NULL) ||
+        if (grammars_index(shared.x, &index, NULL) || grammars_get(shared.x, &from, NULL, &g, NULL) ||
             constraint_open(g, index, tokenizer, tokenizer_size(tokenizer), NULL, &c, NULL)) {
             shared.failures++;
             continue;
@@ -220,8 +249,8 @@ static void test_no_index(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_text), cmocka_unit_test(test_bounds),
-                                        cmocka_unit_test(test_bytes), cmocka_unit_test(test_threads),
-                                        cmocka_unit_test(test_no_index) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ended),   cmocka_unit_test(test_same_text),
+                                        cmocka_unit_test(test_bounds),  cmocka_unit_test(test_bytes),
+                                        cmocka_unit_test(test_threads), cmocka_unit_test(test_no_index) };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

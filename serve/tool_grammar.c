@@ -14,6 +14,7 @@ struct making {
     const struct tools_model *form;
     const struct openai_tools *t;
     bool formed;
+    struct work *work;
     struct chat_problem *why;
     struct tools_function *functions; /* that may be called */
     size_t *place;                    /* of each in t->list */
@@ -66,9 +67,10 @@ static wk_status compile(const struct making *x, struct grammar **out, const str
     bool single;
     const char *unknown;
     (void)chat_calls(x->m->chat, &single, &unknown);
-    const struct tools_rule rule = { .required = is_required(t) || x->formed,
-                                     .single = single || t->one,
-                                     .named = t->named };
+    const struct lang_watch watch = work_watch(x->work);
+    const struct tools_rule rule = {
+        .required = is_required(t) || x->formed, .single = single || t->one, .named = t->named, .watch = &watch
+    };
     memset(x->refusals, 0, x->n * sizeof *x->refusals);
     wk_status status = tools_set_open(x->functions, x->n, &set, err);
     if (status) return status;
@@ -111,8 +113,9 @@ static bool make(const struct making *x, struct grammar **out)
         grammar_close(*out);
         status = compile(x, out, &err);
     }
-    if (!status || (status != WK_NO_MEMORY && !what_asks(x->t, x->formed, field))) return true;
-    return chat_refuse(x->why, status, status == WK_NO_MEMORY ? "tools" : field, "%s", said);
+    const bool ended = status == WK_NO_MEMORY || status == WK_CANCELLED;
+    if (!status || (!ended && !what_asks(x->t, x->formed, field))) return true;
+    return chat_refuse(x->why, status, ended ? "tools" : field, "%s", said);
 }
 
 static void choose_functions(struct making *x)
@@ -155,7 +158,7 @@ bool tool_grammar_make(const struct serve_model *m, const struct tools_model *fo
     char said[256] = "", field[96], digest[65];
     const struct grammar_index *index;
     struct refusal ended = { 0 };
-    struct making x = { .m = m, .form = form, .t = t, .formed = formed, .why = why };
+    struct making x = { .m = m, .form = form, .t = t, .formed = formed, .work = work, .why = why };
     *out = NULL;
     if (grammars_index(m->grammars, &index, &(struct wk_err){ said, sizeof said }))
         return !what_asks(t, formed, field) ||

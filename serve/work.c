@@ -55,7 +55,7 @@ bool work_refuse(const struct work *w, struct refusal *why)
     return refuse(why, w->why, NULL, "%s",
                   w->why == SERVE_CANCELLED   ? "the client has left"
                   : w->why == SERVE_NOT_READY ? "the worker is shutting down"
-                                              : "the deadline passed before the prompt was read");
+                                              : "the deadline passed before the request was read");
 }
 
 /* Waits for a turn; false: it must end. */
@@ -98,6 +98,8 @@ bool work_body(struct work *w, size_t most, const char **bytes, size_t *n)
 }
 
 static bool must_stop(void *user) { return work_stopped(user); }
+
+struct lang_watch work_watch(struct work *w) { return (struct lang_watch){ must_stop, w }; }
 
 wk_status work_encode(struct work *w, const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
                       bool add_special, struct tokens *out, const struct wk_err *err)

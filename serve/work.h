@@ -1,5 +1,5 @@
 /* work.h: what a request costs before there is a job, or an answer: its JSON is parsed, its prompt rendered and turned
- * into ids.
+ * into ids, the grammar of its answer compiled.
  *
  * Small bodies are worked on at once. Of large ones as many as half of the processors, the others wait for their turn:
  * so the engine and probes have the rest. Waiting and work end at the request's deadline, when its client leaves, and
@@ -8,6 +8,7 @@
 #ifndef SERVE_WORK_H
 #define SERVE_WORK_H
 
+#include "grammar/lang.h"
 #include "inside.h"
 #include "refusal.h"
 #include "tokenizer/tokenizer.h"
@@ -34,6 +35,8 @@ wk_status work_encode(struct work *w, const struct tokenizer *t, const struct to
                       bool add_special, struct tokens *out, const struct wk_err *err);
 /* Must it end? True: work_refuse says why. */
 bool work_stopped(struct work *w);
+/* The same as a grammar's compiler asks it. */
+struct lang_watch work_watch(struct work *w);
 bool work_refuse(const struct work *w, struct refusal *why); /* always false */
 /* The request has been read: its body is freed, its memory and its turn are others'. More than once allowed. */
 void work_close(struct work *w);

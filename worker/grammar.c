@@ -33,9 +33,9 @@ static int compile(const struct options *o, const struct tokenizer *t, struct gr
         return fail_usage("grammar", "expected one of --schema FILE, --grammar FILE and --regex REGEX");
     int result = text_read(regex, schema ? schema : grammar, &text);
     if (result) return result;
-    const wk_status status = schema    ? grammar_from_schema(text.bytes, text.len, NULL, out, &err)
-                             : grammar ? grammar_from_gbnf(text.bytes, text.len, t, out, &err)
-                                       : grammar_from_regex(text.bytes, text.len, out, &err);
+    const wk_status status = schema    ? grammar_from_schema(text.bytes, text.len, NULL, NULL, out, &err)
+                             : grammar ? grammar_from_gbnf(text.bytes, text.len, t, NULL, out, &err)
+                                       : grammar_from_regex(text.bytes, text.len, NULL, out, &err);
     text_free(&text);
     return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
 }

@@ -225,10 +225,10 @@ static int compile(struct run *r)
     if (!schema && !grammar && !regex) return EXIT_DONE;
     const int result = text_read(regex, schema ? schema : grammar, &text);
     if (result) return result;
-    const wk_status status = schema ? grammar_from_schema(text.bytes, text.len, NULL, &r->grammar, &err)
-                             : grammar
-                                 ? grammar_from_gbnf(text.bytes, text.len, r->x.model->tokenizer, &r->grammar, &err)
-                                 : grammar_from_regex(text.bytes, text.len, &r->grammar, &err);
+    const wk_status status =
+        schema    ? grammar_from_schema(text.bytes, text.len, NULL, NULL, &r->grammar, &err)
+        : grammar ? grammar_from_gbnf(text.bytes, text.len, r->x.model->tokenizer, NULL, &r->grammar, &err)
+                  : grammar_from_regex(text.bytes, text.len, NULL, &r->grammar, &err);
     text_free(&text);
     return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
 }

@@ -259,5 +259,5 @@ wk_status constraint_harmony(const struct tokenizer *t, struct grammar **out, co
     static const char header[] = "root ::= thought? <|channel|> \"final\" <|message|>\n"
                                  "thought ::= <|channel|> \"analysis\" <|message|> [^\\x00]* <|end|> <|start|> "
                                  "\"assistant\"\n";
-    return grammar_from_gbnf(header, sizeof header - 1, t, out, err);
+    return grammar_from_gbnf(header, sizeof header - 1, t, NULL, out, err);
 }

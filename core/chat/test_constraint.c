@@ -28,7 +28,7 @@ static void open_world(struct world *w, const char *regex)
     if (builder_open(&builder, &w->t, &err)) fail_msg("%s", text);
     w->n_vocab = tokenizer_size(w->t);
     if (grammar_index_open(w->t, w->n_vocab, &w->x, &err)) fail_msg("%s", text);
-    assert_int_equal(grammar_from_regex(regex, strlen(regex), &w->g, &err), WK_OK);
+    assert_int_equal(grammar_from_regex(regex, strlen(regex), NULL, &w->g, &err), WK_OK);
 }
 
 static void close_world(struct world *w)
@@ -227,7 +227,7 @@ static void test_harmony(void **state)
 static struct grammar *from_regex(const char *pattern)
 {
     struct grammar *g;
-    if (grammar_from_regex(pattern, strlen(pattern), &g, &err)) fail_msg("%s", text);
+    if (grammar_from_regex(pattern, strlen(pattern), NULL, &g, &err)) fail_msg("%s", text);
     return g;
 }
 
@@ -293,7 +293,7 @@ static void test_harmony_other(void **state)
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) builder_token(&builder, tokens[i], TOKEN_CONTROL, 0);
     open_world(&w, "\\{[a-z]*\\}");
     if (constraint_harmony(w.t, &lead.header, &err) ||
-        grammar_from_gbnf(calls, sizeof calls - 1, w.t, &lead.other, &err))
+        grammar_from_gbnf(calls, sizeof calls - 1, w.t, NULL, &lead.other, &err))
         fail_msg("%s", text);
     static const char *const good[] = { "<|channel|>commentary to=f<|message|>{}", "<|channel|>final<|message|>{so}",
                                         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final"

@@ -4,6 +4,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,57 +137,95 @@ static char *all_characters(size_t *n)
     return all;
 }
 
-/* The runs of matching characters, as ranges. */
-static lang_id match_runs(struct langs *x, const pcre2_code *code, pcre2_match_data *match)
-{
+/* The characters that have a property, found once for the process: there are some hundred properties. */
+struct property {
+    struct property *next;
+    struct lang_range *ranges;
     size_t n;
+    char name[LANG_MAX_NAME];
+};
+
+/* The runs of matching characters. False: no memory. */
+static bool match_runs(const pcre2_code *code, pcre2_match_data *match, struct property *out)
+{
+    size_t n, cap = 0;
     char *all = all_characters(&n);
-    struct numbers ranges = { 0 };
-    lang_id id = LANG_NONE;
     bool held = all != NULL;
     for (size_t at = 0; held && pcre2_match(code, (PCRE2_SPTR)all, n, at, PCRE2_NO_UTF_CHECK, match, NULL) > 0;) {
         const PCRE2_SIZE *found = pcre2_get_ovector_pointer(match);
         size_t last = found[1] - 1;
         while (((unsigned char)all[last] & 0xC0) == 0x80) last--;
-        held = numbers_push(x, &ranges,
-                            utf8_decode((unsigned char *)all + found[0],
-                                        utf8_sequence((unsigned char *)all + found[0], n - found[0]))) &&
-               numbers_push(x, &ranges, utf8_decode((unsigned char *)all + last, found[1] - last));
+        if (out->n == cap) {
+            cap = cap ? 2 * cap : 64;
+            struct lang_range *moved = realloc(out->ranges, cap * sizeof *moved);
+            held = moved != NULL;
+            if (!held) break;
+            out->ranges = moved;
+        }
+        const unsigned char *first = (const unsigned char *)all + found[0];
+        out->ranges[out->n++] = (struct lang_range){ utf8_decode(first, utf8_sequence(first, n - found[0])),
+                                                     utf8_decode((const unsigned char *)all + last, found[1] - last) };
         at = found[1];
     }
-    /* Pairs of numbers are what a range is. */
-    struct lang_range *list = held ? malloc((ranges.n / 2 + 1) * sizeof *list) : NULL;
-    for (uint32_t i = 0; list && i < ranges.n / 2; i++)
-        list[i] = (struct lang_range){ ranges.list[2 * i], ranges.list[2 * i + 1] };
-    if (list) id = lang_chars(x, list, ranges.n / 2);
-    if (!list) (void)langs_fail(x, WK_NO_MEMORY, "no memory for a Unicode property");
-    free(list);
-    free(ranges.list);
     free(all);
-    return id;
+    return held;
+}
+
+/* NULL: PCRE2 does not know it (*known false), or no memory. */
+static struct property *find_characters(const char *name, bool *known)
+{
+    char pattern[LANG_MAX_NAME + 16];
+    int code_error;
+    PCRE2_SIZE offset;
+    (void)snprintf(pattern, sizeof pattern, "\\p{%s}+", name);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code_error, &offset, NULL);
+    *known = code != NULL;
+    if (!code) return NULL;
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* some times as fast, where it can be had */
+    pcre2_match_data *match = pcre2_match_data_create_from_pattern(code, NULL);
+    struct property *p = calloc(1, sizeof *p);
+    if (!match || !p || !match_runs(code, match, p)) {
+        if (p) free(p->ranges);
+        free(p);
+        p = NULL;
+    }
+    pcre2_match_data_free(match);
+    pcre2_code_free(code);
+    if (p) (void)snprintf(p->name, sizeof p->name, "%s", name);
+    return p;
+}
+
+/* Lives as long as the process. NULL: as find_characters has it. [any thread] */
+static const struct property *property_of(const char *name, bool *known)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct property *all;
+    *known = true;
+    (void)pthread_mutex_lock(&lock);
+    struct property *p = all;
+    while (p && strcmp(p->name, name) != 0) p = p->next;
+    if (!p && (p = find_characters(name, known))) {
+        p->next = all;
+        all = p;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return p;
 }
 
 lang_id classes_property(struct langs *x, const char *name, size_t n)
 {
-    char short_form[LANG_MAX_NAME], pattern[LANG_MAX_NAME + 16];
-    int code_error;
-    PCRE2_SIZE offset;
+    char short_form[LANG_MAX_NAME];
+    bool known;
     if (n == 3 && !memcmp(name, "Any", 3)) return LANG_ANY_CHAR;
     if (!pcre_name(name, n, short_form)) return LANG_NOTHING;
     for (uint32_t i = 0; i < x->n_properties; i++)
         if (!strcmp(x->properties[i].name, short_form)) return x->properties[i].set;
-    if (x->n_properties == LANG_MAX_PROPERTIES) /* each costs some milliseconds */
-        return langs_fail(x, WK_UNSUPPORTED, "more than 32 different Unicode properties");
-    (void)snprintf(pattern, sizeof pattern, "\\p{%s}+", short_form);
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code_error, &offset, NULL);
-    if (!code) return LANG_NOTHING;
-    pcre2_match_data *match = pcre2_match_data_create_from_pattern(code, NULL);
-    const lang_id id =
-        match ? match_runs(x, code, match) : langs_fail(x, WK_NO_MEMORY, "no memory for a Unicode property");
-    pcre2_match_data_free(match);
-    pcre2_code_free(code);
-    struct unicode_property *known = &x->properties[x->n_properties++];
-    memcpy(known->name, short_form, sizeof known->name);
-    known->set = id;
-    return id;
+    if (x->n_properties == LANG_MAX_PROPERTIES)
+        return langs_fail(x, WK_UNSUPPORTED, "more than 8 different Unicode properties");
+    const struct property *p = property_of(short_form, &known);
+    if (!known) return LANG_NOTHING;
+    if (!p) return langs_fail(x, WK_NO_MEMORY, "no memory for a Unicode property");
+    struct unicode_property *mine = &x->properties[x->n_properties++];
+    memcpy(mine->name, short_form, sizeof mine->name);
+    return mine->set = lang_chars(x, p->ranges, p->n);
 }

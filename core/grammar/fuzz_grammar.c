@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *end = memchr(text, 0, size - 1);
     const size_t n = end ? (size_t)(end - text) : size - 1, behind = end ? size - 2 - n : 0;
     const wk_status status =
-        data[0] & 1 ? grammar_from_gbnf(text, n, NULL, &g, NULL) : grammar_from_regex(text, n, &g, NULL);
+        data[0] & 1 ? grammar_from_gbnf(text, n, NULL, NULL, &g, NULL) : grammar_from_regex(text, n, NULL, &g, NULL);
     if (!status) read_text(g, end ? end + 1 : text, behind < MAX_READ ? behind : MAX_READ);
     grammar_close(g);
     return 0;

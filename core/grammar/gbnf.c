@@ -454,22 +454,27 @@ static bool alternatives(struct gbnf *p, uint32_t level, struct item *out)
         if (!sequence(p, level, &item) || !push_item(p, item)) return false;
         skip(p, level > 0);
     } while (take(p, '|'));
-    lang_id languages = LANG_NOTHING;
-    size_t n = 0;
+    size_t n = 0, n_languages = 0;
     node_id *parts = malloc((p->n_items - base + 1) * sizeof *parts);
-    if (!parts) return no_memory(p);
-    for (size_t i = base; i < p->n_items; i++) {
-        if (p->items[i].language)
-            languages = lang_or(p->x, languages, p->items[i].language);
-        else
-            parts[n++] = p->items[i].node;
-    }
-    *out = (struct item){ languages, NODE_NONE };
-    if (n) {
-        if (languages != LANG_NOTHING) parts[n++] = node_text(p->g, languages);
-        *out = (struct item){ LANG_NONE, node_any_of(p->g, parts, n) };
+    lang_id *languages = malloc((p->n_items - base) * sizeof *languages);
+    if (parts && languages) {
+        for (size_t i = base; i < p->n_items; i++) {
+            if (p->items[i].language)
+                languages[n_languages++] = p->items[i].language;
+            else
+                parts[n++] = p->items[i].node;
+        }
+        *out = (struct item){ lang_any_of(p->x, languages, n_languages), NODE_NONE };
+        if (n) {
+            if (n_languages) parts[n++] = node_text(p->g, out->language);
+            *out = (struct item){ LANG_NONE, node_any_of(p->g, parts, n) };
+        }
+    } else {
+        (void)no_memory(p);
+        *out = (struct item){ LANG_NONE, NODE_NONE };
     }
     free(parts);
+    free(languages);
     p->n_items = base;
     return out->language || out->node;
 }
@@ -525,14 +530,14 @@ static wk_status seal(struct gbnf *p, node_id root)
     return status ? wk_fail(p->err, status, "grammar: %s", why) : WK_OK;
 }
 
-wk_status grammar_from_gbnf(const char *text, size_t n, const struct tokenizer *t, struct grammar **out,
-                            const struct wk_err *err)
+wk_status grammar_from_gbnf(const char *text, size_t n, const struct tokenizer *t, const struct lang_watch *watch,
+                            struct grammar **out, const struct wk_err *err)
 {
     struct gbnf p = { .tokenizer = t, .text = text, .n = n, .err = err };
     node_id root = NODE_NONE;
     *out = NULL;
     if (n > GRAMMAR_MAX_TEXT) return wk_fail(err, WK_UNSUPPORTED, "the grammar's text has more than 1 MiB");
-    p.status = grammar_open(&p.g, err);
+    p.status = grammar_open(watch, &p.g, err);
     if (p.status) return p.status;
     p.x = grammar_langs(p.g);
     p.buckets = calloc(N_BUCKETS, sizeof *p.buckets);

@@ -30,17 +30,20 @@ struct grammar;       /* what may be written */
 struct grammar_index; /* a vocabulary, arranged for masks */
 struct grammar_match; /* one text being written */
 
-/* ---- front ends ---------------------------------------------------------------------------------------- */
+/* ---- front ends ----------------------------------------------------------------------------------------
+ * Compiling is limited: some 200 ms of one core (LANG_MAX_STEPS), 16 MiB for what is made and as much for what is only
+ * needed meanwhile. watch: asked while it lasts; WK_CANCELLED: it said stop. NULL allowed. */
 
 /* llama.cpp's GBNF. WK_INVALID: with line and column. t: where tokens referred to by text (<think>) are looked up;
  * NULL: such references are refused. */
-wk_status grammar_from_gbnf(const char *text, size_t n, const struct tokenizer *t, struct grammar **out,
-                            const struct wk_err *err);
+wk_status grammar_from_gbnf(const char *text, size_t n, const struct tokenizer *t, const struct lang_watch *watch,
+                            struct grammar **out, const struct wk_err *err);
 /* The whole output matches a regular expression (lang_regex). */
-wk_status grammar_from_regex(const char *text, size_t n, struct grammar **out, const struct wk_err *err);
+wk_status grammar_from_regex(const char *text, size_t n, const struct lang_watch *watch, struct grammar **out,
+                             const struct wk_err *err);
 /* The output is one of these texts. */
-wk_status grammar_from_choice(const struct lang_word *choices, size_t n, struct grammar **out,
-                              const struct wk_err *err);
+wk_status grammar_from_choice(const struct lang_word *choices, size_t n, const struct lang_watch *watch,
+                              struct grammar **out, const struct wk_err *err);
 /* The output is a JSON object: response_format json_object. */
 wk_status grammar_from_json_object(struct grammar **out, const struct wk_err *err);
 

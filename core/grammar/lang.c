@@ -12,6 +12,7 @@ enum {
     FIRST_BUCKETS = 256,
     MAX_OPERANDS = 1 << 20, /* of all unions and intersections together */
     MAX_WORDS = 4 << 20,    /* bytes of all word tables */
+    ASK_STEPS = 50000,      /* about a millisecond of work */
     SURROGATE_FIRST = 0xD800,
     SURROGATE_LAST = 0xDFFF
 };
@@ -30,6 +31,29 @@ static lang_id no_memory(struct langs *x) { return langs_fail(x, WK_NO_MEMORY, "
 wk_status langs_status(const struct langs *x, const struct wk_err *err)
 {
     return x->status ? wk_fail(err, x->status, "%s", x->why) : WK_OK;
+}
+
+bool langs_step(struct langs *x, uint64_t n)
+{
+    if (x->built || x->status) return !x->status;
+    x->steps += n;
+    if (x->steps < x->ask_at) return true;
+    x->ask_at = x->steps + ASK_STEPS;
+    if (x->steps > LANG_MAX_STEPS)
+        (void)langs_fail(x, WK_UNSUPPORTED, "it takes more than 12 million steps to compile: make it simpler");
+    else if (langs_bytes(x) > LANG_MAX_BYTES)
+        (void)langs_fail(x, WK_UNSUPPORTED, "it needs more than 16 MiB to compile: make it simpler");
+    else if (x->watch.stop && x->watch.stop(x->watch.user))
+        (void)langs_fail(x, WK_CANCELLED, "it was ended while it was compiled");
+    return !x->status;
+}
+
+uint64_t langs_steps(const struct langs *x) { return x->steps; }
+
+void langs_built(struct langs *x)
+{
+    x->built = true;
+    x->watch = (struct lang_watch){ 0 };
 }
 
 /* Room for n items of `size` bytes; false: no memory. */
@@ -109,6 +133,7 @@ static bool rehash(struct langs *x)
 /* The expression's id: an older one's, if there is one like it. Operands of a list lie at the end of the pool. */
 static lang_id intern(struct langs *x, const struct expr *e)
 {
+    if (!langs_step(x, 1 + (is_list(e->kind) ? e->b / 4 : 0))) return LANG_NONE;
     if (x->n_exprs >= x->n_buckets && !rehash(x)) return LANG_NONE;
     uint32_t *bucket = &x->buckets[hash_of(x, e) & (x->n_buckets - 1)];
     for (uint32_t i = *bucket; i; i = x->exprs[i].chain) {
@@ -136,11 +161,13 @@ static uint16_t deeper(uint16_t a, uint16_t b)
     return most < LANG_MAX_DEPTH ? (uint16_t)(most + 1) : LANG_MAX_DEPTH + 1;
 }
 
-wk_status langs_open(struct langs **out, const struct wk_err *err)
+wk_status langs_open(const struct lang_watch *watch, struct langs **out, const struct wk_err *err)
 {
     *out = NULL;
     struct langs *x = calloc(1, sizeof *x);
     if (!x) return wk_fail(err, WK_NO_MEMORY, "no memory for an automaton");
+    if (watch) x->watch = *watch;
+    x->ask_at = ASK_STEPS;
     const struct lang_range all = { 0, LANG_MAX_CHAR };
     /* Expression 0 is no expression; row 0 no row. */
     bool made = grow(x, (void **)&x->exprs, &x->cap_exprs, 1, sizeof *x->exprs) &&
@@ -205,6 +232,7 @@ static uint32_t keep_set(struct langs *x, uint32_t base)
 {
     struct lang_range *r = x->ranges + base;
     const uint32_t n = x->n_ranges - base;
+    if (!langs_step(x, 1 + n + (x->n_sets < 512 ? x->n_sets : 512) / 16)) return UINT32_MAX;
     if (n) qsort(r, n, sizeof *r, by_first);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -330,6 +358,7 @@ uint32_t lang_word_table(struct langs *x, const struct lang_word *words, size_t 
 {
     static const char *const too_many = "fixed texts have more than 4 MiB";
     uint64_t bytes = 0;
+    if (!langs_step(x, n)) return UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
         if (!is_utf8(words[i].text, words[i].len)) return langs_fail(x, WK_INVALID, "a text is not UTF-8"), UINT32_MAX;
         bytes += words[i].len + sizeof(uint32_t);
@@ -347,6 +376,7 @@ uint32_t lang_word_table(struct langs *x, const struct lang_word *words, size_t 
 lang_id lang_words(struct langs *x, const struct lang_word *words, size_t n)
 {
     if (!n) return LANG_NOTHING;
+    if (!langs_step(x, n)) return LANG_NONE;
     struct lang_word *sorted = malloc(n * sizeof *sorted);
     if (!sorted) return no_memory(x);
     memcpy(sorted, words, n * sizeof *sorted);
@@ -487,9 +517,11 @@ static lang_id make_list(struct langs *x, enum lang_kind kind, uint32_t base)
 
 static lang_id combine(struct langs *x, enum lang_kind kind, uint32_t base)
 {
+    if (!langs_step(x, 1 + x->scratch.n - base)) return LANG_NONE;
     const lang_id neutral = kind == KIND_OR ? LANG_NOTHING : LANG_EVERYTHING;
     const lang_id winner = kind == KIND_OR ? LANG_EVERYTHING : LANG_NOTHING;
-    if (!flatten(x, kind, base) || !merge_operands(x, kind, base)) return LANG_NONE;
+    if (!flatten(x, kind, base) || !langs_step(x, x->scratch.n - base) || !merge_operands(x, kind, base))
+        return LANG_NONE;
     if (kind == KIND_AND && (!merge_lengths(x, base) || !merge_operands(x, kind, base))) return LANG_NONE;
     uint32_t kept = base, accepting = 0;
     bool empty = false;
@@ -530,6 +562,53 @@ static lang_id combine_two(struct langs *x, enum lang_kind kind, lang_id a, lang
 }
 
 lang_id lang_or(struct langs *x, lang_id a, lang_id b) { return combine_two(x, KIND_OR, a, b); }
+
+/* Is the expression all words of a table? */
+static bool is_table(const struct langs *x, lang_id id)
+{
+    const struct expr *e = &x->exprs[id];
+    return e->kind == KIND_WORDS && !e->d && !e->b && e->c + 1 == x->tables[e->a].n;
+}
+
+/* The words of all tables among the parts as one; LANG_NONE: failed. */
+static lang_id join_tables(struct langs *x, const lang_id *parts, size_t n, size_t n_words)
+{
+    struct lang_word *words = malloc(n_words * sizeof *words);
+    size_t at = 0;
+    if (!words) return no_memory(x);
+    for (size_t i = 0; i < n; i++) {
+        if (!is_table(x, parts[i])) continue;
+        const struct word_table *t = &x->tables[x->exprs[parts[i]].a];
+        for (uint32_t k = 0; k < t->n; k++) {
+            uint32_t len;
+            const char *text = word_at(t, k, &len);
+            words[at++] = (struct lang_word){ text, len };
+        }
+    }
+    const lang_id id = lang_words(x, words, at);
+    free(words);
+    return id;
+}
+
+lang_id lang_any_of(struct langs *x, const lang_id *parts, size_t n)
+{
+    const uint32_t base = x->scratch.n;
+    size_t n_tables = 0, n_words = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!parts[i] || !langs_step(x, 1)) return LANG_NONE;
+        if (!is_table(x, parts[i])) continue;
+        n_tables++;
+        n_words += x->tables[x->exprs[parts[i]].a].n;
+    }
+    const lang_id words = n_tables > 1 ? join_tables(x, parts, n, n_words) : LANG_NOTHING;
+    bool pushed = words && numbers_push(x, &x->scratch, words);
+    for (size_t i = 0; pushed && i < n; i++)
+        if (n_tables < 2 || !is_table(x, parts[i])) pushed = numbers_push(x, &x->scratch, parts[i]);
+    if (pushed) return lang_combine(x, KIND_OR, base);
+    x->scratch.n = base;
+    return LANG_NONE;
+}
+
 lang_id lang_and(struct langs *x, lang_id a, lang_id b) { return combine_two(x, KIND_AND, a, b); }
 lang_id lang_minus(struct langs *x, lang_id a, lang_id b) { return lang_and(x, a, lang_not(x, b)); }
 
@@ -554,7 +633,9 @@ lang_id lang_concat(struct langs *x, lang_id a, lang_id b)
     if (a == LANG_EMPTY) return b;
     if (b == LANG_EMPTY) return a;
     const struct expr *p = &x->exprs[a], *q = &x->exprs[b];
-    if (a == LANG_EVERYTHING && (b == a || (q->kind == KIND_CONCAT && q->a == a))) return b;
+    /* a* a* is a*, and so is a* before it. */
+    const bool any = a == LANG_EVERYTHING || (p->kind == KIND_REPEAT && !p->b && p->c == LANG_UNBOUNDED);
+    if (any && (b == a || (q->kind == KIND_CONCAT && q->a == a))) return b;
     struct expr e = { .kind = KIND_CONCAT, .a = a, .b = b };
     e.flags = p->flags & q->flags & (EXPR_ACCEPTS | EXPR_POSITIVE | EXPR_FINITE);
     if (p->flags & EXPR_OPEN && q->flags & EXPR_POSITIVE) e.flags |= EXPR_OPEN;

@@ -35,11 +35,27 @@ enum {
     LANG_MAX_EXPRESSIONS = 1 << 17, /* in one arena, states of automata included; more: LANG_NONE */
     LANG_MAX_STATES = 1 << 16,      /* whose transitions are held at a time; then they are made anew */
     LANG_MAX_PROOF = 4096,          /* states that one question about a language may look at */
-    LANG_MAX_DEPTH = 512            /* nesting of an expression */
+    LANG_MAX_DEPTH = 512,           /* nesting of an expression */
+    LANG_MAX_STEPS = 12 * 1000000,  /* of work while an arena is built: some 200 ms of one core */
+    LANG_MAX_BYTES = 16 << 20       /* that an arena holds while it is built */
 };
 #define LANG_UNBOUNDED UINT32_MAX
 
-wk_status langs_open(struct langs **out, const struct wk_err *err);
+/* Asked every millisecond or so while languages, and what is made of them, are built: true ends it with WK_CANCELLED.
+ */
+struct lang_watch {
+    bool (*stop)(void *user);
+    void *user;
+};
+
+/* Whoever builds in the arena counts its work: the steps of all of it together are limited. watch: copied, NULL: nobody
+ * asks to stop. */
+wk_status langs_open(const struct lang_watch *watch, struct langs **out, const struct wk_err *err);
+/* Counts n steps of work, each some 20 ns. False: too many, too much memory, or it must stop; that sticks. */
+bool langs_step(struct langs *x, uint64_t n);
+uint64_t langs_steps(const struct langs *x); /* counted so far */
+/* All is built: what is made from now on, on demand, is limited by states and expressions alone. */
+void langs_built(struct langs *x);
 void langs_close(struct langs *x); /* NULL allowed */
 /* WK_OK, or why the first failure happened. */
 wk_status langs_status(const struct langs *x, const struct wk_err *err);
@@ -61,6 +77,8 @@ struct lang_word {
 lang_id lang_words(struct langs *x, const struct lang_word *words, size_t n);
 lang_id lang_concat(struct langs *x, lang_id a, lang_id b);
 lang_id lang_or(struct langs *x, lang_id a, lang_id b);
+/* The union of all of them, at once: of thousands. Fixed texts among them become one set of words. n = 0: NOTHING. */
+lang_id lang_any_of(struct langs *x, const lang_id *parts, size_t n);
 lang_id lang_and(struct langs *x, lang_id a, lang_id b);
 lang_id lang_not(struct langs *x, lang_id a);                                /* all other texts */
 lang_id lang_minus(struct langs *x, lang_id a, lang_id b);                   /* a without b */

@@ -58,7 +58,7 @@ struct partition {
     uint16_t ascii[128];
     bool alike_above; /* all characters above ASCII are of one class */
 };
-enum { CLASS_NONE = 0xFFFF, MAX_CLASSES = 0xFFFE, LANG_MAX_PROPERTIES = 32, LANG_MAX_NAME = 40 };
+enum { CLASS_NONE = 0xFFFF, MAX_CLASSES = 0xFFFE, LANG_MAX_PROPERTIES = 8, LANG_MAX_NAME = 40 };
 
 struct numbers {
     uint32_t *list;
@@ -97,6 +97,9 @@ struct langs {
         lang_id set;
     } properties[LANG_MAX_PROPERTIES]; /* looked up so far */
     uint32_t n_properties;
+    struct lang_watch watch;
+    uint64_t steps, ask_at; /* of work; when to look at time and memory again */
+    bool built;             /* steps are not counted any more */
     wk_status status;
     char why[160];
 };

@@ -133,6 +133,7 @@ static lang_id derive(struct langs *x, lang_id id, uint32_t c)
 {
     const struct expr e = x->exprs[id]; /* a copy: expressions move */
     if (e.stamp == x->stamp) return e.memo;
+    if (!langs_step(x, 1)) return LANG_NONE;
     lang_id d = LANG_NOTHING;
     switch ((enum lang_kind)e.kind) {
     case KIND_NOTHING:
@@ -174,6 +175,7 @@ static bool push_word_sets(struct langs *x, const struct expr *e)
             continue;
         }
         const size_t n = utf8_sequence((const unsigned char *)word, len - e->d);
+        if (!langs_step(x, 2)) return false;
         const uint32_t set = single_set(x, utf8_decode((const unsigned char *)word, n));
         if (set == UINT32_MAX || !numbers_push(x, &x->scratch, set)) return false;
         i = lang_word_bound(t, i, e->c + 1, e->d, word, (uint32_t)n, true);
@@ -196,6 +198,7 @@ static bool push_sets(struct langs *x, lang_id id)
     for (;;) {
         const struct expr e = x->exprs[id];
         if (e.stamp == x->stamp) return true;
+        if (!langs_step(x, 1)) return false;
         x->exprs[id].stamp = x->stamp;
         x->exprs[id].memo = LANG_NONE;
         switch ((enum lang_kind)e.kind) {
@@ -267,7 +270,7 @@ static bool push_starts(struct langs *x, const struct partition *p)
         }
     }
     v->n = base + sort_unique(v->list + base, v->n - base);
-    return true;
+    return langs_step(x, 2 * (v->n - base));
 }
 
 /* Gives each interval its class: those that lie in the same sets share one. */
@@ -282,6 +285,7 @@ static bool push_classes(struct langs *x, struct partition *p)
     }
     for (uint32_t i = 0; i < p->n_sets && p->n_sets <= MANY_SETS; i++) {
         const struct char_set s = x->sets[v->list[p->sets_at + i]];
+        if (!langs_step(x, s.n)) break; /* the failure sticks */
         for (uint32_t k = 0; k < s.n; k++) {
             const struct lang_range r = x->ranges[s.at + k];
             for (uint32_t j = interval_of(x, p, r.first); j < p->n && v->list[p->starts_at + j] <= r.last; j++)
@@ -444,6 +448,7 @@ static enum lang_answer look_behind(struct langs *x, struct proof *proof, uint32
     for (uint32_t j = 0, done = 0; j < p.n; j++) {
         const uint32_t class = x->numbers.list[p.starts_at + p.n + j];
         if (class == CLASS_NONE || class < done) continue; /* classes are numbered as they come */
+        if (!langs_step(x, 1)) return LANG_UNKNOWN;
         done = class + 1;
         const lang_id next = step(x, id, row, class, x->numbers.list[p.starts_at + j]);
         if (!next) return LANG_UNKNOWN;
@@ -468,6 +473,7 @@ static enum lang_answer is_live(struct langs *x, lang_id id)
     if (!id) return LANG_UNKNOWN;
     if (shown_live(x, id)) return LANG_YES;
     if (x->exprs[id].flags & EXPR_DEAD) return LANG_NO;
+    if (!langs_step(x, 8)) return LANG_UNKNOWN;
     struct proof *proof = malloc(sizeof *proof);
     if (!proof) return langs_fail(x, WK_NO_MEMORY, "no memory for an automaton"), LANG_UNKNOWN;
     x->exprs[id].mark = ++x->mark;

@@ -40,7 +40,7 @@ static bool grow(struct grammar *g, void **items, uint32_t *cap, uint32_t n, siz
 
 static node_id add(struct grammar *g, enum node_kind kind, uint32_t a, uint32_t b, uint32_t c)
 {
-    if (g->status || g->sealed) return NODE_NONE;
+    if (g->status || g->sealed || !langs_step(g->langs, 2)) return NODE_NONE;
     if (g->n_nodes > GRAMMAR_MAX_NODES)
         return grammar_fail(g, WK_UNSUPPORTED, "the grammar has more than %d nodes", GRAMMAR_MAX_NODES);
     if (!grow(g, (void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, sizeof *g->nodes)) return NODE_NONE;
@@ -48,14 +48,14 @@ static node_id add(struct grammar *g, enum node_kind kind, uint32_t a, uint32_t 
     return g->n_nodes++;
 }
 
-wk_status grammar_open(struct grammar **out, const struct wk_err *err)
+wk_status grammar_open(const struct lang_watch *watch, struct grammar **out, const struct wk_err *err)
 {
     *out = NULL;
     struct grammar *g = calloc(1, sizeof *g);
     if (!g) return wk_fail(err, WK_NO_MEMORY, "no memory for a grammar");
     atomic_init(&g->owners, 1);
     g->collect_at = FIRST_COLLECTION;
-    wk_status status = langs_open(&g->langs, err);
+    wk_status status = langs_open(watch, &g->langs, err);
     if (!status) {
         (void)add(g, OF_NOTHING, 0, 0, 0);
         (void)add(g, OF_NOTHING, 0, 0, 0);

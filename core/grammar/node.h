@@ -40,7 +40,8 @@ enum {
 };
 #define NODE_UNBOUNDED UINT32_MAX
 
-wk_status grammar_open(struct grammar **out, const struct wk_err *err);
+/* watch: asked while it is built, until grammar_seal; copied; NULL allowed. */
+wk_status grammar_open(const struct lang_watch *watch, struct grammar **out, const struct wk_err *err);
 /* Where this grammar's languages are built. */
 struct langs *grammar_langs(struct grammar *g);
 

@@ -69,13 +69,19 @@ static struct part join(struct langs *x, const struct part *a, const struct part
     return all;
 }
 
-static struct part either(struct langs *x, const struct part *a, const struct part *b)
+/* One of n parts. */
+static struct part either(struct langs *x, const struct part *parts, size_t n)
 {
-    if (!a->anchored && !b->anchored) return plain(lang_or(x, a->language[0][0], b->language[0][0]));
-    struct part all = { .anchored = true };
-    for (int i = 0; i < 4; i++)
-        all.language[i >> 1][i & 1] = lang_or(x, a->language[i >> 1][i & 1], b->language[i >> 1][i & 1]);
-    return all;
+    struct part all = plain(LANG_NONE);
+    lang_id *each = malloc(n * sizeof *each);
+    if (!each) (void)langs_fail(x, WK_NO_MEMORY, "no memory for a regular expression");
+    for (size_t k = 0; each && k < n; k++) all.anchored = all.anchored || parts[k].anchored;
+    for (int i = 0; each && i < (all.anchored ? 4 : 1); i++) {
+        for (size_t k = 0; k < n; k++) each[k] = parts[k].language[i >> 1][i & 1];
+        all.language[i >> 1][i & 1] = lang_any_of(x, each, n);
+    }
+    free(each);
+    return all.anchored ? all : plain(all.language[0][0]);
 }
 
 /* A part that holds anchors, repeated: only the first time can begin the text, only the last one end it. */
@@ -530,14 +536,16 @@ static bool sequence(struct parser *p, uint32_t level)
 
 static bool alternatives(struct parser *p, uint32_t level, struct part *out)
 {
-    *out = plain(LANG_NOTHING);
+    const size_t first = p->n_parts;
     do {
         const size_t base = p->n_parts;
         if (!sequence(p, level)) return false;
         struct part all = plain(LANG_EMPTY);
         while (p->n_parts > base) all = join(p->x, &p->parts[--p->n_parts], &all);
-        *out = either(p->x, out, &all);
+        if (!push_part(p, all)) return false;
     } while (take(p, '|'));
+    *out = either(p->x, p->parts + first, p->n_parts - first);
+    p->n_parts = first;
     return !langs_status(p->x, NULL);
 }
 
@@ -564,21 +572,25 @@ static void put_look(struct langs *x, const struct part *a, lang_id rest[2])
 static bool whole(struct parser *p, lang_id *out)
 {
     struct langs *x = p->x;
-    lang_id all[2] = { LANG_NOTHING, LANG_NOTHING };
     do {
+        const size_t base = p->n_parts;
         if (!sequence(p, 0)) return false;
         const lang_id end = p->match == LANG_SEARCH ? LANG_EVERYTHING : LANG_EMPTY;
         lang_id rest[2] = { end, end };
-        while (p->n_parts) {
+        while (p->n_parts > base) {
             const struct part *a = &p->parts[--p->n_parts];
             if (a->look)
                 put_look(x, a, rest);
             else
                 put_before(x, a, rest);
         }
-        for (int b = 0; b < 2; b++) all[b] = lang_or(x, all[b], rest[b]);
+        const struct part all = { .language = { { rest[0], rest[0] }, { rest[1], rest[1] } },
+                                  .anchored = rest[0] != rest[1] };
+        if (!push_part(p, all)) return false;
     } while (take(p, '|'));
     if (more(p)) return refuse(p, WK_INVALID, p->at, "a ) without its (");
+    const struct part found = either(x, p->parts, p->n_parts);
+    const lang_id all[2] = { found.language[0][0], found.language[1][0] };
     *out = all[1];
     if (p->match == LANG_SEARCH) {
         const lang_id later = all[0] == all[1] ? LANG_EVERYTHING : lang_length(x, 1, LANG_UNBOUNDED);

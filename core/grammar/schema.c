@@ -53,14 +53,14 @@ wk_status schema_members(struct grammar *g, const char *text, size_t n, const st
     return compile(g, text, n, options, NULL, out, n_out, err);
 }
 
-wk_status grammar_from_schema(const char *text, size_t n, const struct schema_options *options, struct grammar **out,
-                              const struct wk_err *err)
+wk_status grammar_from_schema(const char *text, size_t n, const struct schema_options *options,
+                              const struct lang_watch *watch, struct grammar **out, const struct wk_err *err)
 {
     static const struct grammar_space none = { 0 };
     struct grammar *g;
     node_id root;
     *out = NULL;
-    wk_status status = grammar_open(&g, err);
+    wk_status status = grammar_open(watch, &g, err);
     if (status) return status;
     if (options && options->compact) grammar_set_space(g, &none);
     status = schema_node(g, text, n, options, &root, err);

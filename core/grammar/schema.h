@@ -21,8 +21,8 @@ struct schema_options {
 
 /* text: JSON, at most 1 MiB, not needed afterwards. options NULL: neither. WK_INVALID: no JSON, no schema, a bad regex,
  * no value fits it. WK_UNSUPPORTED: a keyword that cannot be enforced here, a limit. [any thread] */
-wk_status grammar_from_schema(const char *text, size_t n, const struct schema_options *options, struct grammar **out,
-                              const struct wk_err *err);
+wk_status grammar_from_schema(const char *text, size_t n, const struct schema_options *options,
+                              const struct lang_watch *watch, struct grammar **out, const struct wk_err *err);
 
 /* The same as a node of a grammar that is being built: several schemas may be nodes of one. compact is as the grammar's
  * space has it. [one thread at a time] */

@@ -51,8 +51,10 @@ static node_id scalar(struct emitter *e, lang_id language, uint32_t min, uint32_
 
 static bool put_numbers(struct emitter *e, const struct alternatives *list, struct parts *out)
 {
-    lang_id all = LANG_NOTHING;
-    for (uint32_t i = 0; i < list->n; i++) all = lang_or(e->c->langs, all, number_language(e->c, &list->one[i]));
+    lang_id *each = sch_take(e->c, list->n, sizeof *each);
+    if (!each) return false;
+    for (uint32_t i = 0; i < list->n; i++) each[i] = number_language(e->c, &list->one[i]);
+    const lang_id all = lang_any_of(e->c->langs, each, list->n);
     if (!list->n || all == LANG_NOTHING) return !e->c->status;
     return put(e, out, scalar(e, all, 0, 0, false));
 }

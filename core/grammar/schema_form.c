@@ -44,6 +44,7 @@ static struct want_set *intern_set(struct schema_ctx *c, const struct want *want
     struct set_entry **slot = &c->forms->sets[hash % TABLE];
     for (struct set_entry *e = *slot; e; e = e->next) {
         uint32_t i = 0;
+        if (!sch_step(c, 1)) return NULL;
         while (e->set.n == n && i < n && same_want(e->set.want[i], want[i])) i++;
         if (e->set.n == n && i == n) return &e->set;
     }
@@ -218,10 +219,12 @@ const struct atom *atom_make(struct schema_ctx *c, const struct atom *wanted)
     for (size_t i = 0; i < wanted->text.len; i++) hash = mix(hash, (unsigned char)wanted->text.data[i]);
     hash = mix(mix(hash, wanted->language), wanted->child && wanted->child->n ? wanted->child->want[0].v->order : 0);
     struct atom_entry **slot = &c->forms->atoms[hash % TABLE];
-    for (struct atom_entry *e = *slot; e; e = e->next)
+    for (struct atom_entry *e = *slot; e; e = e->next) {
+        if (!sch_step(c, 1)) return NULL;
         if (e->atom.negated == wanted->negated && e->atom.silent == wanted->silent &&
             same_statement(&e->atom, wanted) && (wanted->kind != ATOM_UNIQUE || e->atom.at == wanted->at))
             return &e->atom; /* uniqueItems is refused by its place, so each has its own */
+    }
     struct atom_entry *e = sch_take(c, 1, sizeof *e);
     if (!e || !sch_step(c, 1)) return NULL;
     e->atom = *wanted;
@@ -250,6 +253,7 @@ static bool add(struct schema_ctx *c, struct alternatives *list, struct alternat
     uint32_t kept = 0;
     for (uint32_t i = 0; i < list->n && !c->unevaluated; i++)
         if (part_of(c, &list->one[i], &a)) return !c->status;
+    if (!sch_step(c, 1 + list->n)) return false;
     for (uint32_t i = 0; i < list->n; i++)
         if (c->unevaluated || !part_of(c, &a, &list->one[i])) list->one[kept++] = list->one[i];
     if (c->status) return false;
@@ -282,7 +286,7 @@ static bool join(struct schema_ctx *c, const struct alternative *a, const struct
                  struct alternative *out, bool *none)
 {
     *none = false;
-    if (!sch_step(c, 1 + (uint64_t)a->n + b->n)) return false;
+    if (!sch_step(c, 1 + 2 * ((uint64_t)a->n + b->n))) return false;
     if (!a->n || a == b) {
         *out = *b;
         return true;
@@ -370,6 +374,7 @@ bool form_add(struct schema_ctx *c, struct form *f, enum schema_type type, const
         if (!atoms[i]) return false;
         uint32_t at = kept;
         while (at && compare_ids(sorted[at - 1], atoms[i]) > 0) at--;
+        if (!sch_step(c, 1 + (kept - at) / 8)) return false;
         if (at && sorted[at - 1] == atoms[i]) continue;
         memmove(sorted + at + 1, sorted + at, (kept - at) * sizeof(void *));
         sorted[at] = atoms[i];

@@ -84,35 +84,44 @@ static lang_id leap_second(struct schema_ctx *c)
 
 static lang_id time_language(struct schema_ctx *c) { return lang_or(c->langs, own_language(c, TIME), leap_second(c)); }
 
+static lang_id hostname_language(struct schema_ctx *c)
+{
+    return lang_and(c->langs, own_language(c, HOSTNAME("")), lang_length(c->langs, 1, HOSTNAME_MAX));
+}
+
+static lang_id date_time_language(struct schema_ctx *c)
+{
+    return lang_concat(c->langs, own_language(c, DATE "[Tt]"), time_language(c));
+}
+
 lang_id format_language(struct schema_ctx *c, struct json_text name)
 {
     static const struct {
         const char *name, *pattern;
-    } plain[] = { { "date", DATE },
-                  { "duration", DURATION },
-                  { "email", EMAIL("") },
-                  { "idn-email", EMAIL(BEYOND_ASCII) },
-                  { "ipv4", IPV4 },
-                  { "ipv6", IPV6 },
-                  { "uuid", UUID },
-                  { "uri", FULL("") },
-                  { "iri", FULL(UCS) },
-                  { "uri-reference", "(?:" FULL("") "|" RELATIVE("") ")" },
-                  { "iri-reference", "(?:" FULL(UCS) "|" RELATIVE(UCS) ")" },
-                  { "uri-template", TEMPLATE },
-                  { "json-pointer", POINTER },
-                  { "relative-json-pointer", "(?:0|[1-9][0-9]{0,9})(?:#|" POINTER ")" } };
-    lang_id found = LANG_NONE;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (jr_is(name, plain[i].name)) return own_language(c, plain[i].pattern);
-    if (jr_is(name, "hostname"))
-        found = lang_and(c->langs, own_language(c, HOSTNAME("")), lang_length(c->langs, 1, HOSTNAME_MAX));
-    else if (jr_is(name, "time"))
-        found = time_language(c);
-    else if (jr_is(name, "date-time"))
-        found = lang_concat(c->langs, own_language(c, DATE "[Tt]"), time_language(c));
-    else
-        return LANG_NONE;
-    if (found == LANG_NONE) sch_lang_failed(c, NULL, "format");
-    return found;
+        lang_id (*make)(struct schema_ctx *c);
+    } formats[SCHEMA_FORMATS] = { { "date", DATE, NULL },
+                                  { "time", NULL, time_language },
+                                  { "date-time", NULL, date_time_language },
+                                  { "duration", DURATION, NULL },
+                                  { "email", EMAIL(""), NULL },
+                                  { "idn-email", EMAIL(BEYOND_ASCII), NULL },
+                                  { "hostname", NULL, hostname_language },
+                                  { "ipv4", IPV4, NULL },
+                                  { "ipv6", IPV6, NULL },
+                                  { "uuid", UUID, NULL },
+                                  { "uri", FULL(""), NULL },
+                                  { "iri", FULL(UCS), NULL },
+                                  { "uri-reference", "(?:" FULL("") "|" RELATIVE("") ")", NULL },
+                                  { "iri-reference", "(?:" FULL(UCS) "|" RELATIVE(UCS) ")", NULL },
+                                  { "uri-template", TEMPLATE, NULL },
+                                  { "json-pointer", POINTER, NULL },
+                                  { "relative-json-pointer", "(?:0|[1-9][0-9]{0,9})(?:#|" POINTER ")", NULL } };
+    for (size_t i = 0; i < SCHEMA_FORMATS; i++) {
+        if (!jr_is(name, formats[i].name)) continue;
+        if (c->formats[i]) return c->formats[i];
+        c->formats[i] = formats[i].make ? formats[i].make(c) : own_language(c, formats[i].pattern);
+        if (c->formats[i] == LANG_NONE) (void)sch_lang_failed(c, NULL, "format");
+        return c->formats[i];
+    }
+    return LANG_NONE;
 }

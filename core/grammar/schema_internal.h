@@ -20,12 +20,12 @@
 /* Limits are counts, so that one schema has one answer on every machine. */
 enum {
     SCHEMA_MAX_TEXT = 1 << 20,
-    SCHEMA_MAX_VALUES = 200000,      /* JSON values in the text */
-    SCHEMA_MAX_NODES = 20000,        /* sets of schemas that have a normal form */
-    SCHEMA_MAX_ALTERNATIVES = 512,   /* of one type in one normal form */
-    SCHEMA_MAX_DEPTH = 96,           /* schemas that are applied in one place, one inside the other */
-    SCHEMA_MAX_STEPS = 20 * 1000000, /* of all loops whose product a schema decides */
-    SCHEMA_MAX_SCRATCH = 64 << 20    /* bytes while compiling */
+    SCHEMA_MAX_VALUES = 200000,    /* JSON values in the text */
+    SCHEMA_MAX_NODES = 20000,      /* sets of schemas that have a normal form */
+    SCHEMA_MAX_ALTERNATIVES = 512, /* of one type in one normal form */
+    SCHEMA_MAX_DEPTH = 96,         /* schemas that are applied in one place, one inside the other */
+    SCHEMA_MAX_SCRATCH = 32 << 20, /* bytes while compiling */
+    SCHEMA_FORMATS = 17
 };
 
 /* ---- the tree ------------------------------------------------------------------------------------------- */
@@ -65,8 +65,7 @@ struct schema_ctx {
     struct arena *arena;
     const struct wk_err *err;
     wk_status status;
-    size_t taken;   /* bytes of the arena */
-    uint64_t steps; /* see SCHEMA_MAX_STEPS */
+    size_t taken; /* bytes of the arena */
     const struct js_value *root;
     enum schema_draft draft;
     bool strict;         /* an unknown format is refused */
@@ -77,10 +76,12 @@ struct schema_ctx {
     struct grammar *grammar;
     struct langs *langs; /* the grammar's */
     struct schema_base *bases;
+    lang_id formats[SCHEMA_FORMATS]; /* schema_format.c: those made so far */
 };
 
 /* Zeroed memory of the arena. NULL: failed, and said. */
 void *sch_take(struct schema_ctx *c, size_t n, size_t size);
+/* langs_step: all loops whose length, or product of lengths, a schema decides are counted. */
 bool sch_step(struct schema_ctx *c, uint64_t n);
 /* Refuses the schema: names the keyword and the place (either may be NULL). Always false. */
 WK_PRINTF(5, 6)

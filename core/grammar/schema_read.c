@@ -28,10 +28,7 @@ void *sch_take(struct schema_ctx *c, size_t n, size_t size)
 bool sch_step(struct schema_ctx *c, uint64_t n)
 {
     if (c->status) return false;
-    c->steps += n;
-    if (c->steps <= SCHEMA_MAX_STEPS) return true;
-    return sch_fail(c, WK_INVALID, NULL, NULL, "the schema takes more than %d steps to compile: make it simpler",
-                    SCHEMA_MAX_STEPS);
+    return langs_step(c->langs, n) || sch_lang_failed(c, NULL, NULL);
 }
 
 bool sch_fail(struct schema_ctx *c, wk_status status, const struct js_value *at, const char *keyword,

@@ -139,11 +139,14 @@ static bool in(const char *const *list, struct json_text key)
     return false;
 }
 
-static struct schema_base *base_at(const struct schema_ctx *c, const struct js_value *v)
+/* NULL: failed. */
+static struct schema_base *base_at(struct schema_ctx *c, const struct js_value *v)
 {
     while (!v->base && v->parent) v = v->parent;
-    for (struct schema_base *b = c->bases; b; b = b->next)
+    for (struct schema_base *b = c->bases; b; b = b->next) {
+        if (!sch_step(c, 1)) return NULL;
         if (b->schema == v) return b;
+    }
     return c->bases;
 }
 
@@ -151,7 +154,7 @@ static bool add_anchor(struct schema_ctx *c, const struct js_value *schema, stru
 {
     struct schema_anchor *a = sch_take(c, 1, sizeof *a);
     struct schema_base *b = base_at(c, schema);
-    if (!a) return false;
+    if (!a || !b) return false;
     *a = (struct schema_anchor){ b->anchors, schema, name, dynamic };
     b->anchors = a;
     return true;
@@ -168,7 +171,7 @@ static bool add_id(struct schema_ctx *c, struct js_value *schema, const struct j
         return add_anchor(c, schema, (struct json_text){ uri.data + 1, uri.len - 1 }, false);
     if (hash) uri.len = (size_t)(hash - uri.data);
     struct schema_base *above = base_at(c, schema), *b = schema == c->root ? above : sch_take(c, 1, sizeof *b);
-    if (!b || !resolve_uri(c, above->uri, uri, &uri)) return false;
+    if (!above || !b || !resolve_uri(c, above->uri, uri, &uri)) return false;
     b->uri = uri;
     if (schema == c->root) return true;
     b->schema = schema;
@@ -273,7 +276,7 @@ static bool unescape(struct schema_ctx *c, struct json_text t, struct json_text 
     return true;
 }
 
-static const struct js_value *step_into(const struct js_value *v, char *name, size_t n)
+static const struct js_value *step_into(struct schema_ctx *c, const struct js_value *v, char *name, size_t n)
 {
     size_t len = 0;
     for (size_t i = 0; i < n; i++) {
@@ -281,7 +284,7 @@ static const struct js_value *step_into(const struct js_value *v, char *name, si
         name[len++] = !escape ? name[i] : name[i + 1] == '0' ? '~' : '/';
         i += escape;
     }
-    if (v->kind == JR_OBJECT) return js_find(v, (struct json_text){ name, len });
+    if (v->kind == JR_OBJECT) return sch_step(c, 1 + v->n / 8) ? js_find(v, (struct json_text){ name, len }) : NULL;
     if (v->kind != JR_ARRAY || !len || len > 6 || (len > 1 && name[0] == '0')) return NULL;
     uint32_t index = 0;
     for (size_t i = 0; i < len; i++) {
@@ -291,23 +294,24 @@ static const struct js_value *step_into(const struct js_value *v, char *name, si
     return index < v->n ? &v->item[index] : NULL;
 }
 
-static const struct js_value *follow(const struct js_value *v, struct json_text pointer)
+static const struct js_value *follow(struct schema_ctx *c, const struct js_value *v, struct json_text pointer)
 {
     char *p = (char *)(uintptr_t)pointer.data, *end = p + pointer.len; /* unescape's copy */
     while (v && p < end) {
         char *next = ++p;
         while (next < end && *next != '/') next++;
-        v = step_into(v, p, (size_t)(next - p));
+        v = step_into(c, v, p, (size_t)(next - p));
         p = next;
     }
     return v;
 }
 
-static uint32_t count_dynamic(const struct schema_ctx *c, struct json_text name)
+static uint32_t count_dynamic(struct schema_ctx *c, struct json_text name)
 {
     uint32_t n = 0;
     for (const struct schema_base *b = c->bases; b; b = b->next)
-        for (const struct schema_anchor *a = b->anchors; a; a = a->next) n += a->dynamic && text_equal(a->name, name);
+        for (const struct schema_anchor *a = b->anchors; a && sch_step(c, 1); a = a->next)
+            n += a->dynamic && text_equal(a->name, name);
     return n;
 }
 
@@ -322,10 +326,11 @@ const struct js_value *ref_resolve(struct schema_ctx *c, const struct js_value *
     const char *hash = memchr(t.data, '#', t.len);
     struct json_text uri = { t.data, hash ? (size_t)(hash - t.data) : t.len }, name = { "", 0 };
     const struct schema_base *base = base_at(c, schema);
+    if (!base) return NULL;
     if (hash && !unescape(c, part(hash + 1, t.data + t.len), &name)) return NULL;
     if (uri.len) {
         if (!resolve_uri(c, base->uri, uri, &uri)) return NULL;
-        for (base = c->bases; base && !text_equal(base->uri, uri);) base = base->next;
+        for (base = c->bases; base && sch_step(c, 1) && !text_equal(base->uri, uri);) base = base->next;
         for (const struct schema_base *b = base ? base->next : NULL; b; b = b->next)
             if (text_equal(b->uri, uri)) {
                 sch_fail(c, WK_INVALID, schema, keyword, "several schemas have the identifier \"%.*s\"",
@@ -336,9 +341,10 @@ const struct js_value *ref_resolve(struct schema_ctx *c, const struct js_value *
     const struct js_value *found = base ? base->schema : NULL;
     const struct schema_anchor *anchor = NULL;
     if (base && name.len && name.data[0] == '/')
-        found = follow(found, name);
+        found = follow(c, found, name);
     else if (base && name.len) {
-        for (anchor = base->anchors; anchor && !text_equal(anchor->name, name);) anchor = anchor->next;
+        for (anchor = base->anchors; anchor && sch_step(c, 1) && !text_equal(anchor->name, name);)
+            anchor = anchor->next;
         found = anchor ? anchor->schema : NULL;
     }
     if (!found) {

@@ -63,22 +63,22 @@ static bool number_shape(struct schema_ctx *c, const struct alternative *a, stru
     return true;
 }
 
-static bool has_value(const struct atom *values, struct dec d)
+static bool has_value(struct schema_ctx *c, const struct atom *values, struct dec d)
 {
-    for (uint32_t i = 0; i < values->count; i++)
+    for (uint32_t i = 0; i < values->count && sch_step(c, 1); i++)
         if (dec_compare(dec_of(values->values[i]->text), d) == 0) return true;
     return false;
 }
 
 /* Does the atom hold for this number? */
-static bool holds(const struct atom *x, struct dec d)
+static bool holds(struct schema_ctx *c, const struct atom *x, struct dec d)
 {
     switch (x->kind) {
     case ATOM_MINIMUM: return dec_compare(d, x->bound) > (x->exclusive ? 0 : -1);
     case ATOM_MAXIMUM: return dec_compare(d, x->bound) < (x->exclusive ? 0 : 1);
     case ATOM_INTEGER: return dec_is_integer(d) != x->negated;
     case ATOM_MULTIPLE: return dec_is_multiple(d, x->units, x->exp) != x->negated;
-    default: return has_value(x, d) != x->negated;
+    default: return has_value(c, x, d) != x->negated;
     }
 }
 
@@ -88,6 +88,7 @@ static lang_id number_between(struct schema_ctx *c, const struct lang_number *n,
     char text[200] = "";
     const struct wk_err err = { text, sizeof text };
     const lang_id found = lang_number(c->langs, n, &status, &err);
+    if (found == LANG_NONE && !status) return (void)sch_lang_failed(c, NULL, NULL), LANG_NONE;
     if (found == LANG_NONE)
         sch_fail(c, status ? status : WK_UNSUPPORTED, blame ? blame->at : NULL, blame ? blame->keyword : NULL, "%s",
                  text);
@@ -100,8 +101,12 @@ lang_id own_language(struct schema_ctx *c, const char *pattern)
     char text[160] = "";
     const struct wk_err err = { text, sizeof text };
     const lang_id found = lang_regex(c->langs, pattern, strlen(pattern), LANG_WHOLE, &status, &err);
-    if (found == LANG_NONE) sch_fail(c, status ? status : WK_INTERNAL, NULL, NULL, "%s: %s", pattern, text);
-    return found;
+    if (found != LANG_NONE) return found;
+    if (langs_status(c->langs, NULL))
+        (void)sch_lang_failed(c, NULL, NULL); /* a limit: it is none of the pattern's */
+    else
+        sch_fail(c, WK_INTERNAL, NULL, NULL, "%s: %s", pattern, text);
+    return LANG_NONE;
 }
 
 /* In draft 4 an integer is written as one: 1.0 is none. */
@@ -110,21 +115,80 @@ static lang_id written_as_integer(struct schema_ctx *c, lang_id numbers)
     return lang_and(c->langs, numbers, own_language(c, "[^.]*"));
 }
 
-/* Given numbers, of which all other atoms hold. */
+/* Given numbers, of which all other atoms hold. Those with equally many places are words before the zeros that may
+ * follow: thousands are one set. */
+enum { LISTED_DIGITS = 17 };
+struct listed {
+    struct lang_word *word; /* [n] */
+    uint32_t n;
+};
+
+/* A number written out; its places behind the point, or UINT32_MAX: zero, or too many digits, which is left to
+ * lang_number. */
+static uint32_t write_out(struct schema_ctx *c, struct dec d, struct lang_word *out)
+{
+    if (!d.n || d.exp > LISTED_DIGITS || d.exp < -LISTED_DIGITS || d.n > LISTED_DIGITS) return UINT32_MAX;
+    char *text = sch_take(c, (size_t)d.n + LISTED_DIGITS + 4, 1);
+    if (!text) return UINT32_MAX;
+    const int64_t whole = (int64_t)d.n + d.exp; /* digits before the point */
+    size_t n = 0;
+    if (d.negative) text[n++] = '-';
+    if (whole <= 0) {
+        text[n++] = '0';
+        text[n++] = '.';
+        for (int64_t i = whole; i < 0; i++) text[n++] = '0';
+    }
+    const char *p = d.digits;
+    for (uint32_t i = 0; i < d.n; i++, p++) {
+        if (i && i == whole) text[n++] = '.';
+        if (*p == '.') p++;
+        text[n++] = *p;
+    }
+    for (int64_t i = 0; i < d.exp; i++) text[n++] = '0';
+    *out = (struct lang_word){ text, n };
+    return d.exp < 0 ? (uint32_t)-d.exp : 0;
+}
+
+/* The words of each number of places, and the zeros that may follow. */
+static lang_id listed_language(struct schema_ctx *c, const struct listed *places)
+{
+    lang_id parts[LISTED_DIGITS + 1];
+    for (uint32_t i = 0; i <= LISTED_DIGITS; i++) {
+        char zeros[32];
+        (void)snprintf(zeros, sizeof zeros, i ? "0{0,%u}" : "(?:\\.0{1,%u})?", LISTED_DIGITS - i);
+        parts[i] = places[i].n ? lang_concat(c->langs, lang_words(c->langs, places[i].word, places[i].n),
+                                             own_language(c, zeros))
+                               : (lang_id)LANG_NOTHING;
+    }
+    return lang_any_of(c->langs, parts, LISTED_DIGITS + 1);
+}
+
 static lang_id number_list(struct schema_ctx *c, const struct alternative *a, const struct atom *values)
 {
+    struct listed places[LISTED_DIGITS + 1] = { { 0 } };
     lang_id all = LANG_NOTHING;
     for (uint32_t i = 0; i < values->count; i++) {
         const struct dec d = dec_of(values->values[i]->text);
+        struct lang_word word;
         bool fits = sch_step(c, 1 + a->n);
-        for (uint32_t k = 0; k < a->n && fits; k++) fits = holds(a->atom[k], d);
+        for (uint32_t k = 0; k < a->n && fits; k++) fits = a->atom[k] == values || holds(c, a->atom[k], d);
         if (!fits) continue;
+        const uint32_t at = write_out(c, d, &word);
+        if (c->status) return LANG_NONE;
+        if (at != UINT32_MAX) {
+            struct listed *list = &places[at];
+            if (!list->word && !(list->word = sch_take(c, values->count - i, sizeof *list->word))) return LANG_NONE;
+            list->word[list->n++] = word;
+            continue;
+        }
         const char *text = dec_text(c, d);
         const struct lang_number one = { .min = text, .max = text };
         all = lang_or(c->langs, all, text ? number_between(c, &one, values) : LANG_NONE);
     }
+    all = lang_or(c->langs, all, listed_language(c, places));
     for (uint32_t k = 0; k < a->n && c->draft == DRAFT_4; k++)
         if (a->atom[k]->kind == ATOM_INTEGER && !a->atom[k]->negated) all = written_as_integer(c, all);
+    if (all == LANG_NONE) (void)sch_lang_failed(c, values->at, values->keyword);
     return c->status ? LANG_NONE : all;
 }
 
@@ -248,14 +312,16 @@ bool string_shape(struct schema_ctx *c, const struct alternative *a, struct stri
 
 lang_id strings_language(struct schema_ctx *c, const struct form *f)
 {
-    lang_id all = LANG_NOTHING;
-    for (uint32_t i = 0; i < f->type[TYPE_STRING].n; i++) {
+    const uint32_t n = f->type[TYPE_STRING].n;
+    lang_id *each = sch_take(c, n, sizeof *each);
+    for (uint32_t i = 0; each && i < n; i++) {
         struct string_shape s;
         if (!string_shape(c, &f->type[TYPE_STRING].one[i], &s)) return LANG_NONE;
         if ((s.min || s.max != LANG_UNBOUNDED) && s.language != LANG_NOTHING)
             s.language = lang_and(c->langs, s.language, lang_length(c->langs, s.min, s.max));
-        all = lang_or(c->langs, all, s.language);
+        each[i] = s.language;
     }
+    const lang_id all = each ? lang_any_of(c->langs, each, n) : (lang_id)LANG_NONE;
     if (all == LANG_NONE) sch_lang_failed(c, NULL, NULL);
     return all;
 }
@@ -327,8 +393,9 @@ bool array_shape(struct schema_ctx *c, const struct alternative *a, struct array
 
 /* ---- objects -------------------------------------------------------------------------------------------- */
 
-static bool is_listed(const struct names *names, struct json_text name)
+static bool is_listed(struct schema_ctx *c, const struct names *names, struct json_text name)
 {
+    if (!sch_step(c, 1 + names->n_more / 4 + (names->listed ? names->listed->n / 4 : 0))) return false;
     for (uint32_t i = 0; i < names->n_more; i++)
         if (text_equal(names->more[i], name)) return true;
     return names->listed && js_find(names->listed, name);
@@ -336,22 +403,25 @@ static bool is_listed(const struct names *names, struct json_text name)
 
 static bool names_have(struct schema_ctx *c, const struct names *names, struct json_text name)
 {
-    if (is_listed(names, name)) return false;
+    if (is_listed(c, names, name)) return false;
     return names->language == LANG_EVERYTHING || lang_matches(c->langs, names->language, name.data, name.len);
 }
 
 struct name_table {
     struct property_shape *property;
     uint32_t n, cap;
-    uint32_t *slot; /* [mask + 1] index + 1 */
+    uint32_t *slot;   /* [mask + 1] index + 1 */
+    uint32_t *listed; /* [cap] the last atom by number + 1 that lists the name */
     uint32_t mask;
 };
 
-static struct property_shape *name_find(struct name_table *t, struct json_text name, bool add)
+/* NULL: there is none, or (c->status) failed. */
+static struct property_shape *name_find(struct schema_ctx *c, struct name_table *t, struct json_text name, bool add)
 {
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < name.len; i++) hash = (hash ^ (unsigned char)name.data[i]) * 1099511628211u;
     for (uint64_t at = hash ^ hash >> 32;; at++) {
+        if (!sch_step(c, 1)) return NULL; /* names may be chosen so that they meet */
         uint32_t *slot = &t->slot[at & t->mask];
         if (*slot && text_equal(t->property[*slot - 1].name, name)) return &t->property[*slot - 1];
         if (*slot) continue;
@@ -377,20 +447,41 @@ static bool gather_names(struct schema_ctx *c, const struct alternative *a, stru
     if (!sch_step(c, 1 + cap)) return false;
     t->property = sch_take(c, cap, sizeof *t->property);
     t->slot = sch_take(c, slots, sizeof *t->slot);
+    t->listed = sch_take(c, cap, sizeof *t->listed);
     t->mask = (uint32_t)(slots - 1);
-    if (!t->property || !t->slot) return false;
+    if (!t->property || !t->slot || !t->listed) return false;
     for (int round = 0; round < 3; round++)
         for (uint32_t i = 0; i < a->n; i++) {
             const struct atom *x = a->atom[i];
             if ((round == 0 && x->kind == ATOM_PROPERTY) || (round == 1 && x->kind == ATOM_HAS))
-                (void)name_find(t, x->text, true);
+                (void)name_find(c, t, x->text, true);
             for (uint32_t k = 0; round == 2 && x->names && k < x->names->n_more; k++)
-                (void)name_find(t, x->names->more[k], true);
+                (void)name_find(c, t, x->names->more[k], true);
             for (uint32_t k = 0; round == 2 && x->names && x->names->listed && k < x->names->listed->n; k++)
-                (void)name_find(t, x->names->listed->member[k].key, true);
+                (void)name_find(c, t, x->names->listed->member[k].key, true);
         }
     for (uint32_t i = 0; i < t->n; i++) t->property[i].value = set_all(c);
-    return true;
+    return !c->status;
+}
+
+/* What names of the family `x`, the atom of number i, must fit. */
+static bool apply_family(struct schema_ctx *c, const struct atom *x, uint32_t i, struct name_table *t)
+{
+    const struct names *names = x->names;
+    for (uint32_t k = 0; k < names->n_more + (names->listed ? names->listed->n : 0); k++) {
+        const struct json_text name = k < names->n_more ? names->more[k] : names->listed->member[k - names->n_more].key;
+        const struct property_shape *p = name_find(c, t, name, false);
+        if (!p) return false;
+        t->listed[p - t->property] = i + 1;
+    }
+    for (uint32_t k = 0; k < t->n; k++) {
+        struct property_shape *p = &t->property[k];
+        if (!sch_step(c, 1 + p->name.len / 8)) return false;
+        if (t->listed[k] != i + 1 &&
+            (names->language == LANG_EVERYTHING || lang_matches(c->langs, names->language, p->name.data, p->name.len)))
+            p->value = set_and(c, p->value, x->child);
+    }
+    return !c->status;
 }
 
 static bool apply_atoms(struct schema_ctx *c, const struct alternative *a, struct name_table *t, struct object_shape *s)
@@ -398,17 +489,15 @@ static bool apply_atoms(struct schema_ctx *c, const struct alternative *a, struc
     for (uint32_t i = 0; i < a->n; i++) {
         const struct atom *x = a->atom[i];
         struct property_shape *p =
-            x->kind == ATOM_PROPERTY || x->kind == ATOM_HAS ? name_find(t, x->text, false) : NULL;
+            x->kind == ATOM_PROPERTY || x->kind == ATOM_HAS ? name_find(c, t, x->text, false) : NULL;
+        if (c->status) return false;
         if (x->kind == ATOM_MIN_PROPERTIES && x->count > s->min) s->min = x->count;
         if (x->kind == ATOM_MAX_PROPERTIES && x->count < s->max) s->max = x->count;
         if (x->kind == ATOM_SOME_FAMILY) s->some = x;
         if (x->kind == ATOM_PROPERTY) p->value = set_and(c, p->value, x->child);
         if (x->kind == ATOM_HAS && x->negated) p->value = set_none(c);
         if (x->kind == ATOM_HAS && !x->negated) p->required = true;
-        if (x->kind != ATOM_FAMILY || !x->child->n) continue;
-        for (uint32_t k = 0; k < t->n; k++)
-            if (sch_step(c, 1) && names_have(c, x->names, t->property[k].name))
-                t->property[k].value = set_and(c, t->property[k].value, x->child);
+        if (x->kind == ATOM_FAMILY && x->child->n && !apply_family(c, x, i, t)) return false;
     }
     return !c->status;
 }

@@ -90,6 +90,8 @@ static void judge_all(struct grammar *g)
             struct node *n = &g->nodes[pass & 1 ? g->n_nodes - k : k];
             const bool leaf = n->kind == OF_TEXT || n->kind == OF_STRING;
             if (leaf && pass) continue;
+            const bool list = n->kind == OF_SEQUENCE || n->kind == OF_ANY_OF;
+            if (!langs_step(g->langs, 1 + (list ? n->b / 4 : n->kind == OF_OBJECT ? g->objects[n->a].n : 0))) return;
             const uint8_t flags = n->flags | judge(g, n);
             changed |= flags != n->flags;
             n->flags = flags;
@@ -254,6 +256,7 @@ wk_status grammar_seal(struct grammar *g, node_id root, const struct wk_err *err
     if (!g->status && (!root || root >= g->n_nodes)) (void)grammar_fail(g, WK_INVALID, "a node could not be built");
     if (!g->status) check_rules(g);
     if (!g->status) judge_all(g);
+    if (!g->status && langs_status(g->langs, NULL)) return langs_status(g->langs, err);
     if (!g->status && !has(g, root, NODE_PRODUCTIVE))
         (void)grammar_fail(g, WK_INVALID, "no text fits: every way through it leads to something that cannot end");
     if (!g->status) prune(g);
@@ -265,5 +268,6 @@ wk_status grammar_seal(struct grammar *g, node_id root, const struct wk_err *err
     g->root = root;
     atomic_store(&g->held, grammar_bytes(g));
     g->sealed = true;
+    langs_built(g->langs);
     return WK_OK;
 }

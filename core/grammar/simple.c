@@ -12,11 +12,12 @@ static wk_status seal(struct grammar *g, node_id root, struct grammar **out, con
     return status;
 }
 
-wk_status grammar_from_regex(const char *text, size_t n, struct grammar **out, const struct wk_err *err)
+wk_status grammar_from_regex(const char *text, size_t n, const struct lang_watch *watch, struct grammar **out,
+                             const struct wk_err *err)
 {
     struct grammar *g;
     *out = NULL;
-    wk_status status = grammar_open(&g, err);
+    wk_status status = grammar_open(watch, &g, err);
     if (status) return status;
     const lang_id language = lang_regex(grammar_langs(g), text, n, LANG_WHOLE, &status, err);
     if (!status) return seal(g, node_text(g, language), out, err);
@@ -24,11 +25,12 @@ wk_status grammar_from_regex(const char *text, size_t n, struct grammar **out, c
     return status;
 }
 
-wk_status grammar_from_choice(const struct lang_word *choices, size_t n, struct grammar **out, const struct wk_err *err)
+wk_status grammar_from_choice(const struct lang_word *choices, size_t n, const struct lang_watch *watch,
+                              struct grammar **out, const struct wk_err *err)
 {
     struct grammar *g;
     *out = NULL;
-    const wk_status status = grammar_open(&g, err);
+    const wk_status status = grammar_open(watch, &g, err);
     return status ? status : seal(g, node_text(g, lang_words(grammar_langs(g), choices, n)), out, err);
 }
 
@@ -36,6 +38,6 @@ wk_status grammar_from_json_object(struct grammar **out, const struct wk_err *er
 {
     struct grammar *g;
     *out = NULL;
-    const wk_status status = grammar_open(&g, err);
+    const wk_status status = grammar_open(NULL, &g, err);
     return status ? status : seal(g, node_json_object(g), out, err);
 }

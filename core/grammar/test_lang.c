@@ -21,7 +21,7 @@ static const struct wk_err err = { text, sizeof text };
 static struct langs *open_langs(void)
 {
     struct langs *x;
-    assert_int_equal(langs_open(&x, &err), WK_OK);
+    assert_int_equal(langs_open(NULL, &x, &err), WK_OK);
     return x;
 }
 

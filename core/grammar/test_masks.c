@@ -104,10 +104,10 @@ static struct grammar *random_grammar(const struct tokenizer *t, bool *tokens)
     *tokens = false;
     if (kind < sizeof sources / sizeof *sources) {
         *tokens = strstr(sources[kind], "<think>") != NULL;
-        if (grammar_from_gbnf(sources[kind], strlen(sources[kind]), t, &g, &err)) fail_msg("%s", text);
+        if (grammar_from_gbnf(sources[kind], strlen(sources[kind]), t, NULL, &g, &err)) fail_msg("%s", text);
         return g;
     }
-    assert_int_equal(grammar_open(&g, &err), WK_OK);
+    assert_int_equal(grammar_open(NULL, &g, &err), WK_OK);
     struct langs *x = grammar_langs(g);
     static const char *const patterns[] = { "^[a-z]+$",       "^(ab|the)*$", "a", "^.{2,9}$", "^\\u00e9|\\ud83d\\ude00",
                                             "^(?!ab)[abc ]+$" };

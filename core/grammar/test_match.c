@@ -58,7 +58,7 @@ static void expect(struct grammar *g, const char *word, size_t at)
 static struct grammar *gbnf(const char *source)
 {
     struct grammar *g;
-    if (grammar_from_gbnf(source, strlen(source), NULL, &g, &err)) fail_msg("%s\n%s", source, text);
+    if (grammar_from_gbnf(source, strlen(source), NULL, NULL, &g, &err)) fail_msg("%s\n%s", source, text);
     return g;
 }
 
@@ -147,14 +147,14 @@ static void test_refused_notation(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct grammar *g;
-        const wk_status status = grammar_from_gbnf(cases[i].source, strlen(cases[i].source), NULL, &g, &err);
+        const wk_status status = grammar_from_gbnf(cases[i].source, strlen(cases[i].source), NULL, NULL, &g, &err);
         if (status == WK_OK || !strstr(text, cases[i].says)) fail_msg("%s: %d '%s'", cases[i].source, status, text);
         assert_null(g);
     }
     char deep[1000] = "root ::= ";
     memset(deep + 9, '(', 100);
     struct grammar *g;
-    assert_int_equal(grammar_from_gbnf(deep, 109, NULL, &g, &err), WK_UNSUPPORTED);
+    assert_int_equal(grammar_from_gbnf(deep, 109, NULL, NULL, &g, &err), WK_UNSUPPORTED);
     assert_non_null(strstr(text, "64 levels"));
 }
 
@@ -242,7 +242,7 @@ static void test_against_pcre(void **state)
             if (patterns[r].n > 800) break;
         }
         if (!strstr(source.text, "root")) continue;
-        const wk_status status = grammar_from_gbnf(source.text, source.n, NULL, &g, &err);
+        const wk_status status = grammar_from_gbnf(source.text, source.n, NULL, NULL, &g, &err);
         if (status) fail_msg("%s\n%s", source.text, text);
         full.n = 0;
         add(&full, "\\A(?:");
@@ -291,7 +291,7 @@ static struct grammar *sealed(struct grammar *g, node_id root)
 static struct grammar *opened(void)
 {
     struct grammar *g;
-    assert_int_equal(grammar_open(&g, &err), WK_OK);
+    assert_int_equal(grammar_open(NULL, &g, &err), WK_OK);
     return g;
 }
 

@@ -25,7 +25,7 @@ static struct grammar *compile(const char *schema, size_t n, bool strict)
     const struct schema_options options = { .strict = strict };
     struct grammar *g = NULL;
     text[0] = '\0';
-    (void)grammar_from_schema(schema, n, &options, &g, &err);
+    (void)grammar_from_schema(schema, n, &options, NULL, &g, &err);
     return g;
 }
 
@@ -302,11 +302,11 @@ static void test_compact(void **state)
     const char *schema = "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"contains\":{\"const\":1}}";
     const struct schema_options options = { .compact = true };
     struct grammar *g = NULL;
-    assert_int_equal(grammar_from_schema(schema, strlen(schema), &options, &g, &err), WK_OK);
+    assert_int_equal(grammar_from_schema(schema, strlen(schema), &options, NULL, &g, &err), WK_OK);
     assert_true(text_accepted(g, "[2,1]", 5, NULL));
     assert_false(text_accepted(g, "[2, 1]", 6, NULL));
     grammar_close(g);
-    assert_int_equal(grammar_from_schema(schema, strlen(schema), NULL, &g, &err), WK_OK);
+    assert_int_equal(grammar_from_schema(schema, strlen(schema), NULL, NULL, &g, &err), WK_OK);
     assert_true(text_accepted(g, "[\n    2,\n    1\n]", 16, NULL));
     assert_false(text_accepted(g, "[\n\n2,1]", 7, NULL));                 /* one newline in a run */
     assert_false(text_accepted(g, "[                     1]", 24, NULL)); /* 21 spaces */

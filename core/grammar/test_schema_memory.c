@@ -40,7 +40,7 @@ static void every_failure(const char *schema)
         const struct wk_err err = { text, sizeof text };
         struct grammar *g = NULL;
         left = n;
-        const wk_status status = grammar_from_schema(schema, strlen(schema), NULL, &g, &err);
+        const wk_status status = grammar_from_schema(schema, strlen(schema), NULL, NULL, &g, &err);
         const bool failed = !left;
         left = UINT64_MAX;
         if (!failed) {

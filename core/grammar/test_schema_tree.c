@@ -19,6 +19,7 @@ static struct schema_ctx context(void)
 {
     struct schema_ctx c = { .err = &err, .arena = arena_new(), .draft = DRAFT_2020 };
     assert_non_null(c.arena);
+    assert_int_equal(langs_open(NULL, &c.langs, &err), WK_OK);
     text[0] = '\0';
     return c;
 }
@@ -29,6 +30,7 @@ static void refused(const char *schema, size_t n, const char *why)
     assert_false(js_read(&c, schema, n));
     assert_int_not_equal(c.status, WK_OK);
     if (!strstr(text, why)) fail_msg("expected '%s' in '%s'", why, text);
+    langs_close(c.langs);
     arena_free(c.arena);
 }
 
@@ -48,6 +50,7 @@ static void test_reading(void **state)
     assert_true(strlen(pointer) < 8);
     assert_true(js_get(c.root, "d")->truth);
     assert_null(js_get(c.root, "e"));
+    langs_close(c.langs);
     arena_free(c.arena);
 
     refused("{\"a\":1,\"b\":2,\"a\":3}", 19, "there twice");
@@ -144,6 +147,7 @@ static void leads(const char *schema, const char *pointer)
     const struct js_value *found = ref_resolve(&c, from, "$ref", js_get(from, "$ref"));
     if (found) js_pointer(found, found_at, sizeof found_at);
     if (strcmp(found_at, pointer) != 0) fail_msg("%s: expected %s, found %s (%s)", schema, pointer, found_at, text);
+    langs_close(c.langs);
     arena_free(c.arena);
 }
 

@@ -16,6 +16,7 @@ struct build {
     const struct tools_function *function;
     struct grammar *g;
     struct langs *langs;
+    const struct lang_watch *watch;
     const struct wk_err *err;
     wk_status status;
 };
@@ -328,22 +329,24 @@ static node_id layout_node(struct build *b, const char *layout)
 
 static node_id call_node(struct build *b) { return layout_node(b, b->f->call); }
 
-/* Can the function be held to its schema at all? In a grammar of its own, so that a failure is its alone. */
-static wk_status try_function(const struct tools_model *m, const struct tools_function *function,
+/* Can the function be held to its schema at all? In a grammar of its own, so that a failure is its alone; but the work
+ * of it counts as the answer's. */
+static wk_status try_function(const struct build *whole, const struct tools_function *function,
                               const struct wk_err *err)
 {
     char why[MESSAGE] = "";
     const struct wk_err inner = { why, sizeof why };
-    struct build b = { .m = m, .f = &m->format, .function = function, .err = &inner };
+    struct build b = { .m = whole->m, .f = whole->f, .function = function, .err = &inner };
     if (!function->strict) return WK_OK;
     if (function->parameters.data && set_root_kinds(function) != KIND_OBJECT)
         return wk_fail(err, WK_UNSUPPORTED, "function \"%.*s\" cannot be strict: expected parameters of type object",
                        (int)function->name.len, function->name.data);
-    wk_status status = grammar_open(&b.g, &inner);
+    wk_status status = grammar_open(whole->watch, &b.g, &inner);
     if (!status) {
         b.langs = grammar_langs(b.g);
         const node_id call = call_node(&b);
         status = b.status ? b.status : grammar_seal(b.g, call, &inner);
+        (void)langs_step(whole->langs, langs_steps(b.langs));
         grammar_close(b.g);
     }
     if (!status) return WK_OK;
@@ -453,8 +456,8 @@ static wk_status build(struct build *b, const struct tools_set *s, const struct 
         const struct wk_err inner = { why, sizeof why };
         b->function = &s->list[i];
         if (!is_wanted(b->function, rule)) continue;
-        const wk_status status = try_function(b->m, b->function, &inner);
-        if (status && (!refusals || status == WK_NO_MEMORY))
+        const wk_status status = try_function(b, b->function, &inner);
+        if (status && (!refusals || status == WK_NO_MEMORY || status == WK_CANCELLED))
             b->status = wk_fail(b->err, status, "%s", why);
         else if (status) {
             refusals[i].refused = true;
@@ -480,7 +483,7 @@ static wk_status make(struct build b, const struct tools_set *s, const struct to
                       struct tools_refusal *refusals, struct grammar **out)
 {
     *out = NULL;
-    wk_status status = grammar_open(&b.g, b.err);
+    wk_status status = grammar_open(b.watch, &b.g, b.err);
     if (status) return status;
     b.langs = grammar_langs(b.g);
     status = build(&b, s, rule, refusals);
@@ -494,12 +497,13 @@ static wk_status make(struct build b, const struct tools_set *s, const struct to
 wk_status tools_grammar(const struct tools_model *m, const struct tools_set *s, const struct tools_rule *rule,
                         struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
 {
-    return make((struct build){ .m = m, .f = &m->format, .err = err }, s, rule, refusals, out);
+    return make((struct build){ .m = m, .f = &m->format, .watch = rule->watch, .err = err }, s, rule, refusals, out);
 }
 
 wk_status tools_harmony_grammar(const struct harmony_ids *ids, const struct tools_set *s, const struct tools_rule *rule,
                                 struct tools_refusal *refusals, struct grammar **out, const struct wk_err *err)
 {
     static const struct tools_model model = { .format = { .name = "harmony", .call = "$ARGS", .single = true } };
-    return make((struct build){ .harmony = ids, .m = &model, .f = &model.format, .err = err }, s, rule, refusals, out);
+    return make((struct build){ .harmony = ids, .m = &model, .f = &model.format, .watch = rule->watch, .err = err }, s,
+                rule, refusals, out);
 }

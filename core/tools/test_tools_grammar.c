@@ -171,7 +171,7 @@ static void fits(const struct call *c, const char *shown)
     const char *schema = weather ? weather_schema : ping_schema;
     static struct grammar *grammars[2];
     struct grammar_match *m;
-    if (!grammars[weather] && grammar_from_schema(schema, strlen(schema), NULL, &grammars[weather], &err))
+    if (!grammars[weather] && grammar_from_schema(schema, strlen(schema), NULL, NULL, &grammars[weather], &err))
         fail_msg("%s", text);
     assert_int_equal(grammar_match_open(grammars[weather], NULL, &m, &err), WK_OK);
     if (grammar_match_push(m, c->arguments, c->n, NULL, &err) || !grammar_match_complete(m))

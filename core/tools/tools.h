@@ -143,9 +143,10 @@ uint32_t tools_parser_malformed(const struct tools_parser *p);
 
 struct grammar;
 struct tools_rule {
-    bool required;            /* calls alone; otherwise text, then perhaps calls */
-    bool single;              /* one call */
-    struct token_bytes named; /* required, of this function; data NULL: of any */
+    bool required;                  /* calls alone; otherwise text, then perhaps calls */
+    bool single;                    /* one call */
+    struct token_bytes named;       /* required, of this function; data NULL: of any */
+    const struct lang_watch *watch; /* asked while the grammar is compiled; NULL: nobody */
 };
 /* Why a strict function cannot be held to its schema. */
 struct tools_refusal {
