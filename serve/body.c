@@ -346,6 +346,12 @@ bool body_knows(const struct body_object *o, const char *const *names, size_t n,
     return true;
 }
 
+bool body_says(const json_t *value, const char *word)
+{
+    const size_t n = json_string_length(value);
+    return json_is_string(value) && n == strlen(word) && memcmp(json_string_value(value), word, n) == 0;
+}
+
 bool body_required(const struct body_object *o, const char *name, struct refusal *why)
 {
     char field[96];

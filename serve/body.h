@@ -51,6 +51,8 @@ bool body_string(const struct body_object *o, const char *name, size_t least, si
                  struct refusal *why);
 /* A string to show or to look up: no control characters. */
 bool body_name(const struct body_object *o, const char *name, size_t most, const char **out, struct refusal *why);
+/* Is it a string that says `word`, to its last byte? */
+bool body_says(const json_t *value, const char *word);
 bool body_required(const struct body_object *o, const char *name, struct refusal *why);
 
 #endif

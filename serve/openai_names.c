@@ -104,6 +104,8 @@ static const struct name {
     { "perf_metrics_in_response", IDLE, BOTH, false, NULL, NULL },
     { "usage", IDLE, BOTH, false, NULL, NULL },
 
+    { "messages", REFUSED, COMPLETION, false, NULL, "/v1/chat/completions" },
+    { "prompt", REFUSED, CHAT, false, NULL, "messages" },
     { "top_logprobs", REFUSED, COMPLETION, false, NULL, "logprobs" },
     { "n_probs", REFUSED, BOTH, false, NULL, "logprobs" },
     { "echo", REFUSED, CHAT, false, NULL, NULL },

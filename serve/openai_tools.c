@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool says(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
-
 static bool is_name(struct token_bytes t)
 {
     if (t.len > TOOLS_MAX_NAME) return false;
@@ -54,7 +52,7 @@ static struct token_bytes name_in(const json_t *function)
 {
     const json_t *name = json_object_get(json_object_get(function, "function"), "name");
     if (!name) name = json_object_get(function, "name");
-    if (!says(json_string_value(json_object_get(function, "type")), "function") || !json_is_string(name))
+    if (!body_says(json_object_get(function, "type"), "function") || !json_is_string(name))
         return (struct token_bytes){ 0 };
     return (struct token_bytes){ json_string_value(name), json_string_length(name) };
 }
@@ -77,13 +75,13 @@ static bool read_allowed(const struct body_object *o, const json_t *choice, stru
 {
     const json_t *nested = json_object_get(choice, "allowed_tools"), *inner = nested ? nested : choice;
     const json_t *tools = json_object_get(inner, "tools");
-    const char *mode = json_string_value(json_object_get(inner, "mode"));
+    const json_t *mode = json_object_get(inner, "mode");
     const size_t n = json_array_size(tools);
-    if (!says(mode, "auto") && !says(mode, "required"))
+    if (!body_says(mode, "auto") && !body_says(mode, "required"))
         return body_fail(o, "tool_choice", why, "allowed_tools with \"mode\": \"auto\" or \"required\"");
     if (!n || n > TOOLS_MAX)
         return body_fail(o, "tool_choice", why, "allowed_tools with a list of 1 to %d \"tools\"", TOOLS_MAX);
-    out->choice = says(mode, "auto") ? TOOLS_CHOICE_AUTO : TOOLS_CHOICE_REQUIRED;
+    out->choice = body_says(mode, "auto") ? TOOLS_CHOICE_AUTO : TOOLS_CHOICE_REQUIRED;
     out->barred = malloc(out->list.n * sizeof *out->barred);
     if (!out->barred) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
     memset(out->barred, true, out->list.n * sizeof *out->barred);
@@ -100,18 +98,16 @@ static bool read_allowed(const struct body_object *o, const json_t *choice, stru
 static bool read_choice(const struct body_object *o, struct openai_tools *out, struct refusal *why)
 {
     const json_t *choice = json_object_get(o->object, "tool_choice");
-    const char *word = json_string_value(choice);
     out->choice = out->list.n ? TOOLS_CHOICE_AUTO : TOOLS_CHOICE_NONE;
-    if (!choice || says(word, "auto")) return true;
-    if (says(word, "none")) {
+    if (!choice || body_says(choice, "auto")) return true;
+    if (body_says(choice, "none")) {
         out->choice = TOOLS_CHOICE_NONE;
         return true;
     }
-    if (!json_is_object(choice) && !says(word, "required"))
+    if (!json_is_object(choice) && !body_says(choice, "required"))
         return body_fail(o, "tool_choice", why, "none, auto, required or a function");
     if (!out->list.n) return body_fail(o, "tool_choice", why, "tools to choose from");
-    if (says(json_string_value(json_object_get(choice, "type")), "allowed_tools"))
-        return read_allowed(o, choice, out, why);
+    if (body_says(json_object_get(choice, "type"), "allowed_tools")) return read_allowed(o, choice, out, why);
     if (json_is_object(choice)) return read_named(o, choice, out, why);
     out->choice = TOOLS_CHOICE_REQUIRED;
     return true;

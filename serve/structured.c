@@ -40,6 +40,7 @@ static bool take_text(const struct member *m, enum grammar_kind kind, const char
 static bool take_schema(const struct member *m, bool strict, struct structured *out, struct refusal *why)
 {
     static const char expected[] = "a JSON Schema: an object, or its text";
+    out->from.strict = strict;
     if (json_is_string(m->value)) return take_text(m, GRAMMAR_SCHEMA, expected, out, why);
     if (json_is_false(m->value)) return body_fail(m->o, m->name, why, "a JSON Schema that accepts something");
     if (!json_is_object(m->value) && !json_is_true(m->value)) return body_fail(m->o, m->name, why, "%s", expected);
@@ -91,12 +92,11 @@ static bool take_format_schema(const struct body_object *format, const struct me
 static bool take_format(const struct member *m, struct structured *out, struct refusal *why)
 {
     const struct body_object format = { m->value, "response_format." };
-    const char *type = json_string_value(json_object_get(m->value, "type"));
+    const json_t *type = json_object_get(m->value, "type");
     if (!json_is_object(m->value)) return body_fail(m->o, m->name, why, "an object");
-    if (type && strcmp(type, "text") == 0) return true;
-    if (type && strcmp(type, "json_schema") == 0) return take_format_schema(&format, m, out, why);
-    if (!type || strcmp(type, "json_object") != 0)
-        return body_fail(&format, "type", why, "text, json_object or json_schema");
+    if (body_says(type, "text")) return true;
+    if (body_says(type, "json_schema")) return take_format_schema(&format, m, out, why);
+    if (!body_says(type, "json_object")) return body_fail(&format, "type", why, "text, json_object or json_schema");
     const json_t *schema = json_object_get(m->value, "schema");
     out->from.kind = GRAMMAR_OBJECT;
     if (!schema || json_is_null(schema) || (json_is_object(schema) && !json_object_size(schema))) return true;

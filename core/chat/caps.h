@@ -50,6 +50,8 @@ struct chat_context {
     const char *effort;
 };
 
+/* chat_template_kwargs of a model that has no template: what asks for something is refused by name. [any thread] */
+bool chat_check_variables(struct token_bytes json, struct chat_problem *why);
 /* The template's context, in `values`. Refuses what caps say that the template cannot express. [any thread] */
 bool chat_shape(const struct conversation *c, const struct chat_context *x, struct jinja_values *values,
                 struct jinja_value **out, struct chat_problem *why);

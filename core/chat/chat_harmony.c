@@ -166,9 +166,7 @@ bool chat_render_harmony(const struct chat_request *q, struct chat_prompt *out, 
     const struct conversation *c = q->conversation;
     struct writing w = { .q = q, .c = c, .why = why };
     size_t bytes = 1;
-    if (q->kwargs.data && q->kwargs.len > 2)
-        return chat_refuse(why, WK_UNSUPPORTED, "chat_template_kwargs",
-                           "this model's format has no variables; reasoning_effort is a member of the request");
+    if (q->kwargs.data && !chat_check_variables(q->kwargs, why)) return false;
     if (q->documents.data) return chat_refuse(why, WK_UNSUPPORTED, "documents", "this model's format has no documents");
     if (q->continue_final)
         return chat_refuse(why, WK_UNSUPPORTED, "continue_final_message",

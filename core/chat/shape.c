@@ -343,8 +343,10 @@ static bool add_variable(struct shaping *s, struct jinja_value *context, struct 
     (void)snprintf(field, sizeof field, "chat_template_kwargs.%.60s", name);
     if (is_own(key))
         return chat_refuse(s->why, WK_INVALID, field, "the request has a member of its own for it, or none");
-    if (strcmp(name, "add_generation_prompt") == 0) return true; /* chat_render has seen it */
-    if (key.len != strlen(name) || !jinja_reads(s->x->template, name))
+    if (jr_is(key, "add_generation_prompt")) /* chat_render has read it */
+        return jr_is(raw, "true") || jr_is(raw, "false") || jr_is(raw, "null") ||
+               chat_refuse(s->why, WK_INVALID, field, "expected true or false");
+    if (key.len != strlen(name) || !s->x->template || !jinja_reads(s->x->template, name))
         return asks_nothing(raw) ||
                chat_refuse(s->why, WK_UNSUPPORTED, field, "this model's template reads no variable of that name");
     if (jinja_from_json(s->values, raw.data, raw.len, field, &value, &err))
@@ -382,6 +384,13 @@ static bool add_variables(struct shaping *s, struct jinja_value *context, struct
     if (r.status && !s->why->status) ok = chat_refuse(s->why, r.status, member, "%s", said);
     jr_close(&r);
     return ok;
+}
+
+bool chat_check_variables(struct token_bytes json, struct chat_problem *why)
+{
+    const struct chat_context none = { .template = NULL };
+    struct shaping s = { .x = &none, .why = why };
+    return add_variables(&s, NULL, json);
 }
 
 bool chat_shape(const struct conversation *c, const struct chat_context *x, struct jinja_values *values,

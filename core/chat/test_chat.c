@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "chat/caps.h"
 #include "chat/chat.h"
 #include "gguf_build.h"
 #include "tokenizer/vocab_builder.h"
@@ -458,12 +459,35 @@ static void test_ends(void **state)
     q.no_generation = false;
     q.kwargs = (struct token_bytes){ "{\"add_generation_prompt\":false}", 31 };
     expect_with(c, HI, &q, "<|im_start|>user\n{ Hi }<|im_end|>\n");
+    q.kwargs = (struct token_bytes){ "{\"add_generation_prompt\":\"no\"}", 30 };
+    expect_refused(c, HI, &q, "chat_template_kwargs.add_generation_prompt: expected true or false");
     chat_close(c);
     q = (struct chat_request)CHAT_REQUEST_OF(&unused);
     q.clock = (struct jinja_options){ 1783155903, 0 };
     c = open_text("{{ strftime_now('%d %b %Y') ~ messages[0].content }}", NULL);
     expect_with(c, HI, &q, "04 Jul 2026{ Hi }");
     chat_close(c);
+}
+
+/* Variables of a request to a model that has no template. */
+static void test_no_variables(void **state)
+{
+    (void)state;
+    static const char *const nothing[] = { "{}", " { } ", "{\"thinking\": false, \"x\": null}",
+                                           "{\"add_generation_prompt\": true}" },
+                             *const refused[] = { "{\"thinking\": true}",          "{\"messages\": []}", "[]", "{", "",
+                                                  "{\"add_generation_prompt\": 1}" };
+    struct chat_problem why;
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        why = (struct chat_problem){ 0 };
+        if (!chat_check_variables((struct token_bytes){ nothing[i], strlen(nothing[i]) }, &why))
+            fail_msg("%s: %s", nothing[i], why.text);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        why = (struct chat_problem){ 0 };
+        assert_false(chat_check_variables((struct token_bytes){ refused[i], strlen(refused[i]) }, &why));
+        assert_true(why.status && strncmp(why.field, "chat_template_kwargs", 20) == 0);
+    }
 }
 
 /* ---- templates that cannot be used --------------------------------------------------------------------- */
@@ -663,6 +687,7 @@ int main(void)
         cmocka_unit_test(test_named),
         cmocka_unit_test(test_thinking),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_no_variables),
         cmocka_unit_test(test_bad_templates),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_forgery),

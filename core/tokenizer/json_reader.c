@@ -48,7 +48,7 @@ static void write_path(const struct json_reader *r, char *out, size_t cap)
 bool jr_fail(struct json_reader *r, wk_status status, const char *format, ...)
 {
     if (r->status) return false;
-    char path[256], text[512];
+    char path[128], text[512]; /* what is wrong matters more than all of a long path */
     va_list args;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);

@@ -128,6 +128,12 @@ def refusals(w):
         ({"response_format": NESTED, "ignore_eos": True}, "ignore_eos", "response_format"),
         ({"extra_body": {"guided_json": SCHEMA}}, "extra_body", "members of the request"),
     ]
+    # Words hold to their last byte, and strictness for a schema's text, too.
+    bad += [
+        ({"response_format": {"type": t}}, "response_format.type", "json_object") for t in ("json_object\0", "text\0x")
+    ]
+    text = {"type": "json_schema", "schema": '{"format": "shoe"}', "strict": True}
+    bad.append(({"response_format": text}, "response_format", "format"))
     # A schema that accepts nothing is no missing one, and a value of another type asks for something, too.
     for name in ("json_schema", "guided_json"):
         bad += [({name: v}, name, "expected a JSON Schema") for v in (False, 0, 1, "", [])]

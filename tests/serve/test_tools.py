@@ -383,6 +383,8 @@ def refusals(w):
         ("tools[0].function.strict", {"tools": offered(dict(MINUTE, strict="yes"))}),
         ("tool_choice", {"tool_choice": "any"}),
         ("tool_choice", {"tool_choice": 1}),
+        ("tool_choice", {"tool_choice": "none\0"}),
+        ("tool_choice", {"tool_choice": {"type": "function\0", "function": {"name": MINUTE["name"]}}}),
         ("tool_choice", {"tool_choice": named}),
         ("tool_choice", {"tool_choice": "required", "tools": []}),
         ("tool_choice", {"tool_choice": "required", "tools": None}),
