@@ -6,8 +6,10 @@
 /* The next name of a list of names; its length. 0: the end. */
 static size_t next_name(const char **p)
 {
-    *p += strspn(*p, " ");
-    return strcspn(*p, " ");
+    size_t n = 0;
+    while (**p == ' ') ++*p;
+    while ((*p)[n] && (*p)[n] != ' ') n++;
+    return n;
 }
 
 void jn_bind(struct vm *m, const char *what, const struct args *a, const char *parameters, uint32_t required, val *out)
@@ -94,6 +96,7 @@ static struct dict *make_dict(struct vm *m, const char *what, const struct args 
 {
     struct dict *d = jn_dict_new(m, 0);
     if (a->n_pos > 1) jn_fail(m, "%s expected at most 1 argument, got %u", what, a->n_pos);
+    if (a->n_pos && jn_is_undefined(a->pos[0])) jn_fail_undefined(m, a->pos[0]);
     if (a->n_pos && a->pos[0].kind == V_DICT) {
         const struct dict *from = a->pos[0].u.dict;
         jn_spend_items(m, from->n);

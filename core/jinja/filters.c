@@ -535,6 +535,14 @@ static val f_attr(struct vm *m, val v, const struct args *a)
     return jn_get_attr(m, jn_method_find(v, s) >= 0 ? v : (val){ .kind = V_DICT, .u.dict = jn_dict_new(m, 0) }, s);
 }
 
+/* A prompt is to be the same each time: chance has no place in it, as lipsum() has not. */
+static val f_random(struct vm *m, val v, const struct args *a)
+{
+    (void)v;
+    jn_bind(m, "random", a, "", 0, NULL);
+    jn_fail(m, "the filter random picks by chance, which is not supported");
+}
+
 static val f_abs(struct vm *m, val v, const struct args *a)
 {
     jn_bind(m, "abs", a, "", 0, NULL);
@@ -580,6 +588,8 @@ static const struct {
                 { "map", f_map },
                 { "max", f_max },
                 { "min", f_min },
+                { "pprint", jn_f_pprint },
+                { "random", f_random },
                 { "reject", f_reject },
                 { "rejectattr", f_rejectattr },
                 { "replace", jn_f_replace },

@@ -17,6 +17,8 @@ val jn_str_wrap(struct vm *m, const struct str *s, int64_t width, bool break_lon
                 bool hyphens);
 val jn_str_strip_tags(struct vm *m, const struct str *s);
 
+val jn_f_pprint(struct vm *m, val v, const struct args *a); /* pprint.c */
+
 /* Of texts and numbers: filters_text.c */
 val jn_f_capitalize(struct vm *m, val v, const struct args *a);
 val jn_f_center(struct vm *m, val v, const struct args *a);

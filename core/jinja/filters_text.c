@@ -229,7 +229,8 @@ val jn_f_int(struct vm *m, val v, const struct args *a)
     val p[2];
     jn_bind(m, "int", a, "default base", 0, p);
     const val otherwise = given(p[0]) ? p[0] : jn_v_int(0);
-    const int64_t base = given(p[1]) ? jn_need_int(m, p[1], "int") : 10;
+    int64_t base = 10;
+    if (given(p[1]) && !(jn_is_integer(p[1]) && jn_number_int64(p[1], &base))) base = -1; /* int() refuses it */
     if (jn_is_undefined(v)) jn_fail_undefined(m, v);
     if (jn_is_integer(v)) return v.kind == V_BOOL ? jn_v_int(v.u.b) : v;
     if (v.kind == V_FLOAT && isinf(v.u.f))
@@ -303,7 +304,7 @@ val jn_f_filesizeformat(struct vm *m, val v, const struct args *a)
     if (bytes == 1) {
         (void)snprintf(text, sizeof text, "1 Byte");
     } else if (bytes < base) {
-        (void)snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
+        (void)snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     } else {
         double unit = base * base;
         int i = 0;

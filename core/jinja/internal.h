@@ -163,7 +163,9 @@ struct vm {
     struct tail tail;
     jmp_buf *trap;
     struct failure failure;
-    char limit[96]; /* the text of a used-up budget */
+    char limit[96];                    /* the text of a used-up budget */
+    const struct str *ascii[2][128];   /* texts of one character by origin, made once each */
+    const struct undefined *undefined; /* the last one that was made of a name */
     uint64_t steps;
     uint32_t depth; /* of recursion over values */
     uint32_t at;    /* what runs: byte of the source + 1 */
@@ -375,8 +377,8 @@ val jn_global_call(struct vm *m, unsigned id, const struct args *a);
 val jn_format_percent(struct vm *m, const struct str *s, val arguments);
 val jn_format_braces(struct vm *m, const struct str *s, const struct args *a, const val *map);
 void jn_format_time(struct buf *b, const struct str *format, int64_t now, int32_t utc_offset);
-val jn_block_of(struct vm *m, const struct str *name); /* of self; V_MISSING: none */
-val jn_macro_name(struct vm *m, val macro);
+val jn_block_of(struct vm *m, const struct str *name);                  /* of self; V_MISSING: none */
+val jn_macro_attr(struct vm *m, val macro, const struct str *name);     /* V_MISSING: none */
 val jn_loop_attr(struct vm *m, struct loop *l, const struct str *name); /* V_MISSING: none */
 val jn_loop_method(struct vm *m, struct loop *l, const struct str *name, const struct args *a);
 

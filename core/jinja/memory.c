@@ -34,7 +34,7 @@ void *jn_heap_take(struct vm *m, size_t n)
         if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
         if (size < n) size = n;
         if (h->total + size > JINJA_MAX_MEMORY) jn_fail_limit(m, "values take more than %d bytes", JINJA_MAX_MEMORY);
-        struct block *b = malloc(sizeof *b + size);
+        struct block *b = calloc(1, sizeof *b + size); /* zeros of fresh pages cost nothing */
         if (!b) no_memory(m);
         *b = (struct block){ h->last, size };
         h->last = b;
@@ -42,9 +42,9 @@ void *jn_heap_take(struct vm *m, size_t n)
         h->at = (char *)(b + 1);
         h->end = h->at + size;
     }
-    char *p = h->at;
+    char *p = h->at; /* what was never handed out is zero */
     h->at += n;
-    return memset(p, 0, n);
+    return p;
 }
 
 void *jn_heap_array(struct vm *m, size_t n, size_t size)
@@ -65,7 +65,6 @@ void *jn_heap_grow(struct vm *m, void *items, size_t used, uint32_t *cap, size_t
     const size_t now = (room * size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     if (items && room <= JINJA_MAX_MEMORY / size && (char *)items + old == h->at &&
         (size_t)(h->end - h->at) >= now - old) {
-        memset(h->at, 0, now - old);
         h->at += now - old;
         *cap = (uint32_t)room;
         return items;

@@ -68,10 +68,11 @@ int jn_str_method_find(const struct str *name)
     uint32_t low = 0, high = sizeof method_names / sizeof method_names[0];
     while (low < high) {
         const uint32_t mid = (low + high) / 2;
-        const size_t n = strlen(method_names[mid]);
-        const int o = jn_str_order(&(struct str){ .data = method_names[mid], .n = (uint32_t)n }, name);
-        if (o == 0) return (int)mid;
-        if (o < 0)
+        const char *const known = method_names[mid];
+        uint32_t k = 0; /* most differ in their first character */
+        while (known[k] && k < name->n && known[k] == name->data[k]) k++;
+        if (!known[k] && k == name->n) return (int)mid;
+        if (!known[k] || (k < name->n && (unsigned char)known[k] < (unsigned char)name->data[k]))
             low = mid + 1;
         else
             high = mid;

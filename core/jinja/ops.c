@@ -196,7 +196,7 @@ static val own_attribute(struct vm *m, val v, const struct str *name)
     }
     if (v.kind == V_SELF) return jn_block_of(m, name);
     if (v.kind == V_FUNCTION) return jn_global_item(m, v.aux, name);
-    if (v.kind == V_MACRO && jn_str_is(name, "name")) return jn_macro_name(m, v);
+    if (v.kind == V_MACRO) return jn_macro_attr(m, v, name);
     return number_attribute(v, name);
 }
 
@@ -328,7 +328,7 @@ val jn_get_item(struct vm *m, val v, val key)
     if (jn_is_undefined(v)) jn_fail_undefined(m, v);
     switch ((enum kind)v.kind) {
     case V_STRING:
-        if (index_of(key, jn_str_chars(v.u.s), &at)) return character(m, v.u.s, at);
+        if (jn_is_integer(key) && index_of(key, jn_str_chars(v.u.s), &at)) return character(m, v.u.s, at);
         break;
     case V_LIST:
     case V_TUPLE:

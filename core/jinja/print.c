@@ -150,7 +150,7 @@ void jn_print_repr(struct buf *b, val v)
         break;
     }
     case V_MACRO: {
-        const val name = jn_macro_name(b->m, v);
+        const val name = jn_macro_attr(b->m, v, jn_v_text(b->m, "name").u.s);
         jn_buf_text(b, "<Macro ", JINJA_TEMPLATE);
         if (name.kind == V_STRING)
             jn_print_repr(b, name);

@@ -271,6 +271,54 @@ static const struct {
       "{{ cycler(1, 2).items }}",
       "<Macro 'f'> [<Macro 'f'>] f (1, 2)", NULL },
     { "{{ '{:,n}'.format(1) }}\n", NULL, NULL },
+    { "{{ 'b'|int('q', 'x') }} {{ '7'|int(base='x') }} {{ '12'|int("
+      "1, 2**70) }} {{ 7.9|int(0, none) }} {{ (-0.0)|filesizeformat"
+      " }} {{ (-0.5)|filesizeformat }}",
+      "q 7 12 7 0 Bytes 0 Bytes", NULL },
+    { "{{ dict(nope) }}", NULL, NULL },
+    { "{{ namespace(d.zz) }}", NULL, NULL },
+    { "{% macro f(a, b=1) %}{{ caller() }}{{ kwargs }}{% endmacro %"
+      "}{% macro g() %}{{ varargs }}{% endmacro %}{{ f.arguments }}"
+      " {{ f.caller }} {{ f.catch_kwargs }} {{ f.catch_varargs }} {"
+      "{ g.arguments }} {{ g.caller }} {{ g.catch_varargs }} {{ g.n"
+      "ope is defined }}",
+      "('a', 'b') True True False () False True False", NULL },
+    { "{{ d|pprint }} {{ 'x'|pprint }} {{ [1, (2,), none]|pprint }}"
+      " {{ nope|pprint }} {{ h|safe|pprint }}",
+      "{'C': [1, 2], 'a': 'x', 'b': 1} 'x' [1, (2,), None] Undefine"
+      "d Markup('<b class=\"x\">A &amp; B</b>')",
+      NULL },
+    { "{{ {'long': 'The quick brown fox jumps over the lazy dog, an"
+      "d then it does so again.\\nTwice\\n', 2: [1] * 30, none: {'z"
+      "': (h * 3,), 'a': {}}}|pprint }}",
+      "{None: {'a': {},\n        'z': ('<b class=\"x\">A &amp; B</b"
+      "><b class=\"x\">A &amp; B</b><b '\n              'class=\"x"
+      "\">A &amp; B</b>',)},\n 2: [1,\n     1,\n     1,\n     1,\n "
+      "    1,\n     1,\n     1,\n     1,\n     1,\n     1,\n     1,"
+      "\n     1,\n     1,\n     1,\n     1,\n     1,\n     1,\n    "
+      " 1,\n     1,\n     1,\n     1,\n     1,\n     1,\n     1,\n "
+      "    1,\n     1,\n     1,\n     1,\n     1,\n     1],\n 'long"
+      "': 'The quick brown fox jumps over the lazy dog, and then it"
+      " does so '\n         'again.\\n'\n         'Twice\\n'}",
+      NULL },
+    { "{{ 'The quick brown fox jumps over the lazy dog, and then it"
+      " does so again: over the lazy dog.'|pprint }}",
+      "('The quick brown fox jumps over the lazy dog, and then it d"
+      "oes so again: over '\n 'the lazy dog.')",
+      NULL },
+    { "{{ (('a' * 90, 'b'), ('c' * 90,), [h * 4])|pprint }}",
+      "(('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',\n  'b'),\n ('ccccccccccc"
+      "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc"
+      "ccccccccccccccccccc',),\n ['<b class=\"x\">A &amp; B</b><b c"
+      "lass=\"x\">A &amp; B</b><b class=\"x\">A &amp; '\n  'B</b><b"
+      " class=\"x\">A &amp; B</b>'])",
+      NULL },
+    { "{% if false %}{{ l|random }}{% endif %}ok", "ok", NULL },
+    { "{{ l|random|length + nope.x }}", NULL, NULL },
+    { "{% for c in 'aab' %}{{ c is sameas c }}{{ c }}{% endfor %}{{"
+      " 'ab'[0] ~ 'ab'[1] + s[0] }}",
+      "TrueaTrueaTruebabS", NULL },
 };
 
 #endif

@@ -112,8 +112,18 @@ val jn_str_new(struct vm *m, const char *text, size_t n, unsigned origin)
 
 val jn_v_text(struct vm *m, const char *text) { return jn_str_constant(m, text, strlen(text), JINJA_TEMPLATE); }
 
+/* Templates for content in parts go through a text character by character. */
+static val ascii(struct vm *m, const char *c, unsigned origin)
+{
+    const struct str **kept = &m->ascii[origin][(unsigned char)*c];
+    if (!*kept) *kept = string_value(m, &(struct str){ .data = c, .n = 1, .chars = 1, .origin = (uint8_t)origin }).u.s;
+    return (val){ .kind = V_STRING, .u.s = *kept };
+}
+
 val jn_str_slice(struct vm *m, const struct str *s, uint32_t begin, uint32_t end, bool markup)
 {
+    if (end == begin + 1 && !s->runs && !markup && (unsigned char)s->data[begin] < 0x80)
+        return ascii(m, s->data + begin, s->origin);
     struct str out = {
         .data = s->data + begin, .n = end - begin, .chars = UNKNOWN, .origin = s->origin, .markup = markup
     };

@@ -12,10 +12,13 @@ val jn_v_undefined(struct vm *m, const char *text)
 
 val jn_v_undefined_name(struct vm *m, const char *type, const struct str *name)
 {
-    struct undefined *u = jn_heap_take(m, sizeof *u);
-    u->type = type;
-    u->name = name;
-    return (val){ .kind = V_UNDEFINED, .u.undefined = u };
+    if (!m->undefined || m->undefined->type != type || m->undefined->name != name) {
+        struct undefined *u = jn_heap_take(m, sizeof *u);
+        u->type = type;
+        u->name = name;
+        m->undefined = u;
+    }
+    return (val){ .kind = V_UNDEFINED, .u.undefined = m->undefined };
 }
 
 void jn_fail_undefined(struct vm *m, val v)

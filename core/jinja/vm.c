@@ -323,11 +323,17 @@ val jn_block_of(struct vm *m, const struct str *name)
     return (val){ .kind = V_MACRO, .u.macro = macro };
 }
 
-val jn_macro_name(struct vm *m, val macro)
+val jn_macro_attr(struct vm *m, val macro, const struct str *name)
 {
-    (void)m;
-    const struct str *name = macro.u.macro->f->name;
-    return name ? (val){ .kind = V_STRING, .u.s = name } : jn_v_none();
+    const struct function *f = macro.u.macro->f;
+    if (jn_str_is(name, "name")) return f->name ? (val){ .kind = V_STRING, .u.s = f->name } : jn_v_none();
+    if (jn_str_is(name, "catch_kwargs")) return jn_v_bool(f->kwargs >= 0);
+    if (jn_str_is(name, "catch_varargs")) return jn_v_bool(f->varargs >= 0);
+    if (jn_str_is(name, "caller")) return jn_v_bool(f->caller >= 0);
+    if (!jn_str_is(name, "arguments")) return jn_v_missing();
+    struct list *l = jn_list_new(m, f->n_parameters);
+    for (uint32_t i = 0; i < f->n_parameters; i++) jn_list_push(m, l, f->parameters[i]);
+    return jn_list_value(l, V_TUPLE);
 }
 
 /* --- Instructions --- */
