@@ -105,6 +105,7 @@ struct form {
     struct langs *x;
     uint32_t max_integer, max_fraction; /* digits */
     lang_id tail;                       /* any fraction, or none */
+    bool integer;
 };
 
 static lang_id digits(struct langs *x, int first, int last)
@@ -222,7 +223,12 @@ static lang_id bounded(const struct form *f, const struct bounds *b)
         high.negative = !high.negative && !is_zero(&high);
         mirrored.max = &high;
     }
-    const lang_id negative = lang_concat(x, lang_text(x, "-", 1), one_sign(f, &mirrored));
+    lang_id below = one_sign(f, &mirrored);
+    if (f->integer) { /* -0 is an integer, but readers with types make a real number of it */
+        const struct decimal zero = { .n_integer = 1 };
+        below = lang_and(x, below, magnitudes(f, &zero, false, true));
+    }
+    const lang_id negative = lang_concat(x, lang_text(x, "-", 1), below);
     return lang_or(x, one_sign(f, b), negative);
 }
 
@@ -259,7 +265,9 @@ static bool read_bound(const char *name, const char *text, struct decimal *out, 
 
 lang_id lang_number(struct langs *x, const struct lang_number *number, wk_status *status, const struct wk_err *err)
 {
-    struct form f = { .x = x, .max_integer = INTEGER_DIGITS, .max_fraction = FRACTION_DIGITS };
+    struct form f = {
+        .x = x, .max_integer = INTEGER_DIGITS, .max_fraction = FRACTION_DIGITS, .integer = number->integer
+    };
     struct decimal min, max, multiple;
     *status = WK_OK;
     if (!read_bound("minimum", number->min, &min, &f, status, err) ||

@@ -413,6 +413,16 @@ static void test_number_forms(void **state)
     assert_int_equal(number(x, &(struct lang_number){ .min = "1", .max = "1", .min_exclusive = true }), LANG_NOTHING);
     assert_int_equal(number(x, &(struct lang_number){ .min = "1.2", .max = "1.8", .integer = true }), LANG_NOTHING);
     accepts(x, number(x, &(struct lang_number){ .min = "0", .max = "0" }), "-0.0", true);
+    static const char *const zero[] = { "-0", "-0.0" };
+    for (size_t i = 0; i < 2; i++) { /* no integers to readers with types */
+        accepts(x, number(x, &(struct lang_number){ .integer = true }), zero[i], false);
+        accepts(x, number(x, &(struct lang_number){ .min = "0", .max = "0", .integer = true }), zero[i], false);
+        accepts(x, number(x, &(struct lang_number){ .min = "-5", .multiple_of = "5", .integer = true }), zero[i],
+                false);
+    }
+    accepts(x, number(x, &(struct lang_number){ .min = "-20", .max = "20", .integer = true }), "-10", true);
+    accepts(x, number(x, &(struct lang_number){ .integer = true }), "-1", true);
+    accepts(x, number(x, &(struct lang_number){ .integer = true }), "0", true);
     static const struct {
         struct lang_number n;
         const char *says;
