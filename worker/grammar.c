@@ -112,15 +112,36 @@ static int follow_tokens(struct grammar_match *m, const struct grammar_index *x,
     return EXIT_DONE;
 }
 
-static int follow_text(struct grammar *g, const struct tokenizer *t, const struct grammar_index *x, const char *path)
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* The value in a JSON text, without the white space around it: a file ends with a newline, which no model need write.
+ */
+static struct text value_in(const struct text *json)
 {
-    struct text text;
+    struct text value = *json;
+    while (value.len && is_blank(value.bytes[value.len - 1])) value.len--;
+    for (; value.len && is_blank(*value.bytes); value.len--) value.bytes++;
+    return value;
+}
+
+static void say(const struct verdict *v, const struct text *file)
+{
+    (void)printf("{\"accepted\": %s, \"at\": %zu}\n", v->accepted ? "true" : "false", v->at);
+    if (!v->accepted && file->len && v->at == file->len - 1 && file->bytes[v->at] == '\n')
+        (void)fprintf(stderr, "worker: what does not fit is the newline at the file's end; printf writes none\n");
+}
+
+static int follow_text(struct grammar *g, const struct tokenizer *t, const struct grammar_index *x, const char *path,
+                       bool json)
+{
+    struct text file;
     struct tokens ids = { 0 };
     struct grammar_match *m = NULL;
     struct verdict v = { false, 0 };
     ERROR_TEXT(err);
-    int result = text_read_bytes(path, &text);
+    int result = text_read_bytes(path, &file);
     if (result) return result;
+    const struct text text = json ? value_in(&file) : file;
     wk_status status = grammar_match_open(g, x, &m, &err);
     if (!status && t) status = tokenizer_encode(t, text.bytes, text.len, false, false, &ids, &err);
     if (status)
@@ -129,10 +150,11 @@ static int follow_text(struct grammar *g, const struct tokenizer *t, const struc
         result = follow_bytes(m, &text, &v);
     else
         result = follow_tokens(m, x, spells(x, &ids, &text) ? &ids : NULL, &text, &v);
-    if (!result) (void)printf("{\"accepted\": %s, \"at\": %zu}\n", v.accepted ? "true" : "false", v.at);
+    v.at = v.accepted ? file.len : v.at + (size_t)(text.bytes - file.bytes);
+    if (!result) say(&v, &file);
     tokens_free(&ids);
     grammar_match_close(m);
-    text_free(&text);
+    text_free(&file);
     return result;
 }
 
@@ -175,7 +197,7 @@ int command_grammar(const struct options *o)
         const wk_status status = grammar_index_open(t, tokenizer_size(t), &x, &err);
         if (status) result = fail_status(STAGE_MODEL, status, &err);
     }
-    if (!result) result = path ? follow_text(g, t, x, path) : describe(g, x, compiled);
+    if (!result) result = path ? follow_text(g, t, x, path, option_text(o, OPT_SCHEMA)) : describe(g, x, compiled);
     grammar_close(g);
     grammar_index_close(x);
     tokenizer_close(t);

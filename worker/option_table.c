@@ -117,7 +117,7 @@ const struct option_def option_table[OPT_COUNT] = {
                     "a regular expression that the whole text matches" },
     [OPT_ACCEPTS] = { "accepts", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                       "say whether the text of FILE fits: one line of JSON, accepted and the byte at which it stopped "
-                      "fitting" },
+                      "fitting; white space around a value of --schema counts for nothing" },
     [OPT_DEVICE] = { "device", 'd', OPTION_CHOICE, true, PLANS, "cpu|cuda", 0, 0, "cpu",
                      "where to compute; nothing ever falls back to another device" },
     [OPT_GPU_DEVICE] = { "gpu-device", 0, OPTION_INTEGER, true, PLANS, "N", 0, 1023, "0",

@@ -48,7 +48,10 @@ static int read_path(const char *path, struct text *out)
 {
     if (strcmp(path, "-") == 0) return read_stream(stdin, "standard input", out);
     FILE *in = fopen(path, "rbe");
-    if (!in) return fail(CODE_INVALID_REQUEST, "%s: cannot be opened: %s", path, strerror(errno));
+    if (!in)
+        return fail(CODE_INVALID_REQUEST, "%s: cannot be opened: %s%s", path, strerror(errno),
+                    *path == '{' || *path == '[' ? "; expected the name of a file, or - and the JSON on standard input"
+                                                 : "");
     int result = read_stream(in, path, out);
     (void)fclose(in);
     return result;

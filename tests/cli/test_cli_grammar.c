@@ -44,6 +44,31 @@ static void accepts(void **state)
     }
 }
 
+/* A file ends with a newline: around a JSON value it is nothing, else it is told. */
+static void newline_at_end(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *out;
+    } cases[] = { { "true\n", "^\\{\"accepted\": true, \"at\": 5\\}\n$" },
+                  { " \t\r\nfalse \n", "^\\{\"accepted\": true, \"at\": 11\\}\n$" },
+                  { " tru\n", "^\\{\"accepted\": false, \"at\": 4\\}\n$" },
+                  { " nil\n", "^\\{\"accepted\": false, \"at\": 1\\}\n$" },
+                  { "\n", "^\\{\"accepted\": false, \"at\": [01]\\}\n$" },
+                  { "true true\n", "^\\{\"accepted\": false, \"at\": 4\\}\n$" } };
+    make_file("schema.json", "{\"type\":\"boolean\"}", 18);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        make_file("text", cases[i].text, strlen(cases[i].text));
+        EXPECT(0, cases[i].out, "", "--schema", "schema.json", "--accepts", "text");
+        EXPECT(0, cases[i].out, "", "--schema", "schema.json", "--accepts", "text", "--model", "embedded:haiku");
+    }
+    make_file("text", "ab\n", 3);
+    EXPECT(0, "^\\{\"accepted\": false, \"at\": 2\\}\n$", "newline at the file's end", "--regex", "ab", "--accepts",
+           "text");
+    EXPECT(0, "^\\{\"accepted\": false, \"at\": 1\\}\n$", "^$", "--regex", "ac", "--accepts", "text");
+    EXPECT(0, "^\\{\"accepted\": true, \"at\": 3\\}\n$", "^$", "--regex", "ab\\n", "--accepts", "text");
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -51,7 +76,8 @@ static void refuses(void **state)
     make_file("left.gbnf", "root ::= \"x\" a\na ::= a \"y\" | \"z\"\n", 33);
     EXPECT(1, "^$", "^worker: error: INVALID_REQUEST: grammar, line 2, column 1: rule \"a\" [^\n]*\n$", "--grammar",
            "left.gbnf");
-    EXPECT(1, "^$", "missing.gbnf: cannot be opened", "--grammar", "missing.gbnf");
+    EXPECT(1, "^$", "missing.gbnf: cannot be opened: [^;]*\n$", "--grammar", "missing.gbnf");
+    EXPECT(1, "^$", "expected the name of a file, or - and the JSON on standard input", "--schema", "{}");
     EXPECT(2, "^$", "expected one of --schema FILE, --grammar FILE and --regex REGEX", "--regex", "a", "--grammar",
            "left.gbnf");
 }
@@ -84,7 +110,8 @@ static void answers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(holds), cmocka_unit_test(accepts), cmocka_unit_test(refuses),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(holds), cmocka_unit_test(accepts),
+                                        cmocka_unit_test(newline_at_end), cmocka_unit_test(refuses),
                                         cmocka_unit_test(answers) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
 }
