@@ -80,7 +80,7 @@ static const struct {
     { "/completion/", "this worker does not serve llama-server's completion; use POST /v1/completions or /execute" },
     { "/infill", "this worker does not serve infilling; use POST /v1/completions" },
     { "/embedding", NO_EMBEDDINGS },
-    { "/apply-template", "use POST /tokenize with messages: it renders them" },
+    { "/apply-template", "use POST /v1/chat/completions/render" },
     { "/props", "use GET /health and GET /v1/models" },
     { "/slots", "use GET /worker/jobs" },
     { "/slots/", "use GET /worker/jobs" },

@@ -8,7 +8,7 @@
 
 #include "tokenizer/json_reader.h"
 
-enum { MAX_TOOLS = 1024, MAX_NAME = 256 /* bytes of a function's name */ };
+enum { MAX_TOOLS = 1024, MAX_NAME = 128 /* bytes of a function's name */ };
 
 bool chat_refuse(struct chat_problem *why, wk_status status, const char *field, const char *format, ...)
 {
@@ -484,16 +484,20 @@ static bool read_tool(struct reading *r, struct chat_tools *t)
     struct chat_tool *tool = &t->list[t->n];
     struct token_bytes type = { 0 };
     struct json_text key;
+    bool function = false;
     if (jr_peek(&r->json) != JR_OBJECT) return fail(r, "", "expected an object with type and function");
     if (!jr_object(&r->json)) return false;
-    while (jr_member(&r->json, &key))
+    while (jr_member(&r->json, &key)) {
+        function |= jr_is(key, "function");
         if (!(jr_is(key, "type")       ? text_member(r, "type", &type)
               : jr_is(key, "function") ? read_tool_function(r, tool)
                                        : jr_skip(&r->json)))
             return false;
+    }
     if (r->json.status) return false;
-    if (!says(type, "function"))
-        return fail(r, "type", "expected function, got %.*s", shown(type), type.data ? type.data : "");
+    if (!type.data) return fail(r, "type", "expected {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    if (!says(type, "function")) return fail(r, "type", "expected function, got %.*s", shown(type), type.data);
+    if (!function) return fail(r, "function", "expected an object with name, description and parameters");
     if (!tool->name.len || tool->name.len > MAX_NAME)
         return fail(r, "function.name", "expected a name of 1 to %d bytes", MAX_NAME);
     for (size_t i = 0; i < t->n; i++)

@@ -133,7 +133,10 @@ static void test_tools(void **state)
         { "[1]", "tools[0]" },
         { "[{\"function\":{\"name\":\"f\"}}]", "tools[0].type" },
         { "[{\"type\":\"web_search\"}]", "tools[0].type" },
-        { "[{\"type\":\"function\"}]", "tools[0].function.name" },
+        { "[{\"type\":\"function\"}]", "tools[0].function" },
+        { "[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}]", "tools[0].function" },
+        { "[{\"name\":\"f\",\"input_schema\":{}}]", "tools[0].type" },
+        { "[{\"type\":\"function\",\"function\":{}}]", "tools[0].function.name" },
         { "[{\"type\":\"function\",\"function\":{\"name\":\"\"}}]", "tools[0].function.name" },
         { "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]", "tools[0].function.parameters" },
         { "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},{\"type\":\"function\",\"function\":{\"name\":"
