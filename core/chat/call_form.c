@@ -77,6 +77,7 @@ wk_status chat_find_calls(const struct chat *c, struct token_bytes source, struc
     wk_status status = ok ? tools_find(&rendered, &format, &f->one_call, &own) : WK_NO_MEMORY;
     if (!status) status = tools_model_open(&format, c->tokenizer, &f->calls, &own);
     f->ids = one.text && memmem(one.text, one.n, tools_probes[0].id.data, tools_probes[0].id.len);
+    if (!status) status = tools_model_open(&format, NULL, &f->past, &own);
     jinja_result_free(&one);
     jinja_result_free(&two);
     jinja_result_free(&prompt);

@@ -10,6 +10,7 @@
 
 #include "chat/conversation.h"
 #include "jinja/jinja.h"
+#include "tools/tools.h"
 
 enum { CHAT_MARK = 64 /* bytes of a mark of thinking */ };
 
@@ -35,13 +36,13 @@ struct chat_caps {
     bool effort;                            /* reads reasoning_effort */
     bool prefill;                           /* shows an answer that comes last */
     char open[CHAT_MARK], close[CHAT_MARK]; /* around reasoning; "": this model's is not marked */
-    char call_open[CHAT_MARK], call_close[CHAT_MARK]; /* around {"name": ..., "arguments": ...}; "": another form */
 };
 
 /* What a context is made of besides the messages. Values are of the same arena, NULL: none given. */
 struct chat_context {
     const struct jinja_template *template;
     const struct chat_caps *caps;
+    const struct tools_model *calls; /* how calls look in texts of the past; NULL: not known */
     struct token_bytes bos, eos;
     const struct jinja_value *tools, *documents;
     struct token_bytes kwargs; /* JSON of an object: variables of the template; data NULL: none */
@@ -55,6 +56,20 @@ bool chat_check_variables(struct token_bytes json, struct chat_problem *why);
 /* The template's context, in `values`. Refuses what caps say that the template cannot express. [any thread] */
 bool chat_shape(const struct conversation *c, const struct chat_context *x, struct jinja_values *values,
                 struct jinja_value **out, struct chat_problem *why);
+
+/* Calls that were in an answer's text. */
+enum { CHAT_SPLIT_CALLS = 32 };
+struct chat_split {
+    struct chat_call calls[CHAT_SPLIT_CALLS];
+    size_t n; /* 0: the text is left as it is */
+    struct byte_buffer texts;
+};
+/* *text: what stands before the calls. m has no vocabulary; NULL: nothing is split. An answer is split whole or not at
+ * all: with other text behind its calls, a call that breaks off, or more calls than the template takes in one answer,
+ * it stays text. False: no memory. */
+bool chat_split_calls(const struct tools_model *m, bool parallel, uint64_t seed, struct token_bytes *text,
+                      struct chat_split *out);
+void chat_split_free(struct chat_split *s);
 
 /* source: the template's text; with_tools: it is for conversations with tools alone. WK_UNSUPPORTED: not even one
  * message of a user comes through; err says why. */

@@ -32,8 +32,9 @@ static void close_form(struct chat_form *f)
 {
     jinja_close(f->template);
     tools_model_close(f->calls);
+    tools_model_close(f->past);
     f->template = NULL;
-    f->calls = NULL;
+    f->calls = f->past = NULL;
 }
 
 static bool says_harmony(struct token_bytes t)

@@ -11,6 +11,7 @@ struct chat_form {
     struct jinja_template *template; /* NULL: there is none */
     struct chat_caps caps;
     struct tools_model *calls; /* how calls of functions are written; NULL: no_calls says why that is not known */
+    struct tools_model *past;  /* the same for texts, in which no mark is a token */
     bool one_call;             /* in an answer */
     bool ids;                  /* ids of calls stand in the prompt */
     char no_calls[256];
@@ -31,7 +32,7 @@ static inline bool chat_form_thinks(const struct chat_form *f)
     return f->caps.open[0] || f->caps.thinking_switch || f->caps.effort;
 }
 
-/* f->calls, or why not. source: the template's text. Fails for want of memory alone. */
+/* f->calls and f->past, or why not. source: the template's text. Fails for want of memory alone. */
 wk_status chat_find_calls(const struct chat *c, struct token_bytes source, struct chat_form *f,
                           const struct wk_err *err);
 /* The parts of out->made, of which `n` bytes are wanted. */

@@ -323,6 +323,7 @@ static bool render_template(const struct chat *c, const struct chat_request *q, 
     struct chat_tools tools = { 0 };
     struct chat_context x = { .template = f->template,
                               .caps = &f->caps,
+                              .calls = f->past,
                               .bos = c->bos,
                               .eos = c->eos,
                               .kwargs = q->kwargs,

@@ -188,19 +188,6 @@ static bool probe_call(struct probing *p, const char *messages)
     return false;
 }
 
-/* Is a call JSON between two marks? Then a client that sends it back as text can be understood. */
-static void marks_of_call(struct probing *p)
-{
-    static const char json[] = "{\"name\": \"wname\", \"arguments\": {\"wkey\": \"Wvaluew\"}}";
-    struct chat_caps *caps = p->caps;
-    const char *at = p->last.text ? memmem(p->last.text, p->last.n, json, sizeof json - 1) : NULL;
-    const size_t begin = at ? (size_t)(at - p->last.text) : 0;
-    if (at && mark_before(p->last.text, begin, caps->call_open) &&
-        mark_behind(p->last.text, p->last.n, begin + sizeof json - 1, caps->call_close))
-        return;
-    caps->call_open[0] = caps->call_close[0] = '\0';
-}
-
 static void probe_calls(struct probing *p)
 {
     static const char trip[] = "[" USER "," CALLS(CALL) "," RESULT "]", alone[] = "[" USER "," CALLS(CALL) "]",
@@ -215,7 +202,6 @@ static void probe_calls(struct probing *p)
     caps->calls = probe_call(p, trip) || probe_call(p, alone);
     const struct asking tripped = { .messages = trip, .tools = caps->tools ? TOOLS : NULL };
     caps->results = caps->calls && render(p, tripped) && holds(p, "Wresultw");
-    if (caps->calls) marks_of_call(p);
     caps->short_ids = caps->calls && !shows_call(p, trip_long);
     const struct asking two = { .messages = both, .tools = tripped.tools };
     caps->parallel = caps->calls && render(p, two) && holds(p, "Wvaluew") && holds(p, "Wthirdw") && holds(p, "wother");

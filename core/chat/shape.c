@@ -7,7 +7,7 @@
 #include "chat/caps.h"
 #include "tokenizer/json_reader.h"
 
-enum { SHORT_ID = 9, MARKED_CALLS = 32 /* of one answer, as text */ };
+enum { SHORT_ID = 9 };
 
 struct shaping {
     const struct conversation *c;
@@ -151,54 +151,6 @@ static void split_reasoning(const struct chat_caps *caps, const struct chat_mess
     *reasoning = (struct token_bytes){ begin, (size_t)(end - begin) };
 }
 
-/* {"name": ..., "arguments": {...}} as a call; false: it is something else. */
-static bool read_marked_call(const char *json, size_t n, struct chat_call *out)
-{
-    struct json_reader r;
-    struct json_text key, raw;
-    char said[128];
-    const struct wk_err err = { said, sizeof said };
-    *out = (struct chat_call){ 0 };
-    jr_open(&r, json, n, "call", "", &err);
-    bool ok = jr_peek(&r) == JR_OBJECT && jr_object(&r);
-    while (ok && jr_member(&r, &key)) {
-        const bool name = jr_is(key, "name"), arguments = jr_is(key, "arguments");
-        ok = jr_raw(&r, &raw) && ((name && raw.len > 2 && *raw.data == '"' && !memchr(raw.data, '\\', raw.len)) ||
-                                  (arguments && *raw.data == '{'));
-        if (ok && name) out->name = (struct token_bytes){ raw.data + 1, raw.len - 2 };
-        if (ok && arguments) out->arguments = (struct token_bytes){ raw.data, raw.len };
-    }
-    ok = ok && !r.status && jr_finish(&r) && out->name.data && out->arguments.data;
-    jr_close(&r);
-    return ok;
-}
-
-/* An answer that ends with marked calls, as clients send it back that show all text: split, so that the template writes
- * the marks. Returns how many calls; 0: the text stays as it is. */
-static size_t split_calls(const struct chat_caps *caps, const struct chat_message *m, struct token_bytes *text,
-                          struct chat_call out[MARKED_CALLS])
-{
-    const size_t open = strlen(caps->call_open), close = strlen(caps->call_close);
-    const char *at = open && !m->n_calls ? memmem(text->data, text->len, caps->call_open, open) : NULL, *const all_end =
-                                                                                                            text->data +
-                                                                                                            text->len;
-    struct token_bytes before = { text->data, at ? (size_t)(at - text->data) : 0 };
-    size_t n = 0;
-    while (at && at < all_end) {
-        const size_t left = (size_t)(all_end - at);
-        const char *end = left > open ? memmem(at + open, left - open, caps->call_close, close) : NULL;
-        if (!end || n == MARKED_CALLS || memcmp(at, caps->call_open, open) != 0 ||
-            !read_marked_call(at + open, (size_t)(end - at) - open, &out[n]))
-            return 0;
-        n++;
-        for (at = end + close; at < all_end && (is_newline(*at) || *at == ' '); at++) {}
-    }
-    if (!n || (n > 1 && !caps->parallel)) return 0;
-    while (before.len && is_newline(before.data[before.len - 1])) before.len--;
-    *text = before;
-    return n;
-}
-
 static void set_content(struct shaping *s, const struct chat_message *m, struct token_bytes text, bool calls,
                         struct jinja_value *out)
 {
@@ -209,26 +161,33 @@ static void set_content(struct shaping *s, const struct chat_message *m, struct 
         set(s, out, "content", content_of(s, m, text));
 }
 
+static bool set_calls(struct shaping *s, size_t i, const struct chat_call *calls, size_t n, struct jinja_value *out)
+{
+    const struct chat_caps *caps = s->x->caps;
+    if (!caps->calls) return fail(s, i, "tool_calls", "this model's template has no form for calls of tools");
+    if (n > 1 && !caps->parallel)
+        return fail(s, i, "tool_calls", "this model's template has no form for several calls in one message");
+    struct jinja_value *list = jinja_list(s->values);
+    for (size_t k = 0; k < n; k++)
+        if (!add_call(s, i, &calls[k], list)) return false;
+    set(s, out, "tool_calls", list);
+    return true;
+}
+
 static bool set_answer(struct shaping *s, size_t i, const struct chat_message *m, struct token_bytes text,
                        struct jinja_value *out)
 {
     const struct chat_caps *caps = s->x->caps;
     struct token_bytes reasoning = m->reasoning;
-    struct chat_call marked[MARKED_CALLS];
+    struct chat_split split;
     split_reasoning(caps, m, &reasoning, &text);
-    const size_t n_marked = split_calls(caps, m, &text, marked), n_calls = n_marked ? n_marked : m->n_calls;
-    const struct chat_call *calls = n_marked ? marked : s->c->calls + m->call;
-    set_content(s, m, text, n_calls > 0, out);
+    if (!chat_split_calls(m->n_calls ? NULL : s->x->calls, caps->parallel, i, &text, &split)) return no_memory(s);
+    const size_t n = split.n ? split.n : m->n_calls;
+    set_content(s, m, text, n > 0, out);
     if (reasoning.len && caps->reasoning_field) set(s, out, caps->reasoning_field, input(s, reasoning));
-    if (!n_calls) return true;
-    if (!caps->calls) return fail(s, i, "tool_calls", "this model's template has no form for calls of tools");
-    if (n_calls > 1 && !caps->parallel)
-        return fail(s, i, "tool_calls", "this model's template has no form for several calls in one message");
-    struct jinja_value *list = jinja_list(s->values);
-    for (size_t k = 0; k < n_calls; k++)
-        if (!add_call(s, i, &calls[k], list)) return false;
-    set(s, out, "tool_calls", list);
-    return true;
+    const bool ok = !n || set_calls(s, i, split.n ? split.calls : s->c->calls + m->call, n, out);
+    chat_split_free(&split);
+    return ok;
 }
 
 static enum chat_role role_of(const struct shaping *s, size_t i)

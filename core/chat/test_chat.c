@@ -299,6 +299,20 @@ static void test_marked_calls(void **state)
     expect_with(c, SAYS("<tool_call>{\\\"name\\\":\\\"f\\\"}</tool_call> x"), NULL,
                 "u:{U};a:{<tool_call>{\"name\":\"f\"}</tool_call> x};u:{V};");
     chat_close(c);
+    /* Parameters between tags stay the text that they were, whatever they look like. */
+    static const char xml[] =
+        "{% for m in messages %}{{ m.role[0] ~ ':' ~ m.content }}{% for c in m.tool_calls or [] %}{{ "
+        "'<tool_call>\\n<function=' ~ c.function.name ~ '>\\n' }}{% for k, v in c.function.arguments | items %}{{ "
+        "'<parameter=' ~ k ~ '>\\n' ~ (v if v is string else v | tojson) ~ '\\n</parameter>\\n' }}{% endfor %}{{ "
+        "'</function>\\n</tool_call>' }}{% endfor %};{% endfor %}";
+    c = open_text(xml, NULL);
+    expect_with(c,
+                SAYS("<tool_call>\\n<function=f>\\n<parameter=a>\\n1.10\\n</parameter>\\n<parameter=b>\\nTrue\\n</"
+                     "parameter>\\n</function>\\n</tool_call><tool_call>\\n<function=g>\\n</function>\\n</tool_call>"),
+                NULL,
+                "u:{U};a:<tool_call>\n<function={f}>\n<parameter={a}>\n{1.10}\n</parameter>\n<parameter={b}>\n{True}\n"
+                "</parameter>\n</function>\n</tool_call><tool_call>\n<function={g}>\n</function>\n</tool_call>;u:{V};");
+    chat_close(c);
 }
 
 static void test_tools(void **state)

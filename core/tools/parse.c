@@ -65,7 +65,7 @@ size_t tools_call_id(enum tools_id_rule rule, uint64_t seed, uint32_t index, cha
 static size_t make_id(struct tools_parser *p, char out[TOOLS_ID])
 {
     const enum tools_id_rule rule = p->model->format.ids;
-    if (rule == TOOLS_ID_KIMI) return tools_kimi_id(p->function->name, p->calls, out).len;
+    if (rule == TOOLS_ID_KIMI && p->set) return tools_kimi_id(p->function->name, p->calls, out).len;
     bool own = rule == TOOLS_ID_NINE ? p->n_id == 9 : p->n_id > 0;
     for (size_t i = 0; i < p->n_id; i++)
         if (rule == TOOLS_ID_NINE && (!unit_is_word((unsigned char)p->id[i]) || p->id[i] == '_')) own = false;
@@ -208,12 +208,21 @@ enum name parser_name(unit u, char *out, size_t *n)
     return NAME_MORE;
 }
 
+static bool find_function(struct tools_parser *p, const char *name, size_t n)
+{
+    if (p->set) return (p->function = set_find(p->set, (struct token_bytes){ name, n })) != NULL;
+    if (!n || n > sizeof p->any_name) return false;
+    memcpy(p->any_name, name, n);
+    p->any.name = (struct token_bytes){ p->any_name, n };
+    p->function = &p->any;
+    return true;
+}
+
 /* The function that a name, or an id that holds one, means: as it is, or without "functions." and ":0". */
 bool parser_resolve(struct tools_parser *p, const char *name, size_t n)
 {
     static const char space[] = "functions.";
-    p->function = set_find(p->set, (struct token_bytes){ name, n });
-    if (p->function) return true;
+    if (p->set && find_function(p, name, n)) return true;
     size_t digits = 0;
     while (digits < n && name[n - 1 - digits] >= '0' && name[n - 1 - digits] <= '9') digits++;
     if (digits && digits < n && name[n - 1 - digits] == ':') n -= digits + 1;
@@ -221,8 +230,7 @@ bool parser_resolve(struct tools_parser *p, const char *name, size_t n)
         name += sizeof space - 1;
         n -= sizeof space - 1;
     }
-    p->function = set_find(p->set, (struct token_bytes){ name, n });
-    return p->function;
+    return find_function(p, name, n);
 }
 
 /* A feed function takes the unit that was read last, p->in[p->at - 1], or puts it back. False: this is no call. */
@@ -420,7 +428,7 @@ static bool text_step(struct tools_parser *p)
     /* A call whose opening tag is missing, or that has none: JSON is the first thing of an answer. */
     const bool object = !m->begin.n && m->call[m->call[0].kind == STEP_LITERAL].kind == STEP_OBJECT;
     const unit opens = format_is_bare(&m->format) && m->begin.n ? '[' : object ? '{' : UNIT_MARK;
-    if (found == LIT_DEAD && !over && !p->started && p->in[at] == opens) {
+    if (found == LIT_DEAD && !over && !p->started && p->set && p->in[at] == opens) {
         tell_units(p, p->at, at);
         begin_candidate(p, at, NULL);
         return true;
@@ -495,6 +503,21 @@ static bool take(struct tools_parser *p, uint32_t id, struct token_bytes piece)
     if (!array_reserve((void **)&p->in, &p->cap_in, p->n_in + piece.len, sizeof *p->in)) return false;
     for (size_t i = 0; i < piece.len; i++) p->in[p->n_in++] = (unsigned char)piece.data[i];
     return true;
+}
+
+bool tools_model_notices(const struct tools_model *m, struct token_bytes text)
+{
+    for (uint16_t i = 0; i < m->n_triggers; i++) {
+        const struct trigger *t = &m->trigger[i];
+        char begin[8];
+        size_t n = 0;
+        while (n < t->n && n < sizeof begin && (!n || !(t->units[n] & UNIT_SPACE_BEFORE))) {
+            begin[n] = (char)t->units[n];
+            n++;
+        }
+        if (memmem(text.data, text.len, begin, n)) return true;
+    }
+    return false;
 }
 
 wk_status tools_parser_push(struct tools_parser *p, uint32_t id, struct token_bytes piece,

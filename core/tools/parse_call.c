@@ -163,7 +163,7 @@ static bool tell_key(struct tools_parser *p)
 static bool begin_value(struct tools_parser *p)
 {
     const struct token_bytes type = { p->type, p->n_type };
-    p->kinds = set_kinds(p->function, (struct token_bytes){ p->key, p->n_key });
+    p->kinds = p->set ? set_kinds(p->function, (struct token_bytes){ p->key, p->n_key }) : KIND_STRING;
     if (p->typed) {
         const bool string = (type.len == 6 && memcmp(type.data, "string", 6) == 0) ||
                             (type.len == 4 && memcmp(type.data, "true", 4) == 0);

@@ -39,6 +39,8 @@ struct tools_parser {
     size_t lit_at;      /* where the step began */
     bool begun, closed; /* it was told; its arguments are complete */
     const struct tools_function *function;
+    struct tools_function any; /* without a set: the function that was named */
+    char any_name[TOOLS_MAX_NAME];
     char name[PARSER_NAME], id[PARSER_NAME];
     size_t n_name, n_id;
     struct value value;

@@ -263,12 +263,144 @@ static void data_real_templates_find_their_rows(void **state)
     assert_int_equal(n_found, expected);
 }
 
+/* ---- histories ---------------------------------------------------------------------------------------------- */
+
+static const char write_schema[] =
+    "{\"type\": \"object\", \"properties\": {\"text\": {\"type\": \"string\"}, \"n\": {\"type\": \"number\"}, \"i\": "
+    "{\"type\": \"integer\"}, \"flag\": {\"type\": \"boolean\"}, \"list\": {\"type\": \"array\"}, \"obj\": {\"type\": "
+    "\"object\"}, \"none\": {\"type\": \"null\"}}}";
+static const struct tools_function writer = { { "write", 5 }, { write_schema, sizeof write_schema - 1 }, false };
+
+static const char *const carried[] = {
+    "{\"text\": \"plain\"}",
+    "{\"text\": \"it's \\\"quoted\\\" and \\\\ back\"}",
+    "{\"text\": \"one\\n\\ttwo\\n\\nthree\"}",
+    "{\"text\": \"K\xC3\xB6ln \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80 <b>&amp;</b>\"}",
+    "{\"text\": \"12\"}",
+    "{\"text\": \"\"}",
+    "{\"text\": \"a <tool_call> [TOOL_CALLS] <function=x> <|tool_call_begin|> [{ b\"}",
+    "{\"text\": \"true\", \"flag\": true, \"i\": -42, \"n\": 0.25}",
+    "{\"obj\": {\"a\": {\"b\": [1, \"x y\", null, true, {}]}, \"e\": {}}, \"list\": [], \"text\": \"t\"}",
+    "{\"list\": [[1, 2], [\"a, b\", \"c: d\"]], \"none\": null}",
+    "{}",
+};
+
+/* A conversation in which an answer calls, or says the call as this text; without a call: up to where it begins. */
+static bool render_history(const struct chat *c, const struct tools_written *call, const char *says,
+                           struct byte_buffer *out)
+{
+    char offered[2048];
+    struct conversation said;
+    struct chat_problem why;
+    struct chat_prompt p;
+    json_t *calls = call ? json_pack("[{s:s%, s:s, s:{s:s%, s:s%}}]", "id", call->id.data, call->id.len, "type",
+                                     "function", "function", "name", call->name.data, call->name.len, "arguments",
+                                     call->arguments.data, call->arguments.len)
+                         : NULL;
+    json_t *all = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s, s:s, s:s%}]", "role", "user", "content", "u", "role",
+                            "assistant", "content", says ? says : "", "role", "tool", "content", "r", "name", "write",
+                            "tool_call_id", call ? call->id.data : "x", call ? call->id.len : 1);
+    assert_non_null(all);
+    if (!call) assert_int_equal(json_array_remove(all, 1) + json_array_remove(all, 1), 0);
+    if (says)
+        json_decref(calls);
+    else if (call)
+        assert_int_equal(json_object_set_new(json_array_get(all, 1), "tool_calls", calls), 0);
+    char *json = json_dumps(all, 0);
+    (void)snprintf(offered, sizeof offered,
+                   "[{\"type\": \"function\", \"function\": {\"name\": \"write\", \"description\": \"d\", "
+                   "\"parameters\": %s}}]",
+                   write_schema);
+    if (!conversation_read(json, strlen(json), &said, &why)) fail_msg("%s: %s", json, why.text);
+    struct chat_request q = CHAT_REQUEST_OF(&said);
+    q.no_generation = call != NULL;
+    bool ok = false;
+    for (int with_tools = 1; with_tools >= 0 && !ok; with_tools--) { /* some templates show calls, but no functions */
+        q.tools = with_tools ? bytes(offered) : (struct token_bytes){ 0 };
+        ok = chat_render(c, &q, &p, &why);
+        for (size_t i = 0; ok && i < p.n; i++) append(out, (struct token_bytes){ p.part[i].bytes, p.part[i].len });
+        chat_prompt_free(&p);
+    }
+    conversation_free(&said);
+    json_decref(all);
+    free(json);
+    return ok;
+}
+
+/* A call that the template shows is read back as it was; the same call as an answer's text makes the same prompt. */
+static void check_history(const char *name, const struct chat *c, const struct tools_model *m, const char *arguments)
+{
+    struct byte_buffer prompt = { 0 }, whole = { 0 }, row_text = { 0 }, as_text = { 0 };
+    struct answer a = { 0 };
+    const struct tools_format *f = &m->format;
+    const bool kimi = f->ids == TOOLS_ID_KIMI;
+    const struct tools_written call = { bytes("write"), bytes(arguments),
+                                        bytes(kimi ? "functions.write:0" : "call00001") };
+    const struct expected expected = { "write", arguments };
+    size_t from = 0;
+    if (!render_history(c, NULL, NULL, &prompt) || !render_history(c, &call, NULL, &whole))
+        fail_msg("%s (%s): refused: %s", name, f->name, arguments);
+    while (from < prompt.n && from < whole.n && prompt.data[from] == whole.data[from]) from++;
+    for (size_t back = 0; back < 8 && from && !strchr("<[\n", whole.data[from]); back++) from--;
+    if (!f->misspelt[0]) {
+        parse(m, whole.data + from, whole.n - from, 1, 0, false, &a);
+        if (a.n != 1) fail_msg("%s (%s): %u calls in %s", name, f->name, a.n, whole.data + from);
+        expect_call(&a, 0, &expected, name);
+    }
+    const char *object = f->object ? f->object : "";
+    /* Between tags, templates print other values than strings as Python does; a text stays what it was. */
+    const bool printed = f->parameter && (strstr(arguments, "flag") || strstr(arguments, "list"));
+    if (!format_is_bare(f) && !strstr(object, "$ID") && !printed) {
+        assert_int_equal(tools_write(f, &call, 1, &row_text, NULL), WK_OK);
+        append(&row_text, bytes(""));
+        if (!render_history(c, &call, row_text.data, &as_text)) fail_msg("%s (%s)", name, f->name);
+        if (as_text.n != whole.n || memcmp(as_text.data, whole.data, whole.n) != 0)
+            fail_msg("%s (%s): as text:\n%s\nas a call:\n%s", name, f->name, as_text.data + from, whole.data + from);
+    }
+    answer_free(&a);
+    free(prompt.data);
+    free(whole.data);
+    free(row_text.data);
+    free(as_text.data);
+}
+
+static void data_histories_are_read_back(void **state)
+{
+    char path[DATA_PATH_MAX], name[512], text[256];
+    const struct wk_err err = { text, sizeof text };
+    DIR *folder = opendir(data_path(path, "templates_real/templates"));
+    struct tools_set *functions_of_all = set;
+    (void)state;
+    assert_non_null(folder);
+    assert_int_equal(tools_set_open(&writer, 1, &set, &err), WK_OK);
+    for (struct dirent *e; (e = readdir(folder));) {
+        size_t len;
+        struct chat *c;
+        bool single;
+        const char *why;
+        if (e->d_name[0] == '.') continue;
+        (void)snprintf(name, sizeof name, "templates_real/templates/%s", e->d_name);
+        char *source = data_read(name, &len);
+        if (!chat_open_text(source, len, NULL, NULL, &c, NULL)) {
+            const struct tools_model *m = chat_calls(c, &single, &why);
+            for (size_t i = 0; m && i < sizeof carried / sizeof *carried; i++)
+                check_history(e->d_name, c, m, carried[i]);
+            chat_close(c);
+        }
+        free(source);
+    }
+    (void)closedir(folder);
+    tools_set_close(set);
+    set = functions_of_all;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_found_by_what_a_template_writes),
         cmocka_unit_test(data_renderings_of_real_templates),
         cmocka_unit_test(data_real_templates_find_their_rows),
+        cmocka_unit_test(data_histories_are_read_back),
     };
     choose_tests(argc, argv);
     return cmocka_run_group_tests(tests, open_set, close_set);

@@ -92,6 +92,9 @@ void tools_model_close(struct tools_model *m); /* NULL allowed */
 /* The control tokens among its marks: a stop rule must let them pass. */
 const uint32_t *tools_model_marks(const struct tools_model *m, size_t *n);
 
+/* May a call with a mark be in this text? For a model without a vocabulary. False: there is none. */
+bool tools_model_notices(const struct tools_model *m, struct token_bytes text);
+
 /* ---- a request's functions ----------------------------------------------------------------------------- */
 
 struct tools_function {
@@ -123,7 +126,9 @@ struct tools_event {
 };
 
 struct tools_parser; /* one answer; one thread at a time */
-/* seed: makes the ids that the model does not write; one job's is not another's. single: what follows the first call is
+/* s: the functions that can be called; NULL: a text of the past is read, whose calls are of functions of any name,
+ * always have a mark, and have strings where the form tells no type, so that a template writes them as they were.
+ * seed: makes the ids that the model does not write; one job's is not another's. single: what follows the first call is
  * text. m and s must outlive it. */
 wk_status tools_parser_open(const struct tools_model *m, const struct tools_set *s, uint64_t seed, bool single,
                             struct tools_parser **out, const struct wk_err *err);
