@@ -352,7 +352,10 @@ static bool name_results(struct conversation *c)
         struct chat_message *m = &c->messages[i];
         const struct chat_call *call =
             m->role == CHAT_TOOL && m->call_id.data ? find_call(c, list, n, before, m->call_id) : NULL;
-        if (call) m->called = call->name;
+        if (call) {
+            m->called = call->name;
+            m->called_at = (size_t)(call - c->calls);
+        }
         before += m->n_calls;
     }
     free(list);

@@ -43,6 +43,7 @@ struct chat_message {
     struct token_bytes name;      /* data NULL: none */
     struct token_bytes call_id;   /* of a tool's result; data NULL: none */
     struct token_bytes called;    /* the function of the latest call before it with that id; data NULL: there is none */
+    size_t called_at;             /* that call's place in conversation.calls */
 };
 
 struct conversation {

@@ -96,21 +96,37 @@ static struct token_bytes short_id(struct token_bytes id, char out[SHORT_ID])
     return (struct token_bytes){ out, SHORT_ID };
 }
 
-static void set_id(struct shaping *s, struct jinja_value *dict, const char *key, struct token_bytes id)
+enum { NO_CALL = UINT32_MAX };
+
+/* Kimi's ids name the function; those that clients made up become ids of that form. */
+static struct token_bytes kimi_id(const struct shaping *s, struct token_bytes id, uint32_t call, char out[TOOLS_ID])
 {
-    char room[SHORT_ID];
-    if (s->x->caps->short_ids) id = short_id(id, room);
+    static const char own[] = "functions.";
+    if (call == NO_CALL || (id.len > sizeof own - 1 && memcmp(id.data, own, sizeof own - 1) == 0)) return id;
+    const struct token_bytes name = s->c->calls[call].name;
+    return name.len > TOOLS_MAX_NAME ? id : tools_kimi_id(name, call, out);
+}
+
+/* call: whose id it is, among the conversation's calls; NO_CALL: of none of them. */
+static void set_id(struct shaping *s, struct jinja_value *dict, const char *key, struct token_bytes id, uint32_t call)
+{
+    char room[TOOLS_ID];
+    if (s->x->caps->short_ids)
+        id = short_id(id, room);
+    else if (s->x->calls && tools_model_ids(s->x->calls) == TOOLS_ID_KIMI)
+        id = kimi_id(s, id, call, room);
     if (id.data) set(s, dict, key, input(s, id));
 }
 
-static bool add_call(struct shaping *s, size_t i, const struct chat_call *call, struct jinja_value *list)
+/* at: the call's place among the conversation's; NO_CALL: it was text. */
+static bool add_call(struct shaping *s, size_t i, const struct chat_call *call, uint32_t at, struct jinja_value *list)
 {
     struct jinja_value *out = jinja_dict(s->values), *function = jinja_dict(s->values), *arguments = NULL;
     struct token_bytes json = call->arguments;
     char said[192];
     const struct wk_err err = { said, sizeof said };
     if (!json.len) json = (struct token_bytes){ "{}", 2 };
-    set_id(s, out, "id", call->id);
+    set_id(s, out, "id", call->id, at);
     set(s, out, "type", word(s, "function"));
     set(s, function, "name", input(s, call->name));
     if (s->x->caps->arguments == ARGUMENTS_TEXT) {
@@ -161,7 +177,9 @@ static void set_content(struct shaping *s, const struct chat_message *m, struct 
         set(s, out, "content", content_of(s, m, text));
 }
 
-static bool set_calls(struct shaping *s, size_t i, const struct chat_call *calls, size_t n, struct jinja_value *out)
+/* first: the first one's place among the conversation's; NO_CALL: they were text. */
+static bool set_calls(struct shaping *s, size_t i, const struct chat_call *calls, size_t n, uint32_t first,
+                      struct jinja_value *out)
 {
     const struct chat_caps *caps = s->x->caps;
     if (!caps->calls) return fail(s, i, "tool_calls", "this model's template has no form for calls of tools");
@@ -169,7 +187,7 @@ static bool set_calls(struct shaping *s, size_t i, const struct chat_call *calls
         return fail(s, i, "tool_calls", "this model's template has no form for several calls in one message");
     struct jinja_value *list = jinja_list(s->values);
     for (size_t k = 0; k < n; k++)
-        if (!add_call(s, i, &calls[k], list)) return false;
+        if (!add_call(s, i, &calls[k], first == NO_CALL ? NO_CALL : first + (uint32_t)k, list)) return false;
     set(s, out, "tool_calls", list);
     return true;
 }
@@ -185,7 +203,8 @@ static bool set_answer(struct shaping *s, size_t i, const struct chat_message *m
     const size_t n = split.n ? split.n : m->n_calls;
     set_content(s, m, text, n > 0, out);
     if (reasoning.len && caps->reasoning_field) set(s, out, caps->reasoning_field, input(s, reasoning));
-    const bool ok = !n || set_calls(s, i, split.n ? split.calls : s->c->calls + m->call, n, out);
+    const bool ok = !n || (split.n ? set_calls(s, i, split.calls, n, NO_CALL, out)
+                                   : set_calls(s, i, s->c->calls + m->call, n, (uint32_t)m->call, out));
     chat_split_free(&split);
     return ok;
 }
@@ -249,7 +268,7 @@ static bool add_message(struct shaping *s, size_t i, size_t n, struct jinja_valu
         set(s, out, "content", content_of(s, &m, text));
     }
     if (role == CHAT_TOOL) {
-        set_id(s, out, "tool_call_id", m.call_id);
+        set_id(s, out, "tool_call_id", m.call_id, m.called.data ? (uint32_t)m.called_at : NO_CALL);
         if (!m.name.data) m.name = m.called;
     }
     if (m.name.data && n == 1) set(s, out, "name", input(s, m.name));

@@ -16,7 +16,7 @@ struct found {
 struct reading {
     struct chat_split *out;
     struct found found[CHAT_SPLIT_CALLS];
-    size_t n, before; /* before: bytes of text before the first call */
+    size_t n, before;   /* before: bytes of text before the first call */
     bool other, failed; /* there is text behind a call; no memory */
 };
 
@@ -50,7 +50,8 @@ static void take(struct reading *r, const struct tools_event *e)
             break;
         }
         f = &r->found[r->n++];
-        if (put(r, e->text, &f->name) && put(r, e->id, &f->id)) (void)put(r, (struct token_bytes){ "", 0 }, &f->arguments);
+        if (put(r, e->text, &f->name) && put(r, e->id, &f->id))
+            (void)put(r, (struct token_bytes){ "", 0 }, &f->arguments);
         break;
     case TOOLS_ARGUMENTS:
         if (f && put(r, e->text, NULL)) f->arguments.len += e->text.len;

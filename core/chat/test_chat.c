@@ -315,6 +315,34 @@ static void test_marked_calls(void **state)
     chat_close(c);
 }
 
+/* Kimi's ids hold the function's name and count all calls; clients have ids of other forms. */
+static void test_kimis_ids(void **state)
+{
+    (void)state;
+    static const char kimi[] =
+        "{% for m in messages %}{{ m.role[0] ~ ':' ~ (m.name or '') ~ (m.tool_call_id or '') ~ m.content }}{% if "
+        "m.tool_calls %}{{ "
+        "'<|tool_calls_section_begin|>' }}{% for c in m.tool_calls %}{{ '<|tool_call_begin|>' ~ c.id ~ "
+        "'<|tool_call_argument_begin|>' }}{{ c.function.arguments | tojson }}{{ '<|tool_call_end|>' }}{% endfor %}{{ "
+        "'<|tool_calls_section_end|>' }}{% endif %};{% endfor %}";
+#define KIMI(id, name) \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":\"{}\"}}"
+#define KIMI_CALLS(calls) "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" calls "]}"
+#define KIMI_RESULT(id) "{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"" id "\"}"
+#define KIMI_SHOWN(id) "<|tool_call_begin|>{" id "}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+    struct chat *c = open_text(kimi, NULL);
+    expect_with(c,
+                "[" SAID("user", "U") "," KIMI_CALLS(KIMI("call_x", "f") "," KIMI("y", "g")) "," KIMI_RESULT(
+                    "y") "," KIMI_RESULT("call_x") "," KIMI_CALLS(KIMI("functions.f:9",
+                                                                       "f")) "," KIMI_RESULT("functions.f:9") "]",
+                NULL,
+                "u:{U};a:<|tool_calls_section_begin|>" KIMI_SHOWN("functions.f:0") KIMI_SHOWN(
+                    "functions.g:1") "<|tool_calls_section_end|>;t:{gfunctions.g:1r};t:{ffunctions.f:0r};a:<|"
+                                     "tool_calls_section_begin|>" KIMI_SHOWN(
+                                         "functions.f:9") "<|tool_calls_section_end|>;t:{ffunctions.f:9r};");
+    chat_close(c);
+}
+
 static void test_tools(void **state)
 {
     (void)state;
@@ -697,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_none),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_marked_calls),
+        cmocka_unit_test(test_kimis_ids),
         cmocka_unit_test(test_tools),
         cmocka_unit_test(test_named),
         cmocka_unit_test(test_thinking),

@@ -82,7 +82,6 @@ const char *format_object(const struct tools_format *f);
 bool format_is_bare(const struct tools_format *f);
 
 bool tools_put(struct byte_buffer *b, const char *bytes, size_t n); /* false: no memory */
-struct token_bytes tools_kimi_id(struct token_bytes name, uint32_t index, char out[TOOLS_ID]);
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 

@@ -208,6 +208,8 @@ const uint32_t *tools_model_marks(const struct tools_model *m, size_t *n)
     return m->mark;
 }
 
+enum tools_id_rule tools_model_ids(const struct tools_model *m) { return m->format.ids; }
+
 /* ---- written out ----------------------------------------------------------------------------------------- */
 
 struct writer {

@@ -62,10 +62,26 @@ size_t tools_call_id(enum tools_id_rule rule, uint64_t seed, uint32_t index, cha
     return n;
 }
 
+/* The index that the model wrote into its id: it goes on from call to call through the whole conversation. One that
+ * cannot be, because a call before has it, is the next. */
+static uint32_t written_index(const struct tools_parser *p)
+{
+    uint32_t index = 0;
+    size_t at = p->n_id;
+    while (at && p->id[at - 1] >= '0' && p->id[at - 1] <= '9') at--;
+    if (!at || p->id[at - 1] != ':' || p->n_id - at > 6) return p->next_index;
+    for (; at < p->n_id; at++) index = index * 10 + (uint32_t)(p->id[at] - '0');
+    return index < p->next_index ? p->next_index : index;
+}
+
 static size_t make_id(struct tools_parser *p, char out[TOOLS_ID])
 {
     const enum tools_id_rule rule = p->model->format.ids;
-    if (rule == TOOLS_ID_KIMI && p->set) return tools_kimi_id(p->function->name, p->calls, out).len;
+    if (rule == TOOLS_ID_KIMI && p->set) {
+        const uint32_t index = written_index(p);
+        p->next_index = index + 1;
+        return tools_kimi_id(p->function->name, index, out).len;
+    }
     bool own = rule == TOOLS_ID_NINE ? p->n_id == 9 : p->n_id > 0;
     for (size_t i = 0; i < p->n_id; i++)
         if (rule == TOOLS_ID_NINE && (!unit_is_word((unsigned char)p->id[i]) || p->id[i] == '_')) own = false;

@@ -31,6 +31,7 @@ struct tools_parser {
     bool bare;       /* the candidate has no mark */
     bool first;      /* NEXT: no call of the section was read yet */
     uint32_t calls, malformed;
+    uint32_t next_index; /* of Kimi's ids: behind the last one that was given */
 
     /* the call that is read */
     uint16_t step;

@@ -73,9 +73,24 @@ static void test_ids_have_the_models_form(void **state)
         { "mistral-3.2", "[TOOL_CALLS]ping[CALL_ID]abcDEF123[ARGS]{}", "abcDEF123", 9 },
         { "kimi-k2",
           "<|tool_calls_section_begin|><|tool_call_begin|>ping:4<|tool_call_argument_begin|>{}<|tool_call_end|>",
-          "functions.ping:0", 16 },
+          "functions.ping:4", 16 },
     };
     (void)state;
+    /* Kimi counts on through the conversation; what is no index, or one that was given, becomes the next. */
+    static const char kimi[] =
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.ping:7<|tool_call_argument_begin|>"
+        "{}<|tool_call_end|><|tool_call_begin|>ping<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        "<|tool_call_begin|>functions.ping:7<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        "<|tool_calls_section_end|>";
+    struct tools_model *k2 = model_of(row("kimi-k2"), NULL);
+    struct answer k = { 0 };
+    parse(k2, kimi, sizeof kimi - 1, 1, 0, false, &k);
+    assert_int_equal(k.n, 3);
+    assert_string_equal(k.call[0].id, "functions.ping:7");
+    assert_string_equal(k.call[1].id, "functions.ping:8");
+    assert_string_equal(k.call[2].id, "functions.ping:9");
+    answer_free(&k);
+    tools_model_close(k2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tools_model *m = model_of(row(cases[i].format), NULL);
         struct answer a = { 0 }, b = { 0 };

@@ -62,6 +62,9 @@ const struct tools_format *tools_formats(size_t *n);
 /* An id by a rule that no name is needed for: of the call of that number, made of a seed. Returns its bytes. */
 size_t tools_call_id(enum tools_id_rule rule, uint64_t seed, uint32_t index, char out[TOOLS_ID]);
 
+/* functions.NAME:INDEX; the index counts all calls of a conversation. */
+struct token_bytes tools_kimi_id(struct token_bytes name, uint32_t index, char out[TOOLS_ID]);
+
 struct tools_written {
     struct token_bytes name, arguments /* JSON, as it is to be written */, id;
 };
@@ -91,6 +94,8 @@ wk_status tools_model_open(const struct tools_format *f, const struct tokenizer 
 void tools_model_close(struct tools_model *m); /* NULL allowed */
 /* The control tokens among its marks: a stop rule must let them pass. */
 const uint32_t *tools_model_marks(const struct tools_model *m, size_t *n);
+
+enum tools_id_rule tools_model_ids(const struct tools_model *m);
 
 /* May a call with a mark be in this text? For a model without a vocabulary. False: there is none. */
 bool tools_model_notices(const struct tools_model *m, struct token_bytes text);
