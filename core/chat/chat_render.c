@@ -113,19 +113,43 @@ static struct token_bytes stripped(struct token_bytes t)
     return t;
 }
 
-/* Where the last message's text ends in what was made, so that the model goes on there; 0: it is not shown. As the
- * template has it: blanks at its end that were taken off stay off. */
-static size_t end_of_final(const struct jinja_result *made, struct token_bytes text)
+/* Where `words` end in a text the last time; 0: nowhere. Read backwards, each byte once, whatever clients repeat in
+ * both (Knuth, Morris and Pratt 1977). borders: [words.len] */
+static size_t end_of_last(const char *text, size_t n, struct token_bytes words, size_t *borders)
 {
-    const struct token_bytes words = stripped(text);
-    const size_t trailing = (size_t)((text.data + text.len) - (words.data + words.len));
-    for (size_t at = made->n; words.len && at >= words.len; at--) {
-        const char *begin = made->text + at - words.len;
-        if (*begin != *words.data || memcmp(begin, words.data, words.len) != 0) continue;
-        return made->n - at >= trailing && !memcmp(made->text + at, words.data + words.len, trailing) ? at + trailing
-                                                                                                      : at;
+    const char *const last = words.data + words.len - 1;
+    borders[0] = 0;
+    for (size_t i = 1, k = 0; i < words.len; i++) {
+        while (k && *(last - i) != *(last - k)) k = borders[k - 1];
+        k += *(last - i) == *(last - k);
+        borders[i] = k;
+    }
+    for (size_t at = n, k = 0; at-- > 0;) {
+        while (k && text[at] != *(last - k)) k = borders[k - 1];
+        k += text[at] == *(last - k);
+        if (k == words.len) return at + words.len;
     }
     return 0;
+}
+
+/* Where the last message's text ends in what was made, so that the model goes on there. As the template has it: blanks
+ * at its end that were taken off stay off. */
+static bool end_of_final(const struct jinja_result *made, struct token_bytes text, size_t *out,
+                         struct chat_problem *why)
+{
+    const struct token_bytes words = stripped(text); /* not empty: check_last */
+    const size_t trailing = (size_t)((text.data + text.len) - (words.data + words.len));
+    size_t *borders = words.len <= made->n ? malloc(words.len * sizeof *borders) : NULL, at = 0;
+    if (words.len <= made->n && !borders)
+        return chat_refuse(why, WK_NO_MEMORY, "messages", "no memory for the conversation");
+    if (borders) at = end_of_last(made->text, made->n, words, borders);
+    free(borders);
+    if (!at)
+        return chat_refuse(why, WK_UNSUPPORTED, "continue_final_message",
+                           "this model's template does not show an answer as it is, so that none can be gone on with");
+    if (made->n - at >= trailing && !memcmp(made->text + at, words.data + words.len, trailing)) at += trailing;
+    *out = at;
+    return true;
 }
 
 /* ---- is everything there? ------------------------------------------------------------------------------ */
@@ -187,33 +211,37 @@ static bool check_dropped(const struct chat_form *f, const struct chat_context *
     return ok;
 }
 
+/* Each text that is not found costs a search of the whole prompt. Behind so many, sentinels alone tell. */
+enum { MOST_MISSING = 16 };
+
 /* Is every text of a system, a user and a tool in the prompt? What answers said may be left out: templates drop what a
  * model was not trained to see again, such as its reasoning. */
 static bool check_shown(const struct chat_form *f, const struct chat_context *x, const struct jinja_options *clock,
                         const struct conversation *c, const struct jinja_result *made, struct jinja_values *values,
                         struct chat_problem *why)
 {
-    bool *missing = calloc(c->n, sizeof *missing), any = false;
-    size_t from = 0;
+    bool *missing = calloc(c->n, sizeof *missing);
+    size_t from = 0, n_missing = 0;
     if (!missing) return chat_refuse(why, WK_NO_MEMORY, "messages", "no memory for the conversation");
     for (size_t i = 0; i < c->n; i++) {
         const struct chat_message *m = &c->messages[i];
         const struct token_bytes words = stripped(m->text);
         if (m->role == CHAT_ASSISTANT || !words.len) continue;
-        missing[i] = !shows(made, &from, words);
-        any = any || missing[i];
+        missing[i] = n_missing == MOST_MISSING || !shows(made, &from, words);
+        if (missing[i] && n_missing < MOST_MISSING) n_missing++;
     }
-    const bool ok = !any || check_dropped(f, x, clock, c, missing, values, why);
+    const bool ok = !n_missing || check_dropped(f, x, clock, c, missing, values, why);
     free(missing);
     return ok;
 }
 
 static bool check_tools_shown(const struct chat_tools *tools, const struct jinja_result *made, struct chat_problem *why)
 {
+    size_t from = 0;
     for (size_t i = 0; i < tools->n; i++) {
         char field[96];
         (void)snprintf(field, sizeof field, "tools[%zu]", i);
-        if (!memmem(made->text, made->n, tools->list[i].name.data, tools->list[i].name.len))
+        if (!shows(made, &from, tools->list[i].name))
             return chat_refuse(
                 why, WK_UNSUPPORTED, field, "this model's template leaves the function %.*s out of the prompt",
                 (int)(tools->list[i].name.len < 64 ? tools->list[i].name.len : 64), tools->list[i].name.data);
@@ -307,9 +335,7 @@ static bool run(const struct chat_form *f, const struct chat_context *x, const s
     if (!check_shown(f, x, &q->clock, c, &out->made, values, why) || !check_tools_shown(tools, &out->made, why))
         return false;
     size_t n = out->made.n;
-    if (q->continue_final && !(n = end_of_final(&out->made, c->messages[c->n - 1].text)))
-        return chat_refuse(why, WK_UNSUPPORTED, "continue_final_message",
-                           "this model's template does not show an answer as it is, so that none can be gone on with");
+    if (q->continue_final && !end_of_final(&out->made, c->messages[c->n - 1].text, &n, why)) return false;
     if (!chat_make_parts(out, n, why)) return false;
     if (!q->continue_final) out->marks = (struct chat_marks){ f->caps.open, f->caps.close, ends_opened(out, &f->caps) };
     return true;
@@ -345,10 +371,12 @@ static bool render_template(const struct chat *c, const struct chat_request *q, 
 
 size_t chat_memory(const struct conversation *c, size_t json)
 {
-    enum { OF_MESSAGE = 1024, OF_TEXT = 8, OF_JSON = 64 };
-    size_t bytes = 0;
-    for (size_t i = 0; i < c->n; i++) bytes += c->messages[i].text.len * OF_TEXT + OF_MESSAGE;
-    return bytes + json * OF_JSON;
+    enum { OF_MESSAGE = 1024, OF_PART = 512, OF_TEXT = 16, OF_JSON = 64 };
+    size_t texts = c->n_texts;
+    for (size_t i = 0; i < c->n_calls; i++) json += c->calls[i].arguments.len;
+    for (size_t i = 0; i < c->n && !c->texts; i++) texts += c->messages[i].text.len; /* conversation_of_user */
+    const size_t values = (c->n + c->n_calls) * OF_MESSAGE + c->n_parts * OF_PART + json * OF_JSON;
+    return texts * OF_TEXT + (values < JINJA_MAX_MEMORY ? values : JINJA_MAX_MEMORY);
 }
 
 bool chat_render(const struct chat *c, const struct chat_request *q, struct chat_prompt *out, struct chat_problem *why)

@@ -532,6 +532,74 @@ static void test_no_variables(void **state)
     }
 }
 
+/* ---- conversations made to be slow --------------------------------------------------------------------- */
+
+/* `text` so many times between two others; the caller's. */
+static char *repeated(const char *before, const char *text, size_t times, const char *behind)
+{
+    const size_t n = strlen(before), len = strlen(text);
+    char *out = malloc(n + len * times + strlen(behind) + 1);
+    assert_non_null(out);
+    memcpy(out, before, n);
+    for (size_t i = 0; i < times; i++) memcpy(out + n + i * len, text, len);
+    memcpy(out + n + len * times, behind, strlen(behind) + 1);
+    return out;
+}
+
+/* Searches that took the square of a request's length would take hours here. */
+static void test_searches(void **state)
+{
+    (void)state;
+    struct conversation unused = { 0 };
+    struct chat_request q = CHAT_REQUEST_OF(&unused);
+    struct chat *c = open_text("{% for m in messages %}{{ m.content.split('</think>')[-1] }};{% endfor %}", NULL);
+    q.continue_final = true;
+    expect_with(c, "[" SAID("user", "aaaa") "," SAID("assistant", "aa ") "]", &q, "{aaaa};{aa }");
+    expect_with(c, "[" SAID("user", "abcab") "," SAID("assistant", "abcabcab") "]", &q, "{abcab};{abcabcab}");
+    char *user = repeated("[{\"role\":\"user\",\"content\":\"", "a", 6000000, "\"},");
+    char *both = repeated(user, "{\"role\":\"assistant\",\"content\":\"", 1, "");
+    char *all = repeated(both, "a", 3000000, "</think>b\"}]");
+    expect_refused(c, all, &q, "continue_final_message: this model's template does not show an answer as it is");
+    free(user);
+    free(both);
+    free(all);
+    chat_close(c);
+    c = open_text("{% for m in messages %}{% if m.role != 'system' or loop.first %}{{ m.role }}: {{ m.content }}\n"
+                  "{% endif %}{% endfor %}",
+                  NULL);
+    user = repeated("[{\"role\":\"user\",\"content\":\"", "a", 6000000, "\"}");
+    all = repeated(user, "," SAID("system", "Wind") "," SAID("user", "U"), 16000, "]");
+    expect_refused(c, all, NULL, "messages[1].role: this model's template leaves a system message at this place out");
+    free(user);
+    free(all);
+    chat_close(c);
+}
+
+/* Room is asked for calls' arguments, parts and all texts, within what values may take. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct conversation c;
+    struct chat_problem why;
+    char *long_arguments = repeated(
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[0",
+        ",{}", 1000000, "]}}}]}]");
+    assert_true(conversation_read(long_arguments, strlen(long_arguments), &c, &why));
+    assert_in_range(chat_memory(&c, 0), 100000000, 2 * JINJA_MAX_MEMORY);
+    conversation_free(&c);
+    free(long_arguments);
+    char *parts = repeated("[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"}",
+                           ",{\"type\":\"text\",\"text\":\"\"}", 100000, "]}]");
+    assert_true(conversation_read(parts, strlen(parts), &c, &why));
+    assert_in_range(chat_memory(&c, 0), 50000000, 2 * JINJA_MAX_MEMORY);
+    conversation_free(&c);
+    free(parts);
+    static const char said[1000] = "";
+    assert_true(conversation_of_user((struct token_bytes){ said, sizeof said }, &c, &why));
+    assert_in_range(chat_memory(&c, 0), 8 * sizeof said, 100 * sizeof said);
+    conversation_free(&c);
+}
+
 /* ---- templates that cannot be used --------------------------------------------------------------------- */
 
 static void test_bad_templates(void **state)
@@ -731,6 +799,8 @@ int main(void)
         cmocka_unit_test(test_thinking),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_no_variables),
+        cmocka_unit_test(test_searches),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_bad_templates),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_forgery),
