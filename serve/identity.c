@@ -36,9 +36,9 @@ static bool fingerprint(const struct serve *s, const struct model *m, char out[8
     struct sha256 *h = build_identity(build) ? sha256_begin() : NULL;
     if (!h) return false;
     tape_digest(m->program, pass);
-    const int n = snprintf(text, sizeof text, "%s|%s|%s|%s|%u.%u|%u|%u|%d|%d|", WORKER_VERSION, build, s->device->name,
-                           s->info.name, s->info.major, s->info.minor, s->info.runtime, m->dev.isa, m->dev.exact,
-                           (int)m->dev.kv_type);
+    const int n = snprintf(text, sizeof text, "%s|%s|%s|%s|%u.%u|%u|%u|%d|%d|%d|", WORKER_VERSION, build,
+                           s->device->name, s->info.name, s->info.major, s->info.minor, s->info.runtime, m->dev.isa,
+                           m->dev.exact, (int)m->dev.kv_type, s->o->json_calls);
     sha256_update(h, text, (size_t)n);
     sha256_update(h, pass, strlen(pass));
     sha256_update(h, m->identity, strlen(m->identity));

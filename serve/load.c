@@ -182,7 +182,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     const struct chat_source chat = { .file = model->file,
                                       .t = model->tokenizer,
                                       .template = s->o->chat_template,
-                                      .template_name = s->o->chat_template_name };
+                                      .template_name = s->o->chat_template_name,
+                                      .json_calls = s->o->json_calls };
     if (grammars_open(model->tokenizer, model->program->n_vocab, &m->grammars, &err))
         return fail(why, "INTERNAL", text);
     if (chat_open(&chat, &m->chat, &chat_err)) (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);

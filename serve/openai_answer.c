@@ -232,9 +232,14 @@ static bool offer(struct stream *x)
     bool single;
     const char *unknown;
     x->calls = chat_calls(x->m->chat, &single, &unknown);
+    if (!x->calls) x->calls = chat_json_calls(x->m->chat, t->one);
     if (!x->calls && !chat_is_harmony(x->m->chat))
         return chat_refuse(&x->problem, WK_UNSUPPORTED, "tools", "this model's answers cannot be read for calls: %s",
                            unknown);
+    if (chat_json_calls(x->m->chat, t->one) && t->choice == TOOLS_CHOICE_AUTO)
+        return chat_refuse(&x->problem, WK_UNSUPPORTED, "tool_choice",
+                           "expected required, a function, or none: with --tool-format json an answer is calls only "
+                           "where it must be, since of itself this model writes them in no form that is known");
     const wk_status status = openai_tools_set(t, &c->functions, &(struct wk_err){ text, sizeof text });
     if (status) return chat_refuse(&x->problem, status, "tools", "%s", text);
     x->functions = c->functions;

@@ -261,6 +261,7 @@ static bool read_chat(const struct chat_body *b, const struct job_request_limits
         !openai_tools_read(o, r->chat.tools, &r->tools, why))
         return false;
     if (!json_array_size(documents)) r->chat.documents = (struct token_bytes){ 0 };
+    r->chat.one_call = r->tools.one;
     if (r->tools.choice == TOOLS_CHOICE_NONE) r->chat.tools = (struct token_bytes){ 0 };
     return true;
 }

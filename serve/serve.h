@@ -67,6 +67,7 @@ struct serve_options {
     const char *model_id;             /* NULL: general.name, else the file's stem */
     struct token_bytes chat_template; /* instead of the file's; data NULL: none */
     const char *chat_template_name;   /* where it was read from */
+    bool json_calls;                  /* --tool-format json: calls of a form that is not known are plain JSON */
     bool clock_set;                   /* templates are told `clock`, whatever the time is */
     struct jinja_options clock;
     const char *role;         /* "unified" */

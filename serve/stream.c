@@ -549,6 +549,7 @@ static bool open_calls(struct stream *x, struct answer *a, struct refusal *why)
     if (token_calls_open(x->calls, x->functions, seed, x->one_call, x->grammar != NULL, &calls,
                          &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
+    if (x->must_call) token_calls_alone(calls);
     token_text_calls(a->text, calls);
     return true;
 }

@@ -46,7 +46,7 @@ struct answer_case {
 };
 
 static void check_case(const struct answer_case *c, const struct tokenizer *t, const struct tools_model *m,
-                       const struct chat_marks *marks, const struct harmony_ids *harmony)
+                       const struct chat_marks *marks, const struct harmony_ids *harmony, bool alone)
 {
     static const char schema[] = "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\"}}}";
     const struct tools_function f = { { "f", 1 }, { schema, sizeof schema - 1 }, false };
@@ -61,6 +61,7 @@ static void check_case(const struct answer_case *c, const struct tokenizer *t, c
     assert_int_equal(tokenizer_encode(t, c->output, strlen(c->output), true, false, &ids, NULL), WK_OK);
     assert_int_equal(tools_set_open(&f, 1, &set, NULL), WK_OK);
     assert_int_equal(token_calls_open(m, set, 7, c->single, c->masked, &calls, NULL), WK_OK);
+    if (alone) token_calls_alone(calls);
     assert_int_equal(token_text_open(t, token_text_piece_max(t), NULL, NULL, 0, &x, NULL), WK_OK);
     if (harmony) token_text_channels(x, harmony);
     if (marks) token_text_marks(x, marks);
@@ -120,6 +121,10 @@ static void test_ids(void **state)
         { "<th" CALL, false, false, false, "<th", "", CALLED, 1, 0 },
         { "<th", false, false, false, "<th", "", "", 0, 0 },
     };
+    static const struct answer_case alone[] = {
+        { "\n" CALL "\n<tool_call>\n{\"na", false, true, true, "", "", CALLED, 1, 0 },
+        { "\n", false, true, true, "", "", "", 0, 0 },
+    };
     static const struct chat_marks marks = { "<think>", "</think>", false };
     for (size_t control = 0; control < 2; control++) {
         static struct builder builder;
@@ -132,9 +137,10 @@ static void test_ids(void **state)
         }
         assert_int_equal(builder_open(&builder, &t, NULL), WK_OK);
         assert_int_equal(tools_model_open(hermes(), t, &m, NULL), WK_OK);
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i], t, m, NULL, NULL);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i], t, m, NULL, NULL, false);
         for (size_t i = control; i < sizeof thought / sizeof *thought; i++) /* inside, control tokens show nothing */
-            check_case(&thought[i], t, m, &marks, NULL);
+            check_case(&thought[i], t, m, &marks, NULL, false);
+        for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) check_case(&alone[i], t, m, NULL, NULL, true);
         tools_model_close(m);
         tokenizer_close(t);
     }
@@ -167,7 +173,7 @@ static void test_harmony(void **state)
         builder_token(&builder, specials[i], TOKEN_CONTROL, 0);
     assert_int_equal(builder_open(&builder, &t, NULL), WK_OK);
     assert_true(harmony_find_ids(t, &harmony));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i], t, NULL, NULL, &harmony);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_case(&cases[i], t, NULL, NULL, &harmony, false);
     tokenizer_close(t);
 }
 

@@ -10,7 +10,7 @@ struct token_calls {
     const struct tools_set *set;
     struct tools_parser *parser; /* NULL: harmony */
     uint64_t seed;
-    bool single, masked, cut;
+    bool single, masked, alone, cut;
     bool lost;                  /* a call that was cut was begun: what the parser makes text of it is none */
     struct tools_event *events; /* their texts are places in texts: data is set when they are asked for */
     size_t n_events, cap_events;
@@ -98,6 +98,7 @@ static bool flush_blanks(struct token_calls *c, struct byte_buffer *text)
 
 static bool take_text(struct token_calls *c, struct token_bytes said, struct byte_buffer *text)
 {
+    if (c->alone) return true; /* what a limit has cut, or blanks */
     if (!c->begun && is_blank(said)) return append(&c->blanks, said);
     c->begun = true;
     return flush_blanks(c, text) && append(text, said);
@@ -189,6 +190,7 @@ bool token_calls_message(struct token_calls *c, const struct harmony_header *h, 
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
 
+void token_calls_alone(struct token_calls *c) { c->alone = true; }
 void token_calls_cut(struct token_calls *c) { c->cut = true; }
 
 bool token_calls_finish(struct token_calls *c, struct byte_buffer *text)
@@ -213,5 +215,6 @@ uint32_t token_calls_complete(const struct token_calls *c)
 }
 uint32_t token_calls_malformed(const struct token_calls *c)
 {
-    return c->parser ? tools_parser_malformed(c->parser) - c->lost : c->malformed;
+    if (!c->parser) return c->malformed;
+    return c->masked && c->cut ? 0 : tools_parser_malformed(c->parser); /* a limit's work is nobody's mistake */
 }

@@ -24,6 +24,8 @@ bool token_calls_push(struct token_calls *c, uint32_t id, struct token_bytes pie
 /* An event of a message that is a call (harmony_calls). Not masked: a call is told once it is complete. */
 bool token_calls_message(struct token_calls *c, const struct harmony_header *h, const struct harmony_event *e,
                          struct byte_buffer *text);
+/* Before the first id: what is written is calls alone, so that no text comes of ids (of harmony's messages it does). */
+void token_calls_alone(struct token_calls *c);
 /* Before the last calls of the two above and below: a limit ends the answer. If that is inside of a masked call, what
  * came of it stays told, and it has no end. */
 void token_calls_cut(struct token_calls *c);

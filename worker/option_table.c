@@ -72,6 +72,9 @@ const struct option_def option_table[OPT_COUNT] = {
                             "day or time (RFC 3339) that chat templates are told when they ask what time it is, so "
                             "that "
                             "prompts stay the same; without it they are told the time of the request" },
+    [OPT_TOOL_FORMAT] = { "tool-format", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "json", 0, 0, NULL,
+                          "how a model calls functions whose template tells of no form that is known: plain JSON, "
+                          "where a call is required; without it tools are refused then" },
     [OPT_TEMPLATE] = { "template", 0, OPTION_TEXT, false, ON(CMD_RENDER), "FILE", 1, 4096, NULL,
                        "chat template to render, without a model, or instead of the model's" },
     [OPT_MESSAGES] = { "messages", 0, OPTION_TEXT, false, ON(CMD_RENDER), "FILE", 1, 4096, NULL,

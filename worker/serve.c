@@ -274,6 +274,7 @@ static void service_options(struct serving *v)
         .model_id = option_text(o, OPT_MODEL_ID),
         .chat_template = { v->chat_template.bytes, v->chat_template.len },
         .chat_template_name = option_text(o, OPT_CHAT_TEMPLATE),
+        .json_calls = option_text(o, OPT_TOOL_FORMAT) != NULL,
         .clock_set = option_text(o, OPT_TEMPLATE_DATE) != NULL,
         .clock = v->clock,
         .role = option_text(o, OPT_ROLE),

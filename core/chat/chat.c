@@ -143,6 +143,9 @@ wk_status chat_open(const struct chat_source *source, struct chat **out, const s
     if (!status) status = open_plain(c, template, source->template.data != NULL, source->as_is, model, &own);
     if (!status) {
         open_tool_use(c, source);
+        if (source->json_calls) status = chat_open_json_calls(c, &own);
+    }
+    if (!status) {
         *out = c;
         return WK_OK;
     }
@@ -156,6 +159,7 @@ void chat_close(struct chat *c)
     if (!c) return;
     close_form(&c->plain);
     close_form(&c->with_tools);
+    for (int i = 0; i < CHAT_JSON_FORMS; i++) tools_model_close(c->json_calls[i]);
     free(c);
 }
 

@@ -29,6 +29,7 @@ struct chat_source {
     struct token_bytes template; /* instead of the file's; data NULL: none */
     const char *template_name;   /* what messages call it */
     bool as_is;                  /* the template is not tried out: only chat_render_context may be called */
+    bool json_calls;             /* where the form of calls is not known, they are plain JSON (chat_json_calls) */
 };
 
 /* Refuses a template that cannot be parsed, with line and column, one that has no form for a user's message, and a
@@ -47,11 +48,17 @@ bool chat_thinks(const struct chat *c);
  * known, or it is harmony, whose calls are messages. */
 const struct tools_model *chat_calls(const struct chat *c, bool *single, const char **why);
 
+/* Calls as plain JSON, a list of {"name", "arguments"} or one of them, which the model writes only if it is made to;
+ * its prompts are told of functions, calls and results in messages where its template has no form for them. NULL: that
+ * was not asked for, or the model's own form is known. */
+const struct tools_model *chat_json_calls(const struct chat *c, bool one);
+
 /* What one prompt says. Texts are bytes of the caller's. */
 struct chat_request {
     const struct conversation *conversation;
     struct token_bytes tools, documents; /* JSON lists; data NULL: none */
     struct token_bytes kwargs;           /* JSON of an object: further variables of the template; data NULL: none */
+    bool one_call;                       /* an answer has one call at most */
     const char *effort;                  /* "none", "minimal", "low", "medium", "high"; NULL: nothing is said */
     int thinking;                        /* 0, 1; -1: nothing is said */
     bool no_generation;                  /* the prompt does not go on to where an answer begins */

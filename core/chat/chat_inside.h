@@ -17,14 +17,17 @@ struct chat_form {
     char no_calls[256];
 };
 
+enum { CHAT_JSON_LIST = 0, CHAT_JSON_ONE, CHAT_JSON_FORMS };
+
 struct chat {
     const char *name;
-    const struct tokenizer *tokenizer;  /* NULL: texts alone are wanted */
-    struct token_bytes bos, eos;        /* of the tokenizer's */
-    bool harmony;                       /* answers have channels */
-    bool harmony_prompts;               /* and prompts are written by harmony.h */
-    struct chat_form plain, with_tools; /* with_tools: the file's template tool_use */
-    char tool_use_fault[256];           /* why it cannot be used, though it is there; "": it can */
+    const struct tokenizer *tokenizer;               /* NULL: texts alone are wanted */
+    struct token_bytes bos, eos;                     /* of the tokenizer's */
+    bool harmony;                                    /* answers have channels */
+    bool harmony_prompts;                            /* and prompts are written by harmony.h */
+    struct chat_form plain, with_tools;              /* with_tools: the file's template tool_use */
+    char tool_use_fault[256];                        /* why it cannot be used, though it is there; "": it can */
+    struct tools_model *json_calls[CHAT_JSON_FORMS]; /* how calls are written where their form is not known; or NULL */
 };
 
 static inline bool chat_form_thinks(const struct chat_form *f)
@@ -35,6 +38,24 @@ static inline bool chat_form_thinks(const struct chat_form *f)
 /* f->calls and f->past, or why not. source: the template's text. Fails for want of memory alone. */
 wk_status chat_find_calls(const struct chat *c, struct token_bytes source, struct chat_form *f,
                           const struct wk_err *err);
+/* ---- json_calls.c -------------------------------------------------------------------------------------- */
+
+/* c->json_calls, if the form of calls is not known. */
+wk_status chat_open_json_calls(struct chat *c, const struct wk_err *err);
+/* A request's conversation with its functions, calls and results as texts, where the template has no form for them.
+ * Texts and messages are its own, all else the request's. */
+struct chat_told {
+    struct conversation conversation;
+    bool inserted; /* the first message is none of the request's */
+};
+bool chat_tell(const struct chat_caps *caps, const struct chat_request *q, struct chat_told *out,
+               struct chat_problem *why);
+/* A problem with told->conversation becomes one with the request's. */
+void chat_told_blame(const struct chat_told *told, struct chat_problem *why);
+void chat_told_free(struct chat_told *told);
+
+/* ---- chat_render.c and chat_harmony.c ------------------------------------------------------------------ */
+
 /* The parts of out->made, of which `n` bytes are wanted. */
 bool chat_make_parts(struct chat_prompt *out, size_t n, struct chat_problem *why);
 /* chat_render for gpt-oss's format; q->effort is one of its own, or NULL. */

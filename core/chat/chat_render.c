@@ -290,7 +290,8 @@ static bool check_last(const struct chat_request *q, struct chat_problem *why)
     return true;
 }
 
-static bool read_tools(const struct chat_form *f, const struct chat_request *q, struct jinja_values *values,
+/* told: what the template does not take stands in messages. */
+static bool read_tools(const struct chat_form *f, const struct chat_request *q, bool told, struct jinja_values *values,
                        const struct jinja_value **out, struct chat_tools *tools, struct chat_problem *why)
 {
     char said[256];
@@ -299,7 +300,8 @@ static bool read_tools(const struct chat_form *f, const struct chat_request *q, 
     if (!q->tools.data) return true;
     if (!chat_tools_read(q->tools.data, q->tools.len, tools, why)) return false;
     if (!tools->n) return true;
-    if (!f->caps.tools) return chat_refuse(why, WK_UNSUPPORTED, "tools", "this model's template has no form for tools");
+    if (!f->caps.tools)
+        return told || chat_refuse(why, WK_UNSUPPORTED, "tools", "this model's template has no form for tools");
     if (jinja_from_json(values, q->tools.data, q->tools.len, "tools", &value, &err))
         return chat_refuse(why, WK_INVALID, "tools", "%s", said);
     *out = value;
@@ -341,10 +343,9 @@ static bool run(const struct chat_form *f, const struct chat_context *x, const s
     return true;
 }
 
-static bool render_template(const struct chat *c, const struct chat_request *q, struct chat_prompt *out,
-                            struct chat_problem *why)
+static bool render_form(const struct chat *c, const struct chat_form *f, const struct chat_request *q, bool told,
+                        struct chat_prompt *out, struct chat_problem *why)
 {
-    const struct chat_form *f = q->tools.data && c->with_tools.template ? &c->with_tools : &c->plain;
     struct chosen chosen;
     struct chat_tools tools = { 0 };
     struct chat_context x = { .template = f->template,
@@ -362,10 +363,25 @@ static bool render_template(const struct chat *c, const struct chat_request *q, 
     x.effort = chosen.effort;
     struct jinja_values *values = jinja_values_new();
     if (!values) return chat_refuse(why, WK_NO_MEMORY, "messages", "no memory for the conversation");
-    const bool ok = read_tools(f, q, values, &x.tools, &tools, why) &&
+    const bool ok = read_tools(f, q, told, values, &x.tools, &tools, why) &&
                     read_documents(f, q, values, &x.documents, why) && run(f, &x, q, &tools, values, out, why);
     chat_tools_free(&tools);
     jinja_values_free(values);
+    return ok;
+}
+
+static bool render_template(const struct chat *c, const struct chat_request *q, struct chat_prompt *out,
+                            struct chat_problem *why)
+{
+    const struct chat_form *f = q->tools.data && c->with_tools.template ? &c->with_tools : &c->plain;
+    struct chat_request own = *q;
+    struct chat_told told;
+    if (!c->json_calls[CHAT_JSON_LIST] || f->calls) return render_form(c, f, q, false, out, why);
+    if (!chat_tell(&f->caps, q, &told, why)) return false;
+    own.conversation = &told.conversation;
+    const bool ok = render_form(c, f, &own, true, out, why);
+    if (!ok) chat_told_blame(&told, why);
+    chat_told_free(&told);
     return ok;
 }
 

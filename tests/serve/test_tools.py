@@ -3,8 +3,10 @@
 whole; what is refused. usage: test_tools.py PROGRAM SOURCE"""
 
 import json
+import os
 import re
 import sys
+import tempfile
 
 from service import Worker, check, done
 
@@ -423,6 +425,88 @@ def refusals(w):
         check("a completion refuses " + field, status == 400 and a["error"]["param"] == field, (status, a))
 
 
+PLAIN = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def plain_json():
+    """A template without a form for tools: calls that are required are plain JSON, if that was asked for."""
+    lantern = user('How many syllables does "lantern" have?')
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plain.jinja")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(PLAIN)
+        with Worker(program, "--chat-template", path, "--context", "4096") as w:
+            for choice_ in ("auto", "required"):
+                status, a = w.post(CHAT, body(lantern, tool_choice=choice_))
+                check("not asked for: refused", status == 400 and a["error"]["param"] == "tools", a)
+        with Worker(program, "--chat-template", path, "--context", "4096", "--tool-format", "json") as w:
+            for more in ({}, {"tool_choice": "auto"}, {"tool_choice": allowed("auto", "current_minute")}):
+                status, a = w.post(CHAT, body(lantern, **more))
+                check(
+                    "what is not required is refused: %s" % more,
+                    status == 400 and a["error"]["param"] == "tool_choice" and "required" in a["error"]["message"],
+                    a,
+                )
+            told = w.post(CHAT + "/render", body(lantern, tool_choice="required"))[1]["prompt"]
+            check(
+                "the functions stand in a system message",
+                told.startswith("<|im_start|>system\nYou can call functions.") and json.dumps(COUNT) in told,
+                told,
+            )
+            one = {"tool_choice": "required", "parallel_tool_calls": False}
+            (c,) = ask(w, lantern, **one)
+            m = c["message"]
+            check("a call", said(m["tool_calls"]) == [("count_syllables", {"word": "lantern"})], c)
+            check("... is all", c["finish_reason"] == "tool_calls" and m["content"] is None, c)
+            (d,) = ask(w, lantern, m, result(m["tool_calls"][0], "two"), tool_choice="none")
+            check("... and its result", d["finish_reason"] == "stop" and d["message"]["content"], d)
+            prompt = w.post(CHAT + "/render", body(lantern, m, result(m["tool_calls"][0], "two"), tool_choice="none"))
+            check(
+                "... as texts",
+                "\n[{" in prompt[1]["prompt"] and "Result of count_syllables:\ntwo" in prompt[1]["prompt"],
+            )
+            named = {"type": "function", "function": {"name": "current_minute"}}
+            strict = dict(COUNT, strict=True, parameters=dict(COUNT["parameters"], additionalProperties=False))
+            end = w.post("/tokenize", {"content": "x]"})[1]["tokens"][-1]
+            (c,) = ask(w, lantern, tool_choice=named, logit_bias={str(end): 100})
+            check("a list that ends", said(c["message"]["tool_calls"]) == [("current_minute", {})], c)
+            check("... by itself", c["finish_reason"] == "tool_calls" and c["message"]["content"] is None, c)
+            for name, more in (
+                ("required", {"tool_choice": "required"}),
+                ("named", {"tool_choice": named}),
+                ("one", one),
+                ("strict", {"tool_choice": "required", "tools": offered(strict)}),
+                ("allowed", {"tool_choice": allowed("required", "count_syllables")}),
+                ("beside a form", {"tool_choice": "required", "guided_choice": ["red"]}),
+            ):
+                for seed in (1, 2):
+                    more = dict(more, n=8, temperature=1, seed=seed, max_tokens=150)
+                    for c, s in zip(ask(w, lantern, **more), streamed(w, lantern, **more)):
+                        called, m = whole(c), c["message"]
+                        check(
+                            "plain JSON, %s: calls alone" % name,
+                            m["content"] in (None, "")
+                            and (called or c["finish_reason"] == "length")
+                            and not (name == "one" and len(called) > 1)
+                            and all(f == "current_minute" and not a for f, a in called if name == "named")
+                            and all(f == "count_syllables" for f, a in called if name in ("strict", "allowed"))
+                            and all(
+                                list(a) == ["word"] and type(a["word"]) is str for f, a in called if name == "strict"
+                            ),
+                            c,
+                        )
+                        check(
+                            "... streamed as whole",
+                            s["message"]["content"] == (m["content"] or "")
+                            and written(s["message"]["tool_calls"]) == written(m.get("tool_calls", []))
+                            and s["finish_reason"] == c["finish_reason"],
+                            (s, c),
+                        )
+
+
 with Worker(program) as worker:
     calls(worker)
     as_streamed(worker)
@@ -434,4 +518,5 @@ with Worker(program) as worker:
     some_allowed(worker)
     beside_form(worker)
     refusals(worker)
+plain_json()
 done()
