@@ -93,7 +93,8 @@ struct grammar_mask {
     uint64_t serial;
     uint32_t n_allowed;
 };
-/* Fails when nothing is allowed (WK_INVALID, "the grammar's dead end") or a limit is exceeded (WK_UNSUPPORTED). */
+/* Fails when nothing is allowed (WK_INVALID, "the grammar's dead end") or its automata exceed a limit
+ * (WK_UNSUPPORTED). */
 wk_status grammar_match_mask(struct grammar_match *m, struct grammar_mask *out, const struct wk_err *err);
 /* id was generated. WK_INVALID: it is not allowed; the match is unchanged. An id that ends generation ends the match:
  * nothing is allowed after it. */

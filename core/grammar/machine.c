@@ -139,8 +139,7 @@ bool machine_emit(struct grammar *g, struct question *q, struct top t)
     if (!asks_one(q)) return true;
     for (uint32_t i = q->base; i < out->n; i++)
         if (machine_same(&out->list[i], &t)) return true;
-    if (out->n - q->base == GRAMMAR_MAX_STACKS)
-        return fail(g, WK_UNSUPPORTED, "the grammar is too ambiguous here: more than 64 stacks at a time");
+    if (out->n - q->base == GRAMMAR_MAX_STACKS) return g->crowded = true; /* those that are there can all be ended */
     if (out->n == out->cap && !grow_tops(g, out)) return false;
     out->list[out->n++] = t;
     return true;
@@ -173,11 +172,11 @@ static struct visited *place_of(struct grammar *g, const struct top *t, uint32_t
     }
 }
 
+/* False: there are too many ways (g->crowded), or no memory. */
 static bool grow_visited(struct grammar *g)
 {
     const uint32_t old = g->cap_visited, cap = old ? 2 * old : 256;
-    if (cap > MAX_VISITED)
-        return fail(g, WK_UNSUPPORTED, "the grammar is too ambiguous here: more than 8,192 ways at a time");
+    if (cap > MAX_VISITED) return !(g->crowded = true);
     struct visited *before = g->visited, *larger = calloc(cap, sizeof *larger);
     if (!larger) return fail(g, WK_NO_MEMORY, "no memory for a grammar's stacks");
     g->visited = larger;
@@ -188,7 +187,8 @@ static bool grow_visited(struct grammar *g)
     return true;
 }
 
-/* Was this work met before in this step? Only places with ways that read nothing are asked about. True on failure. */
+/* Was this work met before in this step? Only places with ways that read nothing are asked about. True on failure, and
+ * of what is too much: it is left out. */
 static bool met(struct grammar *g, const struct work *w)
 {
     if (2 * g->n_visited >= g->cap_visited && !grow_visited(g)) return true;

@@ -8,9 +8,13 @@
  * NODE_NONE; grammar_seal returns the first failure. What a caller refuses in its own words (a keyword, a JSON pointer)
  * it says itself, and closes the grammar.
  *
- * Alternatives may overlap: the machine follows all of them, up to GRAMMAR_MAX_STACKS at a time. What can never be
- * completed (a rule without end, a language without a text, an object whose required property has no value) is found by
- * grammar_seal and taken out; a root without any text is refused. Left recursion is refused with the rule's name.
+ * Alternatives may overlap: the machine follows all of them, up to GRAMMAR_MAX_STACKS at a time. A grammar of which a
+ * short text needs more is refused by grammar_seal; where only long ones do, by recursion, some are followed: fewer
+ * texts are taken then, never others, and each can be ended.
+ *
+ * What can never be completed (a rule without end, a language without a text, an object whose required property has no
+ * value) is found by grammar_seal and taken out; a root without any text is refused. Left recursion is refused with the
+ * rule's name.
  *
  * All text is UTF-8. Arguments are copied. [one thread at a time] */
 #ifndef CORE_GRAMMAR_NODE_H

@@ -136,6 +136,65 @@ static void test_bombs(void **state)
     }
 }
 
+/* n alternatives of arrays in n alternatives of arrays: n times n ways of reading "[[". */
+static char *nested_arrays(unsigned n)
+{
+    char inner[256], *all = many("{\"anyOf\":[",
+                                 "{\"items\":{\"type\":\"string\",\"pattern\":\"^a%d\"},"
+                                 "\"type\":\"array\"}",
+                                 ",", "]}", n);
+    char *each = malloc(strlen(all) + sizeof inner);
+    assert_non_null(each);
+    (void)sprintf(each, "{\"type\":\"array\",\"maxItems\":1%%d,\"items\":%s}", all);
+    char *whole = many("{\"anyOf\":[", each, ",", "]}", n);
+    free(each);
+    free(all);
+    return whole;
+}
+
+/* The same of objects that a first member tells apart: one way at a time goes on. */
+static char *nested_kinds(unsigned n)
+{
+    char *all = many("{\"anyOf\":[",
+                     "{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"k%d\"},\"of\":{\"type\":\"null\"}},"
+                     "\"required\":[\"kind\"],\"additionalProperties\":false}",
+                     ",", "]}", n);
+    char *each = malloc(strlen(all) + 256);
+    assert_non_null(each);
+    (void)sprintf(each,
+                  "{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"k%%d\"},\"of\":%s},"
+                  "\"required\":[\"kind\"],\"additionalProperties\":false}",
+                  all);
+    char *whole = many("{\"anyOf\":[", each, ",", "]}", n);
+    free(each);
+    free(all);
+    return whole;
+}
+
+/* What needs more stacks than are followed is refused; what only looks like it is not. */
+static void test_ambiguous(void **state)
+{
+    (void)state;
+    static const struct {
+        char *(*make)(unsigned n);
+        unsigned n;
+        bool refused;
+    } cases[] = { { nested_arrays, 40, true },
+                  { nested_arrays, 9, true },
+                  { nested_arrays, 8, false },
+                  { nested_kinds, 30, false } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char why[400] = "", *text = cases[i].make(cases[i].n);
+        struct asking asking = { 0 };
+        struct grammar *g = NULL;
+        const wk_status status = compile(SCHEMA, text, &asking, &g, why, sizeof why);
+        if (status != (cases[i].refused ? WK_UNSUPPORTED : WK_OK)) fail_msg("number %zu: %s", i, why);
+        if (status && !strstr(why, "too ambiguous")) fail_msg("%s", why);
+        grammar_close(g);
+        free(text);
+    }
+}
+
 /* Whenever it is told to stop, each front end does. */
 static void test_stop(void **state)
 {
@@ -169,6 +228,7 @@ static void test_stop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bombs), cmocka_unit_test(test_stop) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_bombs), cmocka_unit_test(test_ambiguous),
+                                        cmocka_unit_test(test_stop) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
