@@ -153,6 +153,26 @@ static bool says_type(const struct tools_format *f)
     return false;
 }
 
+/* Of the strings, those that stand between tags as they are, and those that need <![CDATA[ ]]>. */
+static node_id cdata_node(struct build *b, lang_id strings)
+{
+    const lang_id special = containing(b, regex(b, "[<&\\n]")), close = containing(b, regex(b, "\\]\\]>"));
+    const node_id plain = node_text(b->g, lang_minus(b->langs, strings, special));
+    const node_id inside = node_text(b->g, lang_minus(b->langs, lang_and(b->langs, strings, special), close));
+    return either(b, plain, triple(b, literal_text(b, cdata_open), inside, literal_text(b, cdata_close)));
+}
+
+/* A parameter's string. */
+static node_id raw_node(struct build *b, const struct member *member)
+{
+    const struct token_bytes end = literal_behind(b->f->parameter, STEP_VALUE);
+    lang_id strings = member->strings;
+    if (!b->f->cdata) strings = lang_and(b->langs, strings, raw_strings(b, STEP_PARAMS, end));
+    if (!says_type(b->f) && (!member->key.data || set_kinds(b->function, member->key) != KIND_STRING))
+        strings = lang_minus(b->langs, strings, like_json(b));
+    return b->f->cdata ? cdata_node(b, strings) : node_text(b->g, strings);
+}
+
 /* A parameter by the row's layout: with a string, or with another value. */
 static node_id parameter(struct build *b, const struct member *member, bool string)
 {
@@ -160,10 +180,6 @@ static node_id parameter(struct build *b, const struct member *member, bool stri
     size_t n = 0;
     enum step_kind step;
     struct token_bytes text;
-    const struct token_bytes end = literal_behind(b->f->parameter, STEP_VALUE);
-    lang_id strings = lang_and(b->langs, member->strings, raw_strings(b, STEP_PARAMS, end));
-    if (!says_type(b->f) && (!member->key.data || set_kinds(b->function, member->key) != KIND_STRING))
-        strings = lang_minus(b->langs, strings, like_json(b));
     for (const char *at = b->f->parameter; layout_next(&at, &step, &text) && n < MAX_PARTS;) switch (step) {
         case STEP_LITERAL: parts[n++] = literal(b, text); break;
         case STEP_KEY:
@@ -175,7 +191,7 @@ static node_id parameter(struct build *b, const struct member *member, bool stri
             parts[n++] =
                 string ? literal_text(b, "string") : node_text(b->g, regex(b, "number|boolean|null|array|object"));
             break;
-        default: parts[n++] = string ? node_text(b->g, strings) : member->other; break;
+        default: parts[n++] = string ? raw_node(b, member) : member->other; break;
         }
     return node_sequence(b->g, parts, n);
 }
@@ -329,6 +345,9 @@ static node_id layout_node(struct build *b, const char *layout)
 
 static node_id call_node(struct build *b) { return layout_node(b, b->f->call); }
 
+/* An answer's first call, of which the prompt has the beginning. */
+static node_id first_call_node(struct build *b) { return layout_node(b, b->f->call + strlen(b->f->opened)); }
+
 /* Can the function be held to its schema at all? In a grammar of its own, so that a failure is its alone; but the work
  * of it counts as the answer's. */
 static wk_status try_function(const struct build *whole, const struct tools_function *function,
@@ -393,13 +412,19 @@ static node_id free_text(struct build *b)
     return node_text(b->g, language);
 }
 
-static node_id answer_node(struct build *b, node_id call, const struct tools_rule *rule)
+/* first: the first call, another node than call only where the prompt has its beginning. */
+static node_id answer_node(struct build *b, node_id first, node_id call, const struct tools_rule *rule)
 {
     const struct tools_format *f = b->f;
-    node_id calls = call;
+    node_id more = NODE_EMPTY;
     if (!rule->single && !f->single)
-        calls = pair(b, call, node_repeat(b->g, pair(b, literal_text(b, f->between), call), 0, NODE_UNBOUNDED));
-    calls = triple(b, literal_text(b, f->begin), calls, literal_text(b, f->end));
+        more = node_repeat(b->g, pair(b, literal_text(b, f->between), call), 0, NODE_UNBOUNDED);
+    const node_id calls = triple(b, literal_text(b, f->begin), pair(b, call, more), literal_text(b, f->end));
+    if (f->opened) {
+        const node_id text = triple(b, literal_text(b, f->said), free_text(b), either(b, NODE_EMPTY, calls));
+        const node_id opened = pair(b, first, more);
+        return rule->required ? opened : either(b, text, opened);
+    }
     if (rule->required) return pair(b, node_text(b->g, regex(b, "\\n{0,2}")), calls);
     return b->m->n_triggers ? pair(b, free_text(b), either(b, NODE_EMPTY, calls)) : either(b, free_text(b), calls);
 }
@@ -448,7 +473,7 @@ static node_id harmony_answer(struct build *b, node_id call, const struct tools_
 static wk_status build(struct build *b, const struct tools_set *s, const struct tools_rule *rule,
                        struct tools_refusal *refusals)
 {
-    node_id *calls = calloc(s->n + 1, sizeof *calls);
+    node_id *calls = calloc(2 * s->n + 1, sizeof *calls), *first = calls ? calls + s->n : NULL;
     size_t n = 0;
     if (!calls) return wk_fail(b->err, WK_NO_MEMORY, "no memory for %zu functions", s->n);
     for (size_t i = 0; i < s->n && !b->status; i++) {
@@ -462,8 +487,11 @@ static wk_status build(struct build *b, const struct tools_set *s, const struct 
         else if (status) {
             refusals[i].refused = true;
             memcpy(refusals[i].text, why, sizeof refusals[i].text);
-        } else
-            calls[n++] = b->harmony ? harmony_call(b) : call_node(b);
+        } else {
+            calls[n] = b->harmony ? harmony_call(b) : call_node(b);
+            first[n] = b->f->opened ? first_call_node(b) : calls[n];
+            n++;
+        }
     }
     if (!b->status && !n)
         b->status = rule->named.data && !refusals
@@ -472,8 +500,9 @@ static wk_status build(struct build *b, const struct tools_set *s, const struct 
                         : wk_fail(b->err, WK_INVALID, "no function is left that can be called");
     wk_status status = b->status;
     if (!status) {
-        const node_id call = node_any_of(b->g, calls, n);
-        status = grammar_seal(b->g, b->harmony ? harmony_answer(b, call, rule) : answer_node(b, call, rule), b->err);
+        const node_id call = node_any_of(b->g, calls, n), begin = b->f->opened ? node_any_of(b->g, first, n) : call;
+        status =
+            grammar_seal(b->g, b->harmony ? harmony_answer(b, call, rule) : answer_node(b, begin, call, rule), b->err);
     }
     free(calls);
     return status;

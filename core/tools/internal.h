@@ -76,6 +76,7 @@ static inline bool unit_is_word(unit u)
 /* What names of functions and ids of calls are made of. */
 static inline bool unit_is_name(unit u) { return unit_is_word(u) || u == '-' || u == '.' || u == ':' || u == '/'; }
 
+extern const char cdata_open[10], cdata_close[4];
 /* The layout of $OBJECT. */
 const char *format_object(const struct tools_format *f);
 /* Do calls begin without a mark, as the first JSON of an answer? */

@@ -13,6 +13,8 @@ static const struct {
                      { "$KEY", STEP_KEY },       { "$VALUE", STEP_VALUE },   { "$TYPE", STEP_TYPE },
                      { "$IS", STEP_IS } };
 
+const char cdata_open[] = "<![CDATA[", cdata_close[] = "]]>";
+
 const char *format_object(const struct tools_format *f)
 {
     return f->object ? f->object : "{\"name\": \"$NAME\", \"arguments\": $ARGS}";
@@ -137,7 +139,10 @@ static bool add_triggers(struct tools_model *m, const struct tokenizer *t)
     if (!add_text(m, t, f->trigger, &given)) return false;
     if (m->begin.n) add_trigger(m, m->begin.units, given.n ? given.n : first_word(&m->begin), 0, true);
     if (head->kind != STEP_LITERAL) return true;
-    if (given.n) return true; /* it is there because a call's first word is not its own */
+    if (given.n) { /* it is there because a call's first word is not its own */
+        if (!m->begin.n) add_trigger(m, given.units, given.n, 0, false);
+        return true;
+    }
     const uint16_t n = first_word(head);
     if (n > 1 || head->units[0] >= UNIT_MARK) add_trigger(m, head->units, n, 0, false);
     if (n < head->n && (head->units[n] & ~UNIT_SPACE_BEFORE) == '<' && head->n - n > 2)
@@ -275,6 +280,19 @@ static bool put_value(struct writer *w, struct json_reader *r, const char *quote
     return jr_raw(r, &text) && put(w, (struct token_bytes){ text.data, text.len });
 }
 
+static bool has(struct token_bytes text, const char *part) { return memmem(text.data, text.len, part, strlen(part)); }
+
+/* A string between tags. */
+static bool put_raw(struct writer *w, struct json_reader *r, struct token_bytes text)
+{
+    const struct tools_format *f = w->f;
+    if (!f->cdata || !(has(text, "<") || has(text, "&") || has(text, "\n"))) return put(w, text);
+    if (has(text, cdata_close))
+        return jr_fail(r, WK_UNSUPPORTED, "the call format \"%s\" has no form for a string with %s", f->name,
+                       cdata_close);
+    return put_text(w, cdata_open) && put(w, text) && put_text(w, cdata_close);
+}
+
 static bool put_parameter(struct writer *w, struct json_text key, struct json_reader *r)
 {
     struct token_bytes literal;
@@ -291,6 +309,7 @@ static bool put_parameter(struct writer *w, struct json_text key, struct json_re
             : step == STEP_KEY   ? !put(w, (struct token_bytes){ name, key.len })
             : step == STEP_TYPE  ? !put_text(w, type_name(kind))
             : step == STEP_IS    ? !put_text(w, kind == JR_STRING ? "true" : "false")
+            : kind == JR_STRING  ? !put_raw(w, r, value)
                                  : !put(w, value))
             return false;
     }

@@ -425,10 +425,40 @@ static void begin_candidate(struct tools_parser *p, size_t at, const struct trig
         begin_call_at(p, !t && head->kind == STEP_LITERAL ? 1 : 0, t ? t->skip : 0);
 }
 
+/* Does what says that text follows stand here? */
+static enum lit match_said(const struct tools_parser *p, size_t at)
+{
+    const char *said = p->model->format.said;
+    if (!said || !p->set) return LIT_DEAD;
+    for (; *said; said++, at++) {
+        if (at == p->n_in) return p->ending ? LIT_DEAD : LIT_MORE;
+        if (p->in[at] != (unit)*said) return LIT_DEAD;
+    }
+    return LIT_DONE;
+}
+
+/* It is no part of the text. */
+static void skip_said(struct tools_parser *p, size_t at)
+{
+    p->at = p->cand = at + strlen(p->model->format.said);
+    p->after_call = false;
+    p->started = true;
+}
+
+/* The first place of an answer that is no white space: a call whose mark is missing, or that has none, or whose mark is
+ * the prompt's end. */
+static bool may_begin_bare(const struct tools_parser *p, unit u)
+{
+    const struct tools_model *m = p->model;
+    const bool object = !m->begin.n && m->call[m->call[0].kind == STEP_LITERAL].kind == STEP_OBJECT;
+    if (p->started || !p->set) return false;
+    if (m->format.opened) return unit_is_name(u);
+    return u == (format_is_bare(&m->format) && m->begin.n ? '[' : object ? '{' : UNIT_SPACE_BEFORE);
+}
+
 /* One place of the text. False: more input is needed. */
 static bool text_step(struct tools_parser *p)
 {
-    const struct tools_model *m = p->model;
     const struct trigger *t = NULL;
     size_t at = p->at;
     const bool over = p->single && p->calls;
@@ -441,10 +471,13 @@ static bool text_step(struct tools_parser *p)
     }
     const enum lit found = over ? LIT_DEAD : find_trigger(p, at, &t);
     if (found == LIT_MORE) return false;
-    /* A call whose opening tag is missing, or that has none: JSON is the first thing of an answer. */
-    const bool object = !m->begin.n && m->call[m->call[0].kind == STEP_LITERAL].kind == STEP_OBJECT;
-    const unit opens = format_is_bare(&m->format) && m->begin.n ? '[' : object ? '{' : UNIT_MARK;
-    if (found == LIT_DEAD && !over && !p->started && p->set && p->in[at] == opens) {
+    const enum lit said = found == LIT_DONE ? match_said(p, at + t->n) : p->started ? LIT_DEAD : match_said(p, at);
+    if (said == LIT_MORE) return false;
+    if (said == LIT_DONE) {
+        skip_said(p, found == LIT_DONE ? at + t->n : at);
+        return true;
+    }
+    if (found == LIT_DEAD && !over && may_begin_bare(p, p->in[at])) {
         tell_units(p, p->at, at);
         begin_candidate(p, at, NULL);
         return true;

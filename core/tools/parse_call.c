@@ -171,6 +171,8 @@ static bool begin_value(struct tools_parser *p)
     }
     p->streams = p->kinds == KIND_STRING;
     p->value_begins = true;
+    p->cdata = p->model->format.cdata ? CDATA_MAY_OPEN : CDATA_NONE;
+    p->n_cdata = 0;
     p->n_tail = p->raw.n = 0;
     p->text.n = 0;
     if (!tell_key(p)) return false;
@@ -277,7 +279,7 @@ static bool end_value(struct tools_parser *p)
     return true;
 }
 
-static bool feed_value(struct tools_parser *p, unit u)
+static bool feed_plain(struct tools_parser *p, unit u)
 {
     const struct step *before = &p->model->parameter[p->parameter_step - 1];
     const bool begins = p->value_begins;
@@ -294,6 +296,47 @@ static bool feed_value(struct tools_parser *p, unit u)
     memmove(p->tail, p->tail + from, p->n_tail * sizeof *p->tail);
     if (p->streams) parser_arguments(p, NULL, 0);
     return lit == LIT_DONE && p->n_tail ? end_value(p) : !p->status;
+}
+
+/* Inside of <![CDATA[: brackets wait until it is known whether they close it. */
+static bool feed_cdata(struct tools_parser *p, unit u)
+{
+    bool ok = true;
+    if (u == ']' && p->n_cdata < 2) {
+        p->n_cdata++;
+        return true;
+    }
+    if (u == '>' && p->n_cdata == 2) {
+        p->cdata = CDATA_MAY_OPEN; /* "]]>" itself is written as the end of one and the beginning of another */
+        p->n_cdata = 0;
+        return true;
+    }
+    if (u == ']')
+        ok = value_unit(p, u);
+    else {
+        for (; ok && p->n_cdata; p->n_cdata--) ok = value_unit(p, ']');
+        ok = ok && value_unit(p, u);
+    }
+    if (p->streams) parser_arguments(p, NULL, 0);
+    return ok;
+}
+
+static bool feed_value(struct tools_parser *p, unit u)
+{
+    if (p->cdata == CDATA_INSIDE) return feed_cdata(p, u);
+    if (p->cdata == CDATA_MAY_OPEN && u == (unit)cdata_open[p->n_cdata]) {
+        if (cdata_open[++p->n_cdata]) return true;
+        p->cdata = CDATA_INSIDE;
+        p->n_cdata = 0;
+        return true;
+    }
+    if (p->cdata == CDATA_MAY_OPEN) {
+        const uint8_t n = p->n_cdata;
+        p->cdata = CDATA_NONE;
+        for (uint8_t i = 0; i < n; i++)
+            if (!feed_plain(p, (unit)cdata_open[i])) return false;
+    }
+    return feed_plain(p, u);
 }
 
 /* A key: up to the first unit of what follows it. */

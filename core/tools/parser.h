@@ -73,6 +73,8 @@ struct tools_parser {
     size_t n_type;
     unit tail[PARSER_TAIL]; /* may be the value's end */
     size_t n_tail;
+    enum { CDATA_NONE, CDATA_MAY_OPEN, CDATA_INSIDE } cdata;
+    uint8_t n_cdata; /* units matched of what opens, or closes */
     struct raw_text text;
     struct byte_buffer raw; /* a value that must be complete before it is known what it is */
 

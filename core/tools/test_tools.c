@@ -199,6 +199,48 @@ static void test_the_next_call_is_still_found(void **state)
               1, ", {\"name\": \"x\"}]</tool_calls>");
 }
 
+/* The prompt has the first call's mark; "all" is who text is for. */
+static void test_an_opened_call(void **state)
+{
+    static const struct expected search = { "search", "{\"query\": \"x\"}" };
+    static const struct expected two[] = { { "search", "{\"query\": \"x\"}" }, { "ping", "{}" } };
+    (void)state;
+    expect_in("functionary-3.2", "all\nHello, all\nof >> you.", NULL, 0, "Hello, all\nof >> you.");
+    expect_in("functionary-3.2", "all", NULL, 0, "all");
+    expect_in("functionary-3.2", "search of nothing", NULL, 0, "search of nothing");
+    expect_in("functionary-3.2", "search\n{\"query\": \"x\"}", &search, 1, "");
+    expect_in("functionary-3.2", ">>>search\n{\"query\": \"x\"}", &search, 1, "");
+    expect_in("functionary-3.2", "all\nI look.>>>search\n{\"query\": \"x\"}>>>ping\n{}", two, 2, "I look.");
+    expect_in("functionary-3.2", "search\n{\"query\": \"x\"}>>>all\nSo.", &search, 1, "So.");
+}
+
+static void test_cdata(void **state)
+{
+#define SEARCH(value) "<function name=\"search\"><param name=\"query\">" value "</param></function>"
+    static const struct {
+        const char *text, *query;
+    } cases[] = {
+        { SEARCH("<![CDATA[a < b && c\n</param>]]>"), "{\"query\": \"a < b && c\\n</param>\"}" },
+        { SEARCH("<![CDATA[a]]]]><![CDATA[>b]]>"), "{\"query\": \"a]]>b\"}" },
+        { SEARCH("<![CDATA[[1]]]>"), "{\"query\": \"[1]\"}" },
+        { SEARCH("<![CDATA[]]>"), "{\"query\": \"\"}" },
+        { SEARCH("<![CDAT <b>"), "{\"query\": \"<![CDAT <b>\"}" },
+        { SEARCH("x <![CDATA[y]]>"), "{\"query\": \"x <![CDATA[y]]>\"}" },
+    };
+    static const struct tools_written call = { TEXT("search"), TEXT("{\"query\": \"<]]>\"}"), TEXT("") };
+    struct byte_buffer out = { 0 };
+    char text[256];
+    const struct wk_err err = { text, sizeof text };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct expected expected = { "search", cases[i].query };
+        expect_in("minicpm-5", cases[i].text, &expected, 1, "");
+    }
+    assert_int_equal(tools_write(row("minicpm-5"), &call, 1, &out, &err), WK_UNSUPPORTED);
+    assert_non_null(strstr(text, "\"minicpm-5\" has no form for a string with ]]>"));
+    free(out.data);
+}
+
 static void test_values_have_the_types_of_the_schema(void **state)
 {
     static const struct expected call = {
@@ -356,6 +398,8 @@ int main(void)
         cmocka_unit_test(test_variants_that_can_only_be_calls),
         cmocka_unit_test(test_what_is_no_call_comes_back),
         cmocka_unit_test(test_the_next_call_is_still_found),
+        cmocka_unit_test(test_an_opened_call),
+        cmocka_unit_test(test_cdata),
         cmocka_unit_test(test_values_have_the_types_of_the_schema),
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_a_single_call),

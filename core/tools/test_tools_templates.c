@@ -180,6 +180,7 @@ static const struct {
                   "mistralai-Ministral-3-3B-Instruct-2512.jinja unsloth-mistral-Devstral-Small-2507.jinja " },
     { "frog", " microsoft-FrogBoss-32B-2510.jinja " },
     { "functionary-3.1", " kakaocorp-kanana-1.5-8b-instruct-2505.jinja meetkai-functionary-medium-v3.1.jinja " },
+    { "functionary-3.2", " meetkai-functionary-medium-v3.2.jinja " },
     { "gemma-4", " google-gemma-4-26B-A4B-it.jinja google-gemma-4-31B-it-interleaved.jinja "
                  "google-gemma-4-31B-it.jinja google-gemma-4-E4B-it.jinja " },
     { "gigachat-3.1", " GigaChat3.1-10B-A1.8B.jinja ai-sage-GigaChat3.1-Audio-10B-A1.8B.jinja " },
@@ -205,6 +206,7 @@ static const struct {
     { "llama-3", " meta-llama-Llama-3.1-8B-Instruct.jinja meta-llama-Llama-3.2-3B-Instruct.jinja " },
     { "mimo", " XiaomiMiMo-MiMo-V2-Flash.jinja " },
     { "minicpm3", " openbmb-MiniCPM3-4B.jinja " },
+    { "minicpm-5", " openbmb-MiniCPM-SALA.jinja openbmb-MiniCPM5-1B.jinja " },
     { "minimax-m1", " MiniMax-M1.jinja " },
     { "minimax-m2", " MiniMax-M2.jinja MiniMaxAI-MiniMax-M2.5.jinja " },
     { "mistral", " 0xA50C1A1-Mistral-Nemo-Instruct-2407-Heretic-v2.jinja "

@@ -50,10 +50,13 @@ struct tools_format {
     const char *object;  /* NULL: {"name": "$NAME", "arguments": $ARGS}. Read with further members, in any order */
     const char *shown;   /* `object` as the template shows calls, where it tells the model to write others; or NULL */
     const char *quote;   /* of $GEMMA's strings */
-    const char *trigger; /* how begin is noticed; NULL: by its first word, and calls without begin by theirs */
+    const char *trigger; /* how begin, or a call without it, is noticed; NULL: by its first word */
     const char *misspelt[2]; /* a mark, and what the template writes in its place by mistake; NULL: none */
+    const char *opened;      /* with what of the first call the prompt ends; NULL: nothing */
+    const char *said;        /* before text, where a call could begin; NULL: nothing */
     enum tools_id_rule ids;
     bool single;               /* one call in an answer */
+    bool cdata;                /* strings with <, & or a newline stand in <![CDATA[ ]]> */
     bool spaced;               /* the template writes more white space into JSON */
     bool double_quotes, tight; /* $PYTHON writes "text", not 'text'; no space behind a comma */
 };
