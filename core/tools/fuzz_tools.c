@@ -1,6 +1,7 @@
-/* fuzz_tools.c: libFuzzer target. The first byte chooses a row of the table, the second how the rest is cut; the rest
- * is an answer. Whatever the cuts: the same text, the same calls; arguments that are JSON; and no byte is lost: what is
- * in no call is text. Build with -DWORKER_FUZZ=ON and clang. */
+/* fuzz_tools.c: libFuzzer target. The first byte chooses a row of the table, the second how the answer is cut and what
+ * it is: the rest of the input, alone, behind two calls that the row writes, or somewhere in them; or the rest as a
+ * text of the past, whose functions are not known. Whatever the cuts: the same text, the same calls; arguments that are
+ * JSON; and no byte is lost: what is in no call is text. Build with -DWORKER_FUZZ=ON and clang. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,10 +77,12 @@ static void parse(const struct tools_model *m, const struct tools_set *s, const 
     tools_parser_close(p);
 }
 
-/* The text is the input without some of its bytes; without calls, without white space at most. */
-static void check_text(const struct result *r, const uint8_t *data, size_t size)
+/* The text is the input without some of its bytes; without calls, without white space at most, and without what says
+ * that text follows. */
+static void check_text(const struct tools_format *f, const struct result *r, const uint8_t *data, size_t size)
 {
     size_t at = 0;
+    if (f->said) return;
     for (size_t i = 0; i < size; i++) {
         if (at < r->text.n && (uint8_t)r->text.data[at] == data[i])
             at++;
@@ -87,6 +90,24 @@ static void check_text(const struct result *r, const uint8_t *data, size_t size)
             abort();
     }
     if (at != r->text.n) abort();
+}
+
+/* What the row writes, with the input in it at one place of 256, or behind it. */
+static void write_answer(const struct tools_format *f, bool inside, const uint8_t *data, size_t size,
+                         struct byte_buffer *out)
+{
+#define BYTES(text) { text, sizeof text - 1 }
+    static const struct tools_written calls[] = {
+        { BYTES("f"), BYTES("{\"s\": \"a <b> c\\n\", \"n\": 3, \"u\": null}"), BYTES("functions.f:0") },
+        { BYTES("g"), BYTES("{\"k\": \"v\", \"o\": {\"a\": [1, {}]}}"), BYTES("functions.g:1") },
+    };
+    struct byte_buffer text = { 0 };
+    if (tools_write(f, calls, f->single ? 1 : 2, &text, NULL)) abort();
+    const size_t at = inside && size ? text.n * data[0] / 256 : text.n;
+    add(out, text.data, at);
+    add(out, (const char *)data, size);
+    add(out, text.data + at, text.n - at);
+    free(text.data);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -97,24 +118,36 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         "{\"type\": [\"string\", \"null\"]}}}";
     static const struct tools_function functions[] = { { { "f", 1 }, { schema, sizeof schema - 1 }, false },
                                                        { { "g", 1 }, { NULL, 0 }, false } };
-    static struct tools_set *s;
+    enum { ALONE, BEHIND, INSIDE, PAST };
+    static struct tools_set *all;
     struct result a = { 0 }, b = { 0 };
+    struct byte_buffer answer = { 0 };
     struct tools_model *m;
     size_t rows;
     const struct tools_format *f = tools_formats(&rows);
-    if (!s && tools_set_open(functions, 2, &s, NULL)) abort();
+    if (!all && tools_set_open(functions, 2, &all, NULL)) abort();
     if (size < 2) return 0;
-    if (tools_model_open(&f[data[0] % rows], NULL, &m, NULL)) abort();
-    parse(m, s, data + 2, size - 2, 1, &a);
-    parse(m, s, data + 2, size - 2, data[1] + 2u, &b);
+    f += data[0] % rows;
+    const int mode = data[1] >> 6;
+    const struct tools_set *s = mode == PAST ? NULL : all;
+    if (tools_model_open(f, NULL, &m, NULL)) abort();
+    if (mode == BEHIND || mode == INSIDE)
+        write_answer(f, mode == INSIDE, data + 2, size - 2, &answer);
+    else
+        add(&answer, (const char *)data + 2, size - 2);
+    parse(m, s, (const uint8_t *)answer.data, answer.n, 1, &a);
+    parse(m, s, (const uint8_t *)answer.data, answer.n, (data[1] & 63) + 2u, &b);
     if (a.n != b.n || a.text.n != b.text.n || a.calls.n != b.calls.n) abort();
     if (a.text.n && memcmp(a.text.data, b.text.data, a.text.n) != 0) abort();
     if (a.calls.n && memcmp(a.calls.data, b.calls.data, a.calls.n) != 0) abort();
-    check_text(&a, data + 2, size - 2);
+    check_text(f, &a, (const uint8_t *)answer.data, answer.n);
+    /* Where nothing is noticed there is nothing to split. */
+    if (mode == PAST && a.n && !tools_model_notices(m, (struct token_bytes){ answer.data, answer.n })) abort();
     free(a.text.data);
     free(a.calls.data);
     free(b.text.data);
     free(b.calls.data);
+    free(answer.data);
     tools_model_close(m);
     return 0;
 }

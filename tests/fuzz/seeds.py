@@ -144,10 +144,16 @@ def tools():
         '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="s" type="string"<|sep|>x'
         "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
         '{"name": "f", "parameters": %s}' % arguments,
+        '[{"name": "f", "arguments": %s}]' % arguments,
+        '<function name="f"><param name="s"><![CDATA[a < b]]]]><![CDATA[>\n]]></param></function>',
+        "f\n%s>>>all\nx>>>g\n{}" % arguments,
     )
-    for row in range(48):
+    for row in range(64):
         for answer in answers:
             yield bytes([row, 5]) + text(answer)
+            yield bytes([row, 0xC5]) + text(answer)
+        yield bytes([row, 0x45]) + b"more"
+        yield bytes([row, 0x85]) + b"\x80<"
 
 
 def grammar():
