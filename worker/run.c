@@ -308,6 +308,10 @@ static int generate_text(struct run *r)
         LOG(LOG_WARN, "no_answer",
             "the limit came while the model was still reasoning: raise --max-tokens or lower --reasoning-effort",
             log_u("tokens_out", g.n_generated));
+    else if (g.constraint && g.finish == FINISH_LENGTH)
+        LOG(LOG_WARN, "answer_cut",
+            "the limit came before the answer's end, so it may be half of one: raise --max-tokens",
+            log_u("tokens_out", g.n_generated));
     statistics(r, &g);
     return g.finish == FINISH_INTERRUPT ? EXIT_INTERRUPTED : EXIT_DONE;
 }

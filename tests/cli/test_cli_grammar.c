@@ -100,7 +100,7 @@ static void answers(void **state)
         "--json-schema", "pet.json");
     RUN(0, "^(yes|no)\n$", "finish stop", "--grammar", "choice.gbnf", "--raw");
     RUN(0, "^20[0-9][0-9]\n$", "finish stop", "--regex", "20[0-9]{2}", "--temperature", "2");
-    RUN(0, "^20\n$|^2\n$", "finish length", "--regex", "20[0-9]{20}", "-n", "2");
+    RUN(0, "^20\n$|^2\n$", "raise --max-tokens\n.*finish length", "--regex", "20[0-9]{20}", "-n", "2");
     RUN(1, "^$", "INVALID_REQUEST: JSON schema, \"type\" at #", "--json-schema", "bad.json");
     RUN(1, "^$", "INVALID_REQUEST: regular expression, byte 0", "--regex", "(");
     RUN(1, "^$", "missing.gbnf: cannot be opened", "--grammar", "missing.gbnf");
