@@ -89,18 +89,45 @@ static bool take_format_schema(const struct body_object *format, const struct me
     return take_schema(&schema, strict, out, why);
 }
 
+/* What would be a form for another server must not get lost here. */
+static bool knows_members(const json_t *format, struct refusal *why)
+{
+    static const char *const names[] = { "type", "json_schema", "schema", "strict", "name", "description" };
+    const char *key;
+    const json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)format, key, value) {
+        bool known = json_is_null(value);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) known = known || strcmp(names[i], key) == 0;
+        if (known) continue;
+        return refuse(why, SERVE_INVALID_REQUEST, "response_format",
+                      "response_format: expected type and json_schema or schema, got %.60s", key);
+    }
+    return true;
+}
+
+/* llama-server's clients write out {}, its default. */
+static bool has_schema(const json_t *format)
+{
+    const json_t *schema = json_object_get(format, "schema"), *nested = json_object_get(format, "json_schema");
+    const bool flat = schema && !json_is_null(schema) && !(json_is_object(schema) && !json_object_size(schema));
+    return flat || (nested && !json_is_null(nested));
+}
+
 static bool take_format(const struct member *m, struct structured *out, struct refusal *why)
 {
     const struct body_object format = { m->value, "response_format." };
     const json_t *type = json_object_get(m->value, "type");
     if (!json_is_object(m->value)) return body_fail(m->o, m->name, why, "an object");
-    if (body_says(type, "text")) return true;
-    if (body_says(type, "json_schema")) return take_format_schema(&format, m, out, why);
-    if (!body_says(type, "json_object")) return body_fail(&format, "type", why, "text, json_object or json_schema");
-    const json_t *schema = json_object_get(m->value, "schema");
+    const bool text = body_says(type, "text"), schema = body_says(type, "json_schema");
+    if (!text && !schema && !body_says(type, "json_object"))
+        return body_fail(&format, "type", why,
+                         "text, json_object or json_schema (structured_outputs has regex, choice and grammar)");
+    if (!knows_members(m->value, why)) return false;
+    if (text && has_schema(m->value)) return body_fail(&format, "type", why, "json_schema, for there is a schema");
+    if (text) return true;
+    if (schema || has_schema(m->value)) return take_format_schema(&format, m, out, why);
     out->from.kind = GRAMMAR_OBJECT;
-    if (!schema || json_is_null(schema) || (json_is_object(schema) && !json_object_size(schema))) return true;
-    return take_format_schema(&format, m, out, why); /* llama-server's: an object of this schema */
+    return true;
 }
 
 /* ---- one member after the other ------------------------------------------------------------------------ */

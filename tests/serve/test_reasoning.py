@@ -44,7 +44,12 @@ def made(path, names, **more):
 
 
 def thinker(path):
-    names = dict(zip(["<|start|>", "<|end|>", "<|channel|>", "<|message|>"], ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]))
+    names = dict(
+        zip(
+            ["<|start|>", "<|end|>", "<|channel|>", "<|message|>"],
+            ["<|im_start|>", "<|im_end|>", "<think>", "</think>"],
+        )
+    )
     names.update({"<|%s|>" % t: "<|%s|>" % t.upper() for t in ("return", "call", "constrain")})
     return made(path, names, chat_template=TEMPLATE).index("</think>")
 
@@ -98,7 +103,12 @@ def executes(w, name):
     whole = 0
     for seed in range(8):
         status, events = w.execute(
-            prompt="Yes or no?", chat=True, max_tokens=450, temperature=1, seed=seed, structured_outputs={"choice": CHOICES}
+            prompt="Yes or no?",
+            chat=True,
+            max_tokens=450,
+            temperature=1,
+            seed=seed,
+            structured_outputs={"choice": CHOICES},
         )
         tokens, end = [d for n, d in events if n == "token"], events[-1][1]
         text = "".join(t["t"] for t in tokens)

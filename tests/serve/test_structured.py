@@ -66,6 +66,7 @@ def forms(w):
         ({"response_format": NESTED}, fits),
         ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, fits),
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, fits),
+        ({"response_format": {"type": "json_object", "json_schema": {"schema": SCHEMA}}}, fits),
         ({"json_schema": SCHEMA}, fits),
         ({"guided_json": SCHEMA}, fits),
         ({"guided_json": json.dumps(SCHEMA)}, fits),
@@ -91,7 +92,12 @@ def forms(w):
         )
         check("an object, or cut by length: %s" % members, status == 200 and fine, answer)
     for members in (
-        {"response_format": {"type": "text"}, "guided_json": None, "grammar": "", "structured_outputs": None},
+        {
+            "response_format": {"type": "text", "json_schema": None},
+            "guided_json": None,
+            "grammar": "",
+            "structured_outputs": None,
+        },
         {"response_format": None, "guided_choice": None, "json_schema": None},
     ):
         status, answer = chat(w, temperature=0, max_tokens=12, **members)
@@ -103,6 +109,13 @@ def refusals(w):
     bad = [
         ({"response_format": {"type": "json_schema"}}, "response_format", "schema"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "json_object"),
+        (
+            {"response_format": {"type": "regex", "pattern": "a"}},
+            "response_format.type",
+            "structured_outputs has regex",
+        ),
+        ({"response_format": {"type": "json_object", "value": SCHEMA}}, "response_format", "got value"),
+        ({"response_format": {"type": "text", "schema": SCHEMA}}, "response_format.type", "json_schema"),
         ({"response_format": "json"}, "response_format", "an object"),
         ({"response_format": {"type": "json_schema", "schema": {"type": "blue"}}}, "response_format", '"type" at #'),
         (
