@@ -1,4 +1,5 @@
-/* classes.c: see classes.h. Unicode properties are PCRE2's: it is asked once which characters of all have one. */
+/* classes.c: see classes.h. Unicode properties are PCRE2's: it is asked which characters of all have one, which takes
+ * some milliseconds, so the answers are kept for all grammars of the process. */
 #include "grammar/classes.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -127,105 +128,111 @@ static bool pcre_name(const char *name, size_t n, char out[LANG_MAX_NAME])
     return true;
 }
 
-/* All characters as UTF-8, in order; the caller frees. */
-static char *all_characters(size_t *n)
-{
-    char *all = malloc(4 * (size_t)(LANG_MAX_CHAR + 1));
-    *n = 0;
-    for (uint32_t c = 0; all && c <= LANG_MAX_CHAR; c++)
-        if (c < 0xD800 || c > 0xDFFF) *n += utf8_encode(c, all + *n);
-    return all;
-}
-
-/* The characters that have a property, found once for the process: there are some hundred properties. */
+/* Characters that have a property, as ranges. */
 struct property {
-    struct property *next;
+    char key[LANG_MAX_NAME];
     struct lang_range *ranges;
-    size_t n;
-    char name[LANG_MAX_NAME];
+    uint32_t n, cap;
+    struct property *next;
 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct property
+    *kept; /* at most one for each name that PCRE2 has; none goes, so they are read without the lock */
 
-/* The runs of matching characters. False: no memory. */
-static bool match_runs(const pcre2_code *code, pcre2_match_data *match, struct property *out)
+static void close_property(struct property *p)
 {
-    size_t n, cap = 0;
-    char *all = all_characters(&n);
-    bool held = all != NULL;
-    for (size_t at = 0; held && pcre2_match(code, (PCRE2_SPTR)all, n, at, PCRE2_NO_UTF_CHECK, match, NULL) > 0;) {
+    if (p) free(p->ranges);
+    free(p);
+}
+
+static bool add_range(struct property *p, uint32_t first, uint32_t last)
+{
+    if (p->n && p->ranges[p->n - 1].last + 1 == first) {
+        p->ranges[p->n - 1].last = last;
+        return true;
+    }
+    if (p->n == p->cap) {
+        const uint32_t cap = p->cap ? 2 * p->cap : 64;
+        struct lang_range *moved = realloc(p->ranges, cap * sizeof *moved);
+        if (!moved) return false;
+        p->ranges = moved;
+        p->cap = cap;
+    }
+    p->ranges[p->n++] = (struct lang_range){ first, last };
+    return true;
+}
+
+/* Adds those of the characters first..first + BLOCK - 1 that match. A block's text fits a cache. */
+enum { BLOCK = 0x800 };
+static bool add_block(struct property *p, uint32_t first, const pcre2_code *code, pcre2_match_data *match)
+{
+    char text[4 * BLOCK];
+    size_t n = 0;
+    for (uint32_t c = first; c < first + BLOCK; c++) n += utf8_encode(c, text + n);
+    for (size_t at = 0; pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, match, NULL) > 0;) {
         const PCRE2_SIZE *found = pcre2_get_ovector_pointer(match);
-        size_t last = found[1] - 1;
-        while (((unsigned char)all[last] & 0xC0) == 0x80) last--;
-        if (out->n == cap) {
-            cap = cap ? 2 * cap : 64;
-            struct lang_range *moved = realloc(out->ranges, cap * sizeof *moved);
-            held = moved != NULL;
-            if (!held) break;
-            out->ranges = moved;
-        }
-        const unsigned char *first = (const unsigned char *)all + found[0];
-        out->ranges[out->n++] = (struct lang_range){ utf8_decode(first, utf8_sequence(first, n - found[0])),
-                                                     utf8_decode((const unsigned char *)all + last, found[1] - last) };
+        const unsigned char *begin = (unsigned char *)text + found[0], *end = (unsigned char *)text + found[1] - 1;
+        while ((*end & 0xC0) == 0x80) end--;
         at = found[1];
+        if (!add_range(p, utf8_decode(begin, utf8_sequence(begin, n - found[0])),
+                       utf8_decode(end, at - (size_t)((char *)end - text))))
+            return false;
     }
-    free(all);
-    return held;
+    return true;
 }
 
-/* NULL: PCRE2 does not know it (*known false), or no memory. */
-static struct property *find_characters(const char *name, bool *known)
+/* NULL: no memory. */
+static struct property *make_property(const char *key, pcre2_code *code)
 {
-    char pattern[LANG_MAX_NAME + 16];
-    int code_error;
-    PCRE2_SIZE offset;
-    (void)snprintf(pattern, sizeof pattern, "\\p{%s}+", name);
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code_error, &offset, NULL);
-    *known = code != NULL;
-    if (!code) return NULL;
-    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* some times as fast, where it can be had */
-    pcre2_match_data *match = pcre2_match_data_create_from_pattern(code, NULL);
     struct property *p = calloc(1, sizeof *p);
-    if (!match || !p || !match_runs(code, match, p)) {
-        if (p) free(p->ranges);
-        free(p);
-        p = NULL;
-    }
+    pcre2_match_data *match = pcre2_match_data_create_from_pattern(code, NULL);
+    bool made = p && match;
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* where there is none, PCRE2 interprets */
+    for (uint32_t c = 0; c <= LANG_MAX_CHAR && made; c += BLOCK)
+        if (c < 0xD800 || c > 0xDFFF) made = add_block(p, c, code, match);
     pcre2_match_data_free(match);
-    pcre2_code_free(code);
-    if (p) (void)snprintf(p->name, sizeof p->name, "%s", name);
-    return p;
+    if (made) memcpy(p->key, key, LANG_MAX_NAME);
+    if (made) return p;
+    close_property(p);
+    return NULL;
 }
 
-/* Lives as long as the process. NULL: as find_characters has it. [any thread] */
-static const struct property *property_of(const char *name, bool *known)
+/* The set of what `code` matches. PCRE2 does not look at case and underscores in names, nor does the key. */
+static lang_id set_of(struct langs *x, const char *name, pcre2_code *code)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct property *all;
-    *known = true;
+    char key[LANG_MAX_NAME] = { 0 };
+    for (size_t i = 0, n = 0; name[i]; i++)
+        if (name[i] != '_') key[n++] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
     (void)pthread_mutex_lock(&lock);
-    struct property *p = all;
-    while (p && strcmp(p->name, name) != 0) p = p->next;
-    if (!p && (p = find_characters(name, known))) {
-        p->next = all;
-        all = p;
+    struct property *p = kept;
+    while (p && strcmp(p->key, key) != 0) p = p->next;
+    if (!p) {
+        p = make_property(key, code);
+        if (p) p->next = kept;
+        if (p) kept = p;
     }
     (void)pthread_mutex_unlock(&lock);
-    return p;
+    return p ? lang_chars(x, p->ranges, p->n) : langs_fail(x, WK_NO_MEMORY, "no memory for a Unicode property");
 }
 
 lang_id classes_property(struct langs *x, const char *name, size_t n)
 {
-    char short_form[LANG_MAX_NAME];
-    bool known;
+    char short_form[LANG_MAX_NAME], pattern[LANG_MAX_NAME + 16];
+    int code_error;
+    PCRE2_SIZE offset;
     if (n == 3 && !memcmp(name, "Any", 3)) return LANG_ANY_CHAR;
     if (!pcre_name(name, n, short_form)) return LANG_NOTHING;
     for (uint32_t i = 0; i < x->n_properties; i++)
         if (!strcmp(x->properties[i].name, short_form)) return x->properties[i].set;
     if (x->n_properties == LANG_MAX_PROPERTIES)
         return langs_fail(x, WK_UNSUPPORTED, "more than 8 different Unicode properties");
-    const struct property *p = property_of(short_form, &known);
-    if (!known) return LANG_NOTHING;
-    if (!p) return langs_fail(x, WK_NO_MEMORY, "no memory for a Unicode property");
-    struct unicode_property *mine = &x->properties[x->n_properties++];
-    memcpy(mine->name, short_form, sizeof mine->name);
-    return mine->set = lang_chars(x, p->ranges, p->n);
+    (void)snprintf(pattern, sizeof pattern, "\\p{%s}+", short_form);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code_error, &offset, NULL);
+    if (!code) return LANG_NOTHING;
+    const lang_id id = set_of(x, short_form, code);
+    pcre2_code_free(code);
+    struct unicode_property *known = &x->properties[x->n_properties++];
+    memcpy(known->name, short_form, sizeof known->name);
+    known->set = id;
+    return id;
 }

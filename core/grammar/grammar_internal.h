@@ -78,7 +78,7 @@ struct frame {
  * inside a string or a number allocates nothing. */
 struct top {
     uint32_t node, parent;
-    uint32_t state; /* of an automaton: the language's, or that of white space */
+    uint32_t state; /* of an automaton; of white space in an object or an array: bytes, newlines in bits 16..31 */
     uint32_t escape;
     uint64_t at;
 };
@@ -106,8 +106,8 @@ struct grammar {
     atomic_bool failed;    /* grammar_failed */
     bool sealed;
     struct langs *langs;
-    lang_id space;
-    bool has_space, space_fixed;
+    struct grammar_space space;
+    bool space_fixed;
 
     struct node *nodes;
     uint32_t n_nodes, cap_nodes;
@@ -177,6 +177,15 @@ enum string_phase {
 };
 static inline enum string_phase string_phase_of(const struct top *t) { return (enum string_phase)(t->escape & 7); }
 
+/* White space between JSON's tokens with one character more; 0: it cannot come. */
+static inline uint32_t space_next(const struct grammar *g, uint32_t state, uint32_t c)
+{
+    const uint32_t bytes = state & 0xFFFF, lines = state >> 16;
+    if ((c != ' ' && c != '\t' && c != '\r' && c != '\n') || bytes >= g->space.max_bytes) return 0;
+    if (c == '\n') return lines < g->space.max_newlines ? state + 0x10001 : 0;
+    return state + 1;
+}
+
 /* Characters above Unicode's stand for tokens by id; CONTROL_SYMBOL is added for those that have no bytes. */
 enum { TOKEN_SYMBOL = 0x200000, TOKEN_ID_BITS = 0x1FFFFF, CONTROL_SYMBOL = 0x800000 };
 
@@ -199,6 +208,8 @@ struct ahead {
 };
 bool machine_ahead(struct grammar *g, const struct top *in, uint32_t n, struct ahead *out);
 bool machine_same(const struct top *a, const struct top *b);
+/* Where the text stands when something above frame `parent` is done. */
+struct top machine_resume(struct grammar *g, uint32_t parent);
 struct top machine_start(const struct grammar *g, node_id node, uint32_t parent);
 
 /* Bytes of UTF-8 after stacks and a partial character. */

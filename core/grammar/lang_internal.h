@@ -137,10 +137,10 @@ static inline lang_id lang_next_ascii(struct langs *x, lang_id state, uint32_t c
 /* The state behind every character above ASCII, if it is the same for all of them; LANG_NONE: it is not, or a
  * failure. */
 lang_id lang_next_above(struct langs *x, lang_id state);
-/* States behind any character of a set's ranges (ascending), from states in[0..n), each once, at most cap. *live,
- * *dead: was there a character with a text behind it, or without? UINT32_MAX: more than cap, or a failure. */
+/* States behind any character of a set's ranges (ascending), from states in[0..n), each once, at most cap; 0: none of
+ * the characters has a text behind it. UINT32_MAX: some have and some not, more than cap, or a failure. */
 uint32_t lang_next_set(struct langs *x, const lang_id *in, uint32_t n, const struct lang_range *set, uint32_t n_set,
-                       lang_id *out, uint32_t cap, bool *live, bool *dead);
+                       lang_id *out, uint32_t cap);
 int lang_compare_words(const struct lang_word *a, const struct lang_word *b);
 /* A table of these words, which are ascending and each once; UINT32_MAX: failed. */
 uint32_t lang_word_table(struct langs *x, const struct lang_word *words, size_t n);

@@ -544,20 +544,20 @@ static bool add_state(lang_id *out, uint32_t *n, uint32_t cap, lang_id state)
 }
 
 uint32_t lang_next_set(struct langs *x, const lang_id *in, uint32_t n, const struct lang_range *set, uint32_t n_set,
-                       lang_id *out, uint32_t cap, bool *live, bool *dead)
+                       lang_id *out, uint32_t cap)
 {
     uint32_t found = 0;
-    *live = *dead = false;
+    bool dead = false;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < n_set; k++) {
             for (uint32_t c = set[k].first; c <= set[k].last;) {
                 const lang_id next = lang_next(x, in[i], c);
                 if (!next) return UINT32_MAX;
                 if (next == LANG_NOTHING)
-                    *dead = true;
+                    dead = true;
                 else if (!add_state(out, &found, cap, next))
                     return UINT32_MAX;
-                *live |= next != LANG_NOTHING;
+                if (found && dead) return UINT32_MAX;
                 if (in[i] == LANG_EVERYTHING) break;
                 const uint32_t row = row_of(x, in[i]);
                 if (!row) return UINT32_MAX;

@@ -94,7 +94,6 @@ struct top machine_start(const struct grammar *g, node_id node, uint32_t parent)
     const struct node *n = &g->nodes[node];
     struct top t = { .node = node, .parent = parent };
     if (n->kind == OF_TEXT || n->kind == OF_STRING) t.state = n->a;
-    if (n->kind == OF_OBJECT || n->kind == OF_ARRAY) t.state = g->space;
     return t;
 }
 
@@ -107,12 +106,11 @@ const struct frame *machine_look(struct grammar *g, uint32_t frame)
     return f;
 }
 
-/* Where the text stands when something above `parent` is done. */
-static struct top resume(struct grammar *g, uint32_t parent)
+struct top machine_resume(struct grammar *g, uint32_t parent)
 {
     const struct frame *f = machine_look(g, parent);
     if (!f) return (struct top){ .node = NODE_EMPTY };
-    return (struct top){ .node = f->node, .parent = f->parent, .state = g->space, .at = f->at };
+    return (struct top){ .node = f->node, .parent = f->parent, .at = f->at };
 }
 
 bool machine_same(const struct top *a, const struct top *b)
@@ -147,7 +145,7 @@ bool machine_emit(struct grammar *g, struct question *q, struct top t)
 
 bool machine_emit_done(struct grammar *g, struct question *q, uint32_t parent)
 {
-    return machine_emit(g, q, resume(g, parent));
+    return machine_emit(g, q, machine_resume(g, parent));
 }
 
 static bool add_work(struct grammar *g, struct top t, uint32_t fresh)
@@ -220,7 +218,7 @@ bool machine_leave(struct grammar *g, struct question *q, const struct work *w)
         return true;
     }
     if (w->fresh && g->nodes[g->frames[parent].node].kind == OF_REPEAT) return true;
-    return add_work(g, resume(g, parent), w->fresh ? w->fresh - 1 : 0);
+    return add_work(g, machine_resume(g, parent), w->fresh ? w->fresh - 1 : 0);
 }
 
 /* ---- texts

@@ -200,7 +200,6 @@ static bool close_name(struct grammar *g, struct question *q, const struct top *
     return machine_emit(g, q,
                         (struct top){ .node = f->node,
                                       .parent = f->parent,
-                                      .state = g->space,
                                       .at = at_phase(AT_COLON, o->order[word], count_of(f->at)) });
 }
 
@@ -220,7 +219,7 @@ static bool close_unique(struct grammar *g, struct question *q, const struct top
         if (g->frames[seen].at == t->at) return true;
     seen = frame_push(g, SEEN_NODE, t->at, object.parent);
     if (!seen) return false;
-    return machine_emit(g, q, (struct top){ .node = object.node, .parent = seen, .state = g->space, .at = object.at });
+    return machine_emit(g, q, (struct top){ .node = object.node, .parent = seen, .at = object.at });
 }
 
 static bool close_string(struct grammar *g, struct question *q, const struct top *t)
@@ -274,10 +273,10 @@ bool machine_string(struct grammar *g, struct question *q, const struct top *t)
 /* ---- objects and arrays
  * ----------------------------------------------------------------------------------------------------- */
 
-static struct top moved(const struct grammar *g, const struct top *t, enum phase phase, uint32_t which, uint32_t count)
+static struct top moved(const struct top *t, enum phase phase, uint32_t which, uint32_t count)
 {
     struct top to = *t;
-    to.state = g->space;
+    to.state = 0;
     to.at = at_phase(phase, which, count);
     return to;
 }
@@ -285,13 +284,9 @@ static struct top moved(const struct grammar *g, const struct top *t, enum phase
 /* White space between two tokens. */
 static bool read_space(struct grammar *g, struct question *q, const struct top *t)
 {
-    if (!g->has_space || !asks_one(q) || (q->first != ' ' && (q->first < '\t' || q->first > '\r'))) return true;
-    const lang_id next = lang_next(g->langs, t->state, q->first);
-    if (next == LANG_NONE) return machine_failed(g);
-    if (next == LANG_NOTHING) return true;
     struct top to = *t;
-    to.state = next;
-    return machine_emit(g, q, to);
+    to.state = asks_one(q) ? space_next(g, t->state, q->first) : 0;
+    return to.state ? machine_emit(g, q, to) : true;
 }
 
 static bool family_may_come(const struct object *o, uint32_t from, uint32_t count)
@@ -346,18 +341,17 @@ bool machine_object(struct grammar *g, struct question *q, const struct work *w)
     const struct object *o = &g->objects[g->nodes[t->node].a];
     const uint32_t which = which_of(t->at), count = count_of(t->at);
     const enum phase phase = phase_of(t->at);
-    if (phase == AT_OPEN) return asks_for(q, '{') ? machine_emit(g, q, moved(g, t, AT_FIRST, 0, 0)) : true;
+    if (phase == AT_OPEN) return asks_for(q, '{') ? machine_emit(g, q, moved(t, AT_FIRST, 0, 0)) : true;
     if (q->first > q->last || !read_space(g, q, t)) return q->first > q->last;
     if (phase == AT_VALUE) return enter_property(g, w, o);
-    if (phase == AT_COLON) return asks_for(q, ':') ? machine_emit(g, q, moved(g, t, AT_VALUE, which, count)) : true;
+    if (phase == AT_COLON) return asks_for(q, ':') ? machine_emit(g, q, moved(t, AT_VALUE, which, count)) : true;
     if (asks_for(q, '}') && phase != AT_NEXT)
         return o->properties[which].required_from || count < o->min
                    ? true
                    : machine_emit_done(g, q, below_names(g, t->parent));
     if (phase == AT_AFTER)
-        return asks_for(q, ',') && more_may_come(o, which, count)
-                   ? machine_emit(g, q, moved(g, t, AT_NEXT, which, count))
-                   : true;
+        return asks_for(q, ',') && more_may_come(o, which, count) ? machine_emit(g, q, moved(t, AT_NEXT, which, count))
+                                                                  : true;
     return asks_for(q, '"') ? open_name(g, q, t) : true;
 }
 
@@ -376,11 +370,11 @@ bool machine_array(struct grammar *g, struct question *q, const struct work *w)
     const struct array *a = &g->arrays[g->nodes[t->node].a];
     const uint32_t count = count_of(t->at);
     const enum phase phase = phase_of(t->at);
-    if (phase == AT_OPEN) return asks_for(q, '[') ? machine_emit(g, q, moved(g, t, AT_FIRST, 0, 0)) : true;
+    if (phase == AT_OPEN) return asks_for(q, '[') ? machine_emit(g, q, moved(t, AT_FIRST, 0, 0)) : true;
     if (q->first > q->last || !read_space(g, q, t)) return q->first > q->last;
     if (asks_for(q, ']') && phase != AT_NEXT) return count < a->min ? true : machine_emit_done(g, q, t->parent);
     if (phase == AT_AFTER)
-        return asks_for(q, ',') && count < a->max ? machine_emit(g, q, moved(g, t, AT_NEXT, 0, count)) : true;
+        return asks_for(q, ',') && count < a->max ? machine_emit(g, q, moved(t, AT_NEXT, 0, count)) : true;
     return enter_element(g, w, a);
 }
 

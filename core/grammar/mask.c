@@ -271,35 +271,36 @@ static struct cache_entry *entry_for(struct grammar *g, struct masks *m, uint64_
 /* ---- masks kept
  * ---------------------------------------------------------------------------------------------------------- */
 
-enum { LANES = 8 }; /* sums that do not wait for each other */
-
+/* Products of two words each, which do not wait for each other. Equal masks are compared in the end. */
 static uint64_t hash_bits(const struct masks *m)
 {
-    uint64_t h[LANES], sum = 0;
-    for (uint32_t i = 0; i < LANES; i++) h[i] = i + 1;
-    for (uint32_t w = 0; w < m->x->words; w++) {
-        uint64_t *lane = &h[w % LANES];
-        *lane = (*lane ^ m->walker.bits[w]) * UINT64_C(0x9E3779B97F4A7C15);
-        *lane ^= *lane >> 29;
+    const uint64_t *bits = m->walker.bits;
+    uint64_t sum = 0, salt = UINT64_C(0x9E3779B97F4A7C15);
+    for (uint32_t w = 0; w + 1 < m->x->words; w += 2, salt += UINT64_C(0xD1B54A32D192ED03)) {
+        const unsigned __int128 product =
+            (unsigned __int128)(bits[w] ^ salt) * (bits[w + 1] ^ (salt << 32 | salt >> 32));
+        sum += (uint64_t)product ^ (uint64_t)(product >> 64);
     }
-    for (uint32_t i = 0; i < LANES; i++) sum = (sum ^ h[i]) * UINT64_C(0xBF58476D1CE4E5B9) + (sum >> 31);
-    return sum;
+    return m->x->words & 1 ? (sum ^ bits[m->x->words - 1]) * salt : sum;
 }
 
-/* Sums of bits in parts of a word, so that a compiler can take several words at a time. */
+/* Sums of bits in bytes, of so many words that a byte holds them. */
 static uint32_t count_bits(const struct masks *m)
 {
     const uint64_t ones = UINT64_C(0x5555555555555555), twos = UINT64_C(0x3333333333333333);
-    const uint64_t fours = UINT64_C(0x0F0F0F0F0F0F0F0F), bytes = UINT64_C(0x00FF00FF00FF00FF);
+    const uint64_t fours = UINT64_C(0x0F0F0F0F0F0F0F0F);
     uint64_t n = 0;
-    for (uint32_t w = 0; w < m->x->words; w++) {
-        uint64_t b = m->walker.bits[w];
-        b -= b >> 1 & ones;
-        b = (b & twos) + (b >> 2 & twos);
-        b = (b + (b >> 4)) & fours;
-        b = (b & bytes) + (b >> 8 & bytes);
-        b += b >> 16;
-        n += (b & 0xFF) + (b >> 32 & 0xFF);
+    for (uint32_t w = 0; w < m->x->words;) {
+        const uint32_t end = m->x->words - w < 16 ? m->x->words : w + 16;
+        uint64_t sums = 0;
+        for (; w < end; w++) {
+            uint64_t b = m->walker.bits[w];
+            b -= b >> 1 & ones;
+            b = (b & twos) + (b >> 2 & twos);
+            sums += (b + (b >> 4)) & fours;
+        }
+        const uint64_t halves = (sums & UINT64_C(0x00FF00FF00FF00FF)) + (sums >> 8 & UINT64_C(0x00FF00FF00FF00FF));
+        n += (halves * UINT64_C(0x0001000100010001)) >> 48;
     }
     return (uint32_t)n;
 }

@@ -19,7 +19,6 @@ struct trie_node {
 struct trie {
     struct trie_node *nodes;
     uint32_t n;
-    uint32_t first[257]; /* where what begins with byte b is: first[b]..first[b + 1] - 1 */
 };
 
 /* Ends of tokens as a tree, each once: `token` is 1 + the number of a group, the tokens with that end. */
@@ -29,22 +28,26 @@ struct tails {
     uint32_t *ids;
 };
 
-/* Tokens by how many of their first characters are of one set, be it all (part of a character at the end counts as one,
- * if it can be one of the set) or, behind at least one, only some. The others begin otherwise. */
-enum { SLICE_LENGTHS = 16, MAX_SLICES = 8 };
+/* Tokens by how many characters of one set they begin with, behind a first byte or none: whole: they have no others
+ * (part of a character at the end counts as one, if it can be one of the set); some: they go on otherwise. */
+enum { SLICE_LENGTHS = 16, MAX_SLICES = 10, MANY_TOKENS = 32 };
+struct part {
+    uint32_t *whole;                      /* ids of i characters: whole_at[i]..whole_at[i + 1] - 1; of the root only: */
+    uint32_t whole_at[SLICE_LENGTHS + 3]; /* [SLICE_LENGTHS + 1]: of more */
+    struct tails tails[SLICE_LENGTHS + 1]; /* some: what follows i characters; [0]: any number */
+    struct trie some, control;             /* the same tokens from their first byte; control: if that is what follows */
+    uint32_t *longer;                      /* some: ids of those with more than SLICE_LENGTHS characters */
+    uint32_t n_longer;
+    struct trie other; /* no character of the set comes; of the root: in branches that are dealt with by the slice */
+};
 struct slice {
     const struct lang_range *set;
     uint32_t n_set;
-    uint64_t begins[4]; /* bytes whose branches of the tree of all tokens are dealt with here */
-    struct trie odd;    /* what begins otherwise, in these branches: with other characters above ASCII */
-    uint64_t *up_to[SLICE_LENGTHS + 1]; /* all: masks of tokens of at most i characters; [0]: of any length */
-    uint32_t *longer;                   /* ids of those with more than SLICE_LENGTHS, by length */
-    uint32_t *lengths;
-    uint32_t n_longer;
-    struct tails tails[SLICE_LENGTHS + 1]; /* some: what follows i characters of the set; [0]: any number */
-    struct trie some, control;             /* the same tokens whole; control: a control character follows */
-    uint32_t *some_longer;                 /* ids of those with more than SLICE_LENGTHS characters of the set */
-    uint32_t n_some_longer;
+    uint64_t begins[4];                 /* first bytes of its characters: it deals with these branches */
+    uint64_t *up_to[SLICE_LENGTHS + 1]; /* masks: whole tokens of at most i characters; [0]: of any number */
+    struct part root;
+    uint32_t longest_end;      /* bytes of a tail that does not begin with a control character */
+    struct part *behind[0x80]; /* tokens that begin with this byte, which is not of the set; NULL: few */
 };
 
 struct grammar_index {
@@ -55,6 +58,8 @@ struct grammar_index {
     uint32_t *ends;
     uint32_t n_ends, longest;
     struct trie all;
+    uint32_t branches[257]; /* where what begins with byte b is in it: branches[b]..branches[b + 1] - 1 */
+    uint64_t many[4];       /* first bytes that slices have tokens behind */
     struct slice slices[MAX_SLICES];
     uint32_t n_slices;
 };
@@ -83,11 +88,20 @@ void walker_end(struct walker *w); /* the mask is made: gives back room that few
 /* Of what follows, false is a failure, in g->status. Tokens are tried behind stack t and a position's partial character
  * (NULL: none). */
 bool walker_begin(struct grammar *g, struct walker *w, const struct position *p, const struct top *t);
-/* Allows those of a tree that can follow. without: first bytes that are left out; NULL: none. */
-bool walker_tree(struct grammar *g, struct walker *w, const struct trie *tree, const uint64_t without[4]);
+/* Allows those of a tree that can follow; tails: groups; of all tokens, those that begin with one byte. */
+bool walker_tree(struct grammar *g, struct walker *w, const struct trie *tree);
 bool walker_tails(struct grammar *g, struct walker *w, const struct tails *tails);
+bool walker_branch(struct grammar *g, struct walker *w, uint8_t byte);
 bool walker_token(struct grammar *g, struct walker *w, uint32_t id);
 void walker_allow(struct walker *w, uint32_t id); /* without asking */
+/* Where a first byte leads to. */
+enum lead {
+    LEAD_FAILED,
+    LEAD_NONE,  /* it cannot follow */
+    LEAD_PLACE, /* to some place */
+    LEAD_INSIDE /* to *t, in the content of a string or a text */
+};
+enum lead walker_lead(struct grammar *g, struct walker *w, uint8_t byte, struct top *t);
 /* Character c, or any above ASCII (0x80), of the content of a string or a text where t stands. LANG_UNKNOWN: the
  * machine has to say. A counter from which no token comes to a bound stays as it is. */
 enum lang_answer walker_inside(struct grammar *g, const struct walker *w, struct top *t, uint32_t c);

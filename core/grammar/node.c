@@ -234,16 +234,7 @@ void node_define(struct grammar *g, node_id rule, node_id body)
 
 void grammar_set_space(struct grammar *g, const struct grammar_space *space)
 {
-    struct langs *x = g->langs;
-    static const struct lang_range white[] = { { '\t', '\t' }, { '\n', '\n' }, { '\r', '\r' }, { ' ', ' ' } };
-    static const struct lang_range plain[] = { { '\t', '\t' }, { '\r', '\r' }, { ' ', ' ' } };
-    if (g->space_fixed) return;
-    const lang_id run = lang_repeat(x, lang_chars(x, white, 4), 0, space->max_bytes);
-    const lang_id rest = lang_repeat(x, lang_chars(x, plain, 3), 0, LANG_UNBOUNDED);
-    const lang_id line = lang_concat(x, lang_text(x, "\n", 1), rest);
-    g->space = lang_and(x, run, lang_concat(x, rest, lang_repeat(x, line, 0, space->max_newlines)));
-    g->has_space = space->max_bytes != 0;
-    (void)has_language(g, g->space);
+    if (!g->space_fixed) g->space = *space;
 }
 
 node_id node_string(struct grammar *g, lang_id content, uint32_t min, uint32_t max)

@@ -68,7 +68,7 @@ void node_define(struct grammar *g, node_id rule, node_id body);
 /* White space between the tokens of objects and arrays: spaces, tabs, carriage returns, newlines. Never before or after
  * the value itself. Set before the first object or array is made. */
 struct grammar_space {
-    uint32_t max_bytes, max_newlines; /* by default 20 and 1; 0, 0: none */
+    uint16_t max_bytes, max_newlines; /* by default 20 and 1; 0, 0: none */
 };
 void grammar_set_space(struct grammar *g, const struct grammar_space *space);
 

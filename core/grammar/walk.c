@@ -11,6 +11,7 @@ enum {
     MAX_PLACES = 4096, /* then all but those on the way from the root are forgotten */
     FEW_PLACES = 512,  /* room for so many is kept from mask to mask */
     PLACE_BUCKETS = 1024,
+    MOST_NEW = 4,      /* that one byte makes */
     PLACE_UNKNOWN = 0, /* of what follows a place: not asked yet */
     PLACE_NONE = 1,    /* nothing: the byte cannot follow */
     FIRST_PLACE = 2,
@@ -28,6 +29,7 @@ struct place {
     uint32_t chain;
     uint8_t kind, asked;
     uint8_t low, high; /* PARTIAL: the next byte; then any continuation */
+    uint16_t other;    /* of JSON's white space, the place before it; of a text that may end, the one behind it; or 0 */
 };
 
 bool walker_open(struct walker *w, const struct grammar_index *x)
@@ -120,6 +122,7 @@ static uint32_t place_for(struct grammar *g, struct walker *w, const struct plac
     const uint32_t id = w->n_places++;
     w->places[id] = *p;
     w->places[id].asked = 0;
+    w->places[id].other = PLACE_UNKNOWN;
     w->places[id].chain = *bucket;
     *bucket = id;
     if (p->at.first >= w->kept_tops) w->kept_tops = p->at.first + p->at.n;
@@ -261,13 +264,10 @@ static bool rule_out(struct grammar *g, struct walker *w, uint32_t id)
     return true;
 }
 
-/* What follows the place behind `depth` bytes: PLACE_UNKNOWN: a failure. */
-static uint32_t next_place(struct grammar *g, struct walker *w, uint32_t depth, uint8_t byte)
+/* What follows a place; PLACE_UNKNOWN: a failure. There is room for one more place. */
+static uint32_t next_of(struct grammar *g, struct walker *w, uint32_t id, uint8_t byte)
 {
-    struct place to;
-    if (w->n_places == MAX_PLACES && !start_over(g, w, depth)) return PLACE_UNKNOWN;
-    const uint32_t id = w->path[depth];
-    struct place *from = &w->places[id];
+    struct place *from = &w->places[id], to;
     enum lang_answer fits = LANG_UNKNOWN;
     w->tops.n = w->kept_tops;
     if (from->kind == PARTIAL) fits = partial_byte(from, byte, &to);
@@ -284,6 +284,84 @@ static uint32_t next_place(struct grammar *g, struct walker *w, uint32_t depth, 
     }
     if (fits == LANG_UNKNOWN) return PLACE_UNKNOWN;
     const uint32_t next = fits == LANG_YES ? place_for(g, w, &to) : PLACE_NONE;
+    w->rows[(size_t)id * 256 + byte] = (uint16_t)next;
+    return next;
+}
+
+/* The place of one stack that stands at t. */
+static uint32_t place_at(struct grammar *g, struct walker *w, const struct top *t)
+{
+    struct place p = { .at = { .first = w->kept_tops, .n = 1 } };
+    w->tops.n = w->kept_tops;
+    if (!add_top(g, w, t)) return PLACE_UNKNOWN;
+    p.kind = kind_of(g, w, &p.at);
+    return place_for(g, w, &p);
+}
+
+/* What follows the other place of `id`, where the stack stands at t. */
+static uint32_t next_of_other(struct grammar *g, struct walker *w, uint32_t id, const struct top *t, uint8_t byte)
+{
+    uint32_t other = w->places[id].other;
+    if (!other) other = place_at(g, w, t);
+    if (!other) return PLACE_UNKNOWN;
+    w->places[id].other = (uint16_t)other;
+    const uint32_t known = w->rows[(size_t)other * 256 + byte];
+    return known ? known : next_of(g, w, other, byte);
+}
+/* Is t in white space between two tokens of JSON? */
+static bool in_space(const struct grammar *g, const struct top *t)
+{
+    const uint8_t kind = g->nodes[t->node].kind;
+    return (kind == OF_OBJECT || kind == OF_ARRAY) && t->state;
+}
+
+/* One more byte behind white space, which decides about nothing but more of it: other bytes are told by the place
+ * before it. So are its own, where they can only be white space. */
+static uint32_t next_in_space(struct grammar *g, struct walker *w, uint32_t id, uint8_t byte)
+{
+    struct top t = w->tops.list[w->places[id].at.first], first = t;
+    first.state = 0;
+    const uint32_t next = next_of_other(g, w, id, &first, byte);
+    if (next == PLACE_UNKNOWN || byte > ' ') return next;
+    if (next != PLACE_NONE) {
+        const struct place *p = &w->places[next];
+        const struct top *to = &w->tops.list[p->at.first];
+        if (p->at.n != 1 || to->node != t.node || to->parent != t.parent || to->at != t.at)
+            return next_of(g, w, id, byte);
+    }
+    t.state = space_next(g, t.state, byte);
+    return t.state ? place_at(g, w, &t) : PLACE_NONE;
+}
+
+/* One more byte behind a text that may end there: it goes on, or what comes behind it does. */
+static uint32_t next_in_text(struct grammar *g, struct walker *w, uint32_t id, uint8_t byte)
+{
+    struct top t = w->tops.list[w->places[id].at.first];
+    const struct top behind = machine_resume(g, t.parent);
+    const uint32_t next = next_of_other(g, w, id, &behind, byte);
+    if (next == PLACE_UNKNOWN) return next;
+    t.state = lang_next_ascii(g->langs, t.state, byte);
+    if (t.state == LANG_NOTHING) return next;
+    if (next != PLACE_NONE || t.state == LANG_NONE || t.state == LANG_EMPTY) return next_of(g, w, id, byte);
+    return place_at(g, w, &t);
+}
+
+/* What follows the place behind `depth` bytes; PLACE_UNKNOWN: a failure. */
+static uint32_t next_place(struct grammar *g, struct walker *w, uint32_t depth, uint8_t byte)
+{
+    if (w->n_places + MOST_NEW > MAX_PLACES && !start_over(g, w, depth)) return PLACE_UNKNOWN;
+    const uint32_t id = w->path[depth];
+    const struct place *p = &w->places[id];
+    const struct top *t = &w->tops.list[p->at.first];
+    uint32_t next;
+    if (p->at.n != 1 || p->at.need || byte >= 0x80)
+        next = next_of(g, w, id, byte);
+    else if (in_space(g, t))
+        next = next_in_space(g, w, id, byte);
+    else if (g->nodes[t->node].kind == OF_TEXT && lang_accepts(g->langs, t->state))
+        next = next_in_text(g, w, id, byte);
+    else
+        next = next_of(g, w, id, byte);
     w->rows[(size_t)id * 256 + byte] = (uint16_t)next;
     return next;
 }
@@ -335,13 +413,12 @@ static void allow_group(struct walker *w, const struct tails *tails, uint32_t gr
         w->bits[tails->ids[i] / 64] |= UINT64_C(1) << tails->ids[i] % 64;
 }
 
-/* One branch of a tree's root; groups: of its ends, NULL: its tokens are ids. */
-static bool walk_branch(struct grammar *g, struct walker *w, const struct trie *tree, uint32_t byte,
-                        const struct tails *groups)
+/* Nodes first..end - 1 of a tree. groups: of its ends; NULL: its tokens are ids. */
+static bool walk_nodes(struct grammar *g, struct walker *w, const struct trie_node *nodes, uint32_t first, uint32_t end,
+                       const struct tails *groups)
 {
-    const uint32_t end = tree->first[byte + 1];
-    for (uint32_t i = tree->first[byte]; i < end;) {
-        const struct trie_node n = tree->nodes[i];
+    for (uint32_t i = first; i < end;) {
+        const struct trie_node n = nodes[i];
         const uint32_t next = follow(g, w, n.depth - 1u, n.byte);
         if (next == PLACE_UNKNOWN) return false;
         if (next == PLACE_NONE) {
@@ -361,18 +438,29 @@ static bool walk_branch(struct grammar *g, struct walker *w, const struct trie *
     return true;
 }
 
-bool walker_tree(struct grammar *g, struct walker *w, const struct trie *tree, const uint64_t without[4])
+bool walker_tree(struct grammar *g, struct walker *w, const struct trie *tree)
 {
-    for (uint32_t b = 0; b < 256; b++)
-        if (!(without && without[b / 64] >> b % 64 & 1) && !walk_branch(g, w, tree, b, NULL)) return false;
-    return true;
+    return walk_nodes(g, w, tree->nodes, 0, tree->n, NULL);
 }
 
 bool walker_tails(struct grammar *g, struct walker *w, const struct tails *tails)
 {
-    for (uint32_t b = 0; b < 256; b++)
-        if (!walk_branch(g, w, &tails->tree, b, tails)) return false;
-    return true;
+    return walk_nodes(g, w, tails->tree.nodes, 0, tails->tree.n, tails);
+}
+
+bool walker_branch(struct grammar *g, struct walker *w, uint8_t byte)
+{
+    return walk_nodes(g, w, w->x->all.nodes, w->x->branches[byte], w->x->branches[byte + 1], NULL);
+}
+
+enum lead walker_lead(struct grammar *g, struct walker *w, uint8_t byte, struct top *t)
+{
+    const uint32_t next = follow(g, w, 0, byte);
+    if (next <= PLACE_NONE) return next ? LEAD_NONE : LEAD_FAILED;
+    const struct place *p = &w->places[next];
+    if (p->kind != INSIDE) return LEAD_PLACE;
+    *t = w->tops.list[p->at.first];
+    return LEAD_INSIDE;
 }
 
 bool walker_token(struct grammar *g, struct walker *w, uint32_t id)
