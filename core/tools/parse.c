@@ -116,7 +116,7 @@ void parser_arguments(struct tools_parser *p, const char *bytes, size_t n)
 
 static void forget_call(struct tools_parser *p)
 {
-    p->begun = p->closed = false;
+    p->begun = p->closed = p->ending_value = false;
     p->function = NULL;
     p->n_name = p->n_id = p->n_key = p->n_tail = 0;
     p->sink.n = p->raw.n = 0;
@@ -255,7 +255,10 @@ static bool feed_name(struct tools_parser *p, unit u, bool is_id)
     const enum name name = is_id ? parser_name(u, p->id, &p->n_id) : parser_name(u, p->name, &p->n_name);
     if (name != NAME_END) return name == NAME_MORE;
     if (!is_id && !parser_resolve(p, p->name, p->n_name)) return false;
-    if (is_id && p->model->format.ids == TOOLS_ID_KIMI && !parser_resolve(p, p->id, p->n_id)) return false;
+    if (is_id && p->model->format.ids == TOOLS_ID_KIMI && !parser_resolve(p, p->id, p->n_id)) {
+        if (!p->set || p->set->n != 1) return false;
+        p->function = &p->set->list[0]; /* an id of another form names none; there is but one */
+    }
     p->at--;
     enter(p, p->step + 1);
     return true;
@@ -305,12 +308,13 @@ static bool feed_parameters(struct tools_parser *p, unit u)
         return true;
     }
     if (b == LIT_DONE) {
+        parser_value_ended(p);
         parser_arguments(p, "}", 1);
         p->closed = true;
         enter(p, p->step + 2);
         return true;
     }
-    return p->a_lives || p->b_lives;
+    return p->a_lives || p->b_lives || parser_value_goes_on(p);
 }
 
 static bool feed_call(struct tools_parser *p, unit u)
@@ -538,6 +542,7 @@ static void begin_push(struct tools_parser *p)
     p->n_in -= p->cand;
     p->at -= p->cand;
     p->lit_at -= p->lit_at < p->cand ? p->lit_at : p->cand;
+    p->end_at -= p->end_at < p->cand ? p->end_at : p->cand;
     p->cand = 0;
 }
 

@@ -2,6 +2,7 @@
  * whose values get their types from the schema. */
 #include <string.h>
 
+#include "tokenizer/json_reader.h"
 #include "tokenizer/vocab.h"
 #include "tools/parser.h"
 
@@ -46,27 +47,50 @@ static enum object begin_member(struct tools_parser *p, unit u)
         p->object = OBJECT_FIRST;
         return OBJECT_MORE;
     }
-    if (!*keys->name || key_is(p, keys->arguments)) {
-        if (u != '{' || p->object_arguments) return OBJECT_LOST;
+    const bool arguments = !*keys->name || key_is(p, keys->arguments);
+    if (arguments && p->object_arguments) return OBJECT_LOST;
+    if (arguments && u == '{') {
         p->object = OBJECT_ARGUMENTS;
         p->object_arguments = true;
         arguments_known(p);
-    } else
+    } else if (arguments && u == '"') {
+        p->object = OBJECT_TEXT;
+        p->raw.n = 0;
+    } else if (arguments && u != 'n') /* null: none */
+        return OBJECT_LOST;
+    else
         p->object = OBJECT_SKIPPED;
     value_begin(&p->value, VALUE_JSON, NULL);
     return parser_object(p, u);
 }
 
+/* Arguments that were a string: what it says is the object. */
+static bool text_ended(struct tools_parser *p)
+{
+    struct json_reader r;
+    struct json_text said;
+    jr_open(&r, p->raw.data, p->raw.n, "", "", NULL);
+    const bool ok = jr_string(&r, &said) && jr_is_object(said.data, said.len);
+    p->object_arguments = ok;
+    if (ok) {
+        (void)arguments_known(p);
+        parser_arguments(p, said.data, said.len);
+    }
+    jr_close(&r);
+    return ok;
+}
+
 static enum object in_value(struct tools_parser *p, unit u)
 {
-    const bool skipped = p->object == OBJECT_SKIPPED;
-    struct byte_buffer *out = skipped ? &p->raw : &p->sink;
+    const bool skipped = p->object == OBJECT_SKIPPED, text = p->object == OBJECT_TEXT;
+    struct byte_buffer *out = skipped || text ? &p->raw : &p->sink;
     const enum value_result r = value_push(&p->value, u, out);
     if (skipped) p->raw.n = 0;
     if (r == VALUE_NO_MEMORY) no_memory(p);
     if (r == VALUE_BAD || r == VALUE_NO_MEMORY) return OBJECT_LOST;
-    if (!skipped) parser_arguments(p, NULL, 0);
+    if (!skipped && !text) parser_arguments(p, NULL, 0);
     if (r == VALUE_MORE) return OBJECT_MORE;
+    if (text && !text_ended(p)) return OBJECT_LOST;
     p->object = OBJECT_AFTER;
     if (!skipped) p->closed = p->begun;
     return r == VALUE_BEFORE ? parser_object(p, u) : OBJECT_MORE;
@@ -130,6 +154,7 @@ enum object parser_object(struct tools_parser *p, unit u)
     case OBJECT_VALUE: return space ? OBJECT_MORE : begin_member(p, u);
     case OBJECT_NAME: return in_name(p, u);
     case OBJECT_ARGUMENTS:
+    case OBJECT_TEXT:
     case OBJECT_SKIPPED: return in_value(p, u);
     default: break;
     }
@@ -146,8 +171,6 @@ static bool tell_key(struct tools_parser *p)
 {
     struct byte_buffer text = { 0 };
     struct raw_text raw = { 0 };
-    while (p->n_key && unit_is_space((unsigned char)p->key[p->n_key - 1])) p->n_key--;
-    if (!p->n_key) return false;
     bool ok = tools_put(&text, p->more_keys ? ", \"" : "\"", p->more_keys ? 3 : 1);
     for (size_t i = 0; ok && i < p->n_key; i++) ok = raw_put(&raw, (unsigned char)p->key[i], &text);
     ok = ok && raw_end(&raw, &text) && tools_put(&text, "\": ", 3);
@@ -175,8 +198,11 @@ static bool begin_value(struct tools_parser *p)
     p->n_cdata = 0;
     p->n_tail = p->raw.n = 0;
     p->text.n = 0;
+    while (p->n_key && unit_is_space((unsigned char)p->key[p->n_key - 1])) p->n_key--;
+    if (!p->n_key) return false;
+    if (!p->streams) return true; /* told with its value */
     if (!tell_key(p)) return false;
-    if (p->streams) parser_arguments(p, "\"", 1);
+    parser_arguments(p, "\"", 1);
     return true;
 }
 
@@ -184,6 +210,7 @@ void parser_enter_parameter(struct tools_parser *p, uint16_t step)
 {
     const struct tools_model *m = p->model;
     if (step == 1) {
+        parser_value_ended(p);
         p->n_key = p->n_type = 0;
         p->typed = false;
     }
@@ -221,13 +248,16 @@ static bool convert(struct tools_parser *p, const char *text, size_t n, struct b
     return i == n && (r == VALUE_DONE || (r == VALUE_MORE && value_complete(&v)));
 }
 
-/* A value that is complete: as JSON, where the schema takes such a value; otherwise as a string. */
+/* A value that is complete: as JSON, where the schema takes such a value; otherwise as a string. Nothing, where no
+ * string may stand, is no value: models leave a parameter empty that they mean to leave out. */
 static void tell_value(struct tools_parser *p)
 {
     size_t from = 0, to = p->raw.n;
     struct byte_buffer json = { 0 };
     while (from < to && unit_is_space((unsigned char)p->raw.data[from])) from++;
     while (from < to && unit_is_space((unsigned char)p->raw.data[to - 1])) to--;
+    if (from == to && !(p->kinds & KIND_STRING)) return;
+    if (!tell_key(p)) return;
     const bool value = from < to && convert(p, p->raw.data + from, to - from, &json);
     const unsigned kind = value ? kind_of(json.data[0]) : KIND_STRING;
     if (value && kind != KIND_STRING && (p->kinds & kind || !(p->kinds & KIND_STRING)))
@@ -268,15 +298,35 @@ static enum lit tail_matches(const struct tools_parser *p, size_t from)
     return at == s->n ? LIT_DONE : LIT_MORE;
 }
 
+/* What looks like the value's end has come. It is told when it is known to be: a text may have such tags in it. */
 static bool end_value(struct tools_parser *p)
 {
+    p->end_at = p->at - p->n_tail;
+    p->ending_value = true;
+    parser_enter_parameter(p, (uint16_t)(p->parameter_step + 2));
+    return true;
+}
+
+void parser_value_ended(struct tools_parser *p)
+{
+    if (!p->ending_value) return;
+    p->ending_value = false;
     if (p->streams) {
         if (!raw_end(&p->text, &p->sink)) no_memory(p);
         parser_arguments(p, "\"", 1);
     } else
         tell_value(p);
-    parser_enter_parameter(p, (uint16_t)(p->parameter_step + 2));
-    return true;
+}
+
+bool parser_value_goes_on(struct tools_parser *p)
+{
+    if (!p->ending_value) return false;
+    p->ending_value = false;
+    p->at = p->end_at + 1;
+    p->in_parameter = true;
+    p->parameter_step = (uint16_t)(p->model->n_parameter - 2);
+    p->n_tail = 0;
+    return value_unit(p, p->in[p->end_at]);
 }
 
 static bool feed_plain(struct tools_parser *p, unit u)

@@ -37,7 +37,9 @@ struct tools_parser {
     uint16_t step;
     uint16_t a, b; /* units matched of one or two literals */
     bool a_lives, b_lives;
-    size_t lit_at;      /* where the step began */
+    size_t lit_at;     /* where the step began */
+    size_t end_at;     /* where the last value's end began */
+    bool ending_value; /* it ends if a parameter or the call's end follows; else what looked like its end is its text */
     bool begun, closed; /* it was told; its arguments are complete */
     const struct tools_function *function;
     struct tools_function any; /* without a set: the function that was named */
@@ -56,6 +58,7 @@ struct tools_parser {
         OBJECT_VALUE,
         OBJECT_NAME,
         OBJECT_ARGUMENTS,
+        OBJECT_TEXT, /* arguments as a string with JSON in it */
         OBJECT_SKIPPED,
         OBJECT_AFTER
     } object;
@@ -101,5 +104,9 @@ enum object parser_object(struct tools_parser *p, unit u);
 /* A unit of a parameter; it has ended: in_parameter is false. False: it is none. */
 void parser_enter_parameter(struct tools_parser *p, uint16_t step);
 bool parser_parameter(struct tools_parser *p, unit u);
+/* A parameter or the call's end follows what looked like a value's end; something else does: it is read again, as a
+ * part of the value. False: there was none, or no memory. */
+void parser_value_ended(struct tools_parser *p);
+bool parser_value_goes_on(struct tools_parser *p);
 
 #endif

@@ -264,6 +264,78 @@ static void test_values_have_the_types_of_the_schema(void **state)
               &said, 1, "");
 }
 
+/* What other programs' parsers lost, as their users told. */
+static void test_what_models_write_into_calls(void **state)
+{
+    static const struct {
+        const char *format, *text;
+        struct expected call;
+    } cases[] = {
+        /* a text about calls: tags in a value end it only where a parameter or the call's end follows */
+        { "qwen-xml",
+          "<tool_call>\n<function=search>\n<parameter=query>\na </parameter> "
+          "b\n</parameter>\n<function=x>\n</parameter>\n"
+          "</function>\n</tool_call>",
+          { "search", "{\"query\": \"a </parameter> b\\n</parameter>\\n<function=x>\"}" } },
+        { "glm-4.5",
+          "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_value>y</arg_value>\n<arg_key>days</"
+          "arg_key>\n"
+          "<arg_value>3</arg_value>\n</tool_call>",
+          { "get_weather", "{\"city\": \"x</arg_value>y\", \"days\": 3}" } },
+        { "minimax-m2",
+          "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"opts\">{\"k\": "
+          "\"</parameter>\"}</parameter>\n"
+          "</invoke>\n</minimax:tool_call>",
+          { "get_weather", "{\"opts\": {\"k\": \"</parameter>\"}}" } },
+        /* nothing is no number */
+        { "qwen-xml",
+          "<tool_call>\n<function=get_weather>\n<parameter=days>\n\n</parameter>\n<parameter=city>\n\n</parameter>\n"
+          "</function>\n</tool_call>",
+          { "get_weather", "{\"city\": \"\"}" } },
+        /* what is no value of its type comes through as it was written */
+        { "qwen-xml",
+          "<function=get_weather><parameter=days>2026-01-15</parameter></function></tool_call>",
+          { "get_weather", "{\"days\": \"2026-01-15\"}" } },
+        { "glm-4.7",
+          "<tool_call>search\n<arg_key>query</arg_key><arg_value> 10001 </arg_value></tool_call>",
+          { "search", "{\"query\": \" 10001 \"}" } },
+        /* arguments that are null, or JSON in a string */
+        { "hermes", "<tool_call>\n{\"name\": \"ping\", \"arguments\": null}\n</tool_call>", { "ping", "{}" } },
+        { "hermes",
+          "<tool_call>\n{\"name\": \"search\", \"arguments\": \"{\\\"query\\\": \\\"\\u00e9\\\"}\"}\n</tool_call>",
+          { "search", "{\"query\": \"\xC3\xA9\"}" } },
+        { "hermes", "<tool_call>\n{\"arguments\": \"{}\", \"name\": \"ping\"}\n</tool_call>", { "ping", "{}" } },
+        /* the form of OpenAI's interface */
+        { "hermes",
+          "<tool_call>\n{\"id\": \"x\", \"type\": \"function\", \"function\": {\"name\": \"ping\", \"arguments\": "
+          "{}}}\n"
+          "</tool_call>",
+          { "ping", "{}" } },
+        /* all of a call in one step, and one without its end */
+        { "deepseek-v3.1",
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>ping<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+          { "ping", "{}" } },
+        { "kimi-k2", "<|tool_call_begin|>functions.ping:3<|tool_call_argument_begin|>{}", { "ping", "{}" } },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_in(cases[i].format, cases[i].text, &cases[i].call, 1, NULL);
+}
+
+/* An id that names no function is of the only one that there is. */
+static void test_an_id_without_a_name(void **state)
+{
+    static const char text[] = "<|tool_calls_section_begin|><|tool_call_begin|>call00003<|tool_call_argument_begin|>{}"
+                               "<|tool_call_end|><|tool_calls_section_end|>";
+    struct tools_set *all = set;
+    (void)state;
+    expect_in("kimi-k2", text, NULL, 0, text);
+    assert_int_equal(tools_set_open(&functions[2], 1, &set, NULL), WK_OK);
+    expect_in("kimi-k2", text, &(struct expected){ "ping", "{}" }, 1, "");
+    tools_set_close(set);
+    set = all;
+}
+
 /* Strings leave as they come: no byte waits but what may be the end. */
 static void test_arguments_stream(void **state)
 {
@@ -401,6 +473,8 @@ int main(void)
         cmocka_unit_test(test_an_opened_call),
         cmocka_unit_test(test_cdata),
         cmocka_unit_test(test_values_have_the_types_of_the_schema),
+        cmocka_unit_test(test_what_models_write_into_calls),
+        cmocka_unit_test(test_an_id_without_a_name),
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_a_single_call),
         cmocka_unit_test(test_marks_are_ids_where_the_vocabulary_has_them),
