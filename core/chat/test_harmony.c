@@ -480,6 +480,22 @@ static void test_sloppy_outputs(void **state)
         { "<|channel|><|message|>x", "[none|x]~" },
         { "<|channel|>secret<|message|>x", "[secret|x]~" },
         { "<|channel|>to=functions.f<|channel|>commentary<|message|>x", "[commentary|x]~" },
+        { "<|channel|>final <|constrain|>json<|message|>{}<|return|>", "[final =json|{}]!" },
+        { "<|channel|>commentary to=functions.f<|channel|>commentary<|message|>{}<|call|>",
+          "[commentary>functions.f|{}]?" },
+        { "<|channel|>commentary to=functions.f <|constrain|>json<|channel|>commentary<|message|>{}<|call|>",
+          "[commentary>functions.f =json|{}]?" },
+        { " to=functions.web-browsing<|channel|>commentary <|constrain|>json<|message|>{}<|call|>",
+          "[commentary>functions.web-browsing =json|{}]?" },
+        { " to=functions.f<|channel|>commentary to=functions.f<|message|>{}<|call|>", "[commentary>functions.f|{}]?" },
+        { "<|channel|>commentary?<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>y<|return|>",
+          "[commentary?|x].[final|y]!" },
+        { "<|channel|>!! to=functions.f<|message|>{}<|call|>", "[!!>functions.f|{}]?" },
+        { "<|channel|>analysis to=browser.search code<|message|>{}<|call|>", "[analysis>browser.search code|{}]?" },
+        { "<|channel|>analysis to=python code<|message|>1<|call|>", "[analysis>python code|1]?" },
+        { "<|channel|>commentary to=functions.f<|constrain|>json<|message|>{}<|call|><|start|>assistant "
+          "to=functions.g<|channel|>commentary json<|message|>{}<|call|>",
+          "[commentary>functions.f =json|{}]?[commentary>functions.g json|{}]?" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_parse(cases[i].output, true, cases[i].expected);
     /* More text than any header has. */

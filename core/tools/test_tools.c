@@ -313,7 +313,8 @@ static void test_what_models_write_into_calls(void **state)
           { "ping", "{}" } },
         /* all of a call in one step, and one without its end */
         { "deepseek-v3.1",
-          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>ping<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>ping<｜tool▁sep｜>{}"
+          "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
           { "ping", "{}" } },
         { "kimi-k2", "<|tool_call_begin|>functions.ping:3<|tool_call_argument_begin|>{}", { "ping", "{}" } },
     };
