@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """OpenAI's interface as its clients meet it: chat completions, completions, models, streamed and whole; what is not
-served is refused by name, in the form that they read. Where the openai package is installed (PyPI), the client itself
-as well."""
+served is refused by name, in the form that they read. test_openai_client.py has the client itself."""
 
 import http.client
 import json
@@ -574,156 +573,10 @@ def reasons(program_):
             )
 
 
-def client_tools(c):
-    """A function that is called, its result, and the answer with it; whole and streamed."""
-    function = {"name": "current_minute", "description": "The current minute of the clock."}
-    messages = [{"role": "user", "content": "Write a haiku about rivers that includes the current minute"}]
-    asked = {"model": "haiku", "tools": [{"type": "function", "function": function}], "temperature": 0}
-    asked["max_tokens"] = 60
-    a = c.chat.completions.create(messages=messages, **asked).choices[0]
-    call = a.message.tool_calls[0]
-    check(
-        "client: a call",
-        a.finish_reason == "tool_calls" and call.function.name == "current_minute" and call.function.arguments == "{}",
-        a,
-    )
-    messages += [a.message, {"role": "tool", "tool_call_id": call.id, "content": "forty-two"}]
-    b = c.chat.completions.create(messages=messages, **asked).choices[0]
-    check("client: ... and its result", b.finish_reason == "stop" and "forty-two" in b.message.content, b)
-    with c.chat.completions.stream(messages=messages[:1], **asked) as stream:
-        events = [e.type for e in stream]
-        d = stream.get_final_completion().choices[0]
-    check(
-        "client: a call, streamed",
-        d.finish_reason == "tool_calls"
-        and d.message.tool_calls[0].function.arguments == "{}"
-        and d.message.tool_calls[0].id.startswith("call_")
-        and "tool_calls.function.arguments.done" in events,
-        (d, events),
-    )
-    with c.chat.completions.stream(messages=messages, **asked) as stream:
-        d = stream.get_final_completion().choices[0]
-    check("client: ... and its result", d.message.content == b.message.content, d)
-
-
-def client_parse(c):
-    """A pydantic model, which comes with the client, as the answer's form."""
-    import enum
-
-    import pydantic
-
-    class Kind(str, enum.Enum):
-        cat = "cat"
-        dog = "dog"
-
-    class Pet(pydantic.BaseModel):
-        name: str = pydantic.Field(max_length=20)
-        age: int = pydantic.Field(ge=0, le=30)
-        kinds: list[Kind] = pydantic.Field(max_length=3)
-
-    asked = {"model": "haiku", "messages": [{"role": "user", "content": "A pet"}], "max_tokens": 300, "seed": 1}
-    a = c.chat.completions.parse(response_format=Pet, **asked)
-    pet = a.choices[0].message.parsed
-    check("client: parse", isinstance(pet, Pet) and 0 <= pet.age <= 30 and a.choices[0].finish_reason == "stop", a)
-    with c.chat.completions.stream(response_format=Pet, **asked) as stream:
-        for _ in stream:
-            pass
-        check("client: parse, streamed", stream.get_final_completion().choices[0].message.parsed == pet)
-
-
-def client(w):
-    """The client itself."""
-    try:
-        import openai
-    except ImportError:
-        print("not checked: the openai package is not installed (PyPI)")
-        return
-    c = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % w.port, api_key="none", timeout=PATIENCE)
-    text = text_of(w.execute(**HAIKU)[1])
-    check("client: models", [m.id for m in c.models.list()] == ["haiku"])
-    a = c.chat.completions.create(model="haiku", **CHAT)
-    check("client: chat", a.choices[0].message.content == text and a.usage.total_tokens > 0, a)
-    s = list(c.chat.completions.create(model="haiku", stream=True, stream_options={"include_usage": True}, **CHAT))
-    check(
-        "client: stream",
-        "".join(x.choices[0].delta.content or "" for x in s if x.choices) == text and s[-1].usage.completion_tokens > 0,
-        s[-1],
-    )
-    check(
-        "client: completions",
-        c.completions.create(model="haiku", prompt="Once", max_tokens=4).usage.completion_tokens == 4,
-    )
-    asked = dict(CHAT, model="haiku", n=3, logprobs=True, top_logprobs=2)
-    a = c.chat.completions.create(**asked)
-    check(
-        "client: n and log probabilities",
-        [x.index for x in a.choices] == [0, 1, 2]
-        and a.choices[0].message.content == text
-        and all(
-            b"".join(bytes(t.bytes) for t in x.logprobs.content).decode() == x.message.content
-            and all(len(t.top_logprobs) == 2 and t.logprob <= 0 for t in x.logprobs.content)
-            for x in a.choices
-        ),
-        a,
-    )
-    said, probs = {}, {}
-    for choice in (y for x in c.chat.completions.create(stream=True, **asked) for y in x.choices):
-        said[choice.index] = said.get(choice.index, "") + (choice.delta.content or "")
-        probs.setdefault(choice.index, []).extend(choice.logprobs.content if choice.logprobs else [])
-    check(
-        "client: the same, streamed",
-        said == {x.index: x.message.content for x in a.choices}
-        and probs == {x.index: x.logprobs.content for x in a.choices},
-        (said, a),
-    )
-    asked = {"model": "haiku", "prompt": ["Once", "The rain"], "n": 2, "max_tokens": 4, "seed": 1, "logprobs": 2}
-    a = c.completions.create(echo=True, **asked)
-    check(
-        "client: a list of prompts, with an echo",
-        [x.index for x in a.choices] == [0, 1, 2, 3]
-        and [x.text.startswith(p) for x, p in zip(a.choices, ("Once", "Once", "The rain", "The rain"))] == [True] * 4
-        and all(x.logprobs.token_logprobs[0] is None and x.logprobs.text_offset[0] == 0 for x in a.choices),
-        a,
-    )
-    said = {}
-    for choice in (y for x in c.completions.create(stream=True, echo=True, **asked) for y in x.choices):
-        said[choice.index] = said.get(choice.index, "") + choice.text
-    check("client: the same, streamed", said == {x.index: x.text for x in a.choices}, (said, a))
-    client_tools(c)
-    client_parse(c)
-    for what, kind, call in (
-        (
-            "another model",
-            openai.NotFoundError,
-            lambda: c.chat.completions.create(model="gpt-4o", messages=CHAT["messages"]),
-        ),
-        (
-            "tools",
-            openai.BadRequestError,
-            lambda: c.chat.completions.create(
-                model="haiku", messages=CHAT["messages"], tools=[{"type": "function", "function": {"name": "f g"}}]
-            ),
-        ),
-        (
-            "context",
-            openai.BadRequestError,
-            lambda: c.chat.completions.create(model="haiku", messages=[{"role": "user", "content": "word " * 600}]),
-        ),
-    ):
-        try:
-            call()
-            check("client: " + what, False, "no error")
-        except kind as e:
-            check(
-                "client: %s is a %s with a message" % (what, kind.__name__), e.body and e.body["message"] and e.code, e
-            )
-
-
 with Worker(program) as w:
     answers(w)
     models(w)
     refused(w)
-    client(w)
 leaving(program)
 configured(program)
 browser(program)
