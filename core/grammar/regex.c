@@ -2,8 +2,9 @@
  *
  * Anchors. What a part of an expression matches may depend on whether its text begins (or ends) where the whole text
  * does. So a part is four languages, by these two facts; they differ only below an anchor. Look-ahead asks about all of
- * the text that follows, which is known on the outermost level alone: there an alternative is built from its end, as
- * the language of all that follows each place, and `(?=a)` and `(?!a)` are intersections. Further in they are refused.
+ * the text that follows: where it stands, an alternative is built from its end, as the language of all that follows
+ * each place, and `(?=a)` and `(?!a)` are intersections. A group that holds look-ahead is kept as its branches, of
+ * which each is put before what follows the group; so it cannot be repeated.
  */
 #include "grammar/lang_internal.h"
 
@@ -20,6 +21,14 @@ struct part {
     lang_id language[2][2];
     bool anchored; /* they may differ */
     bool look, look_not;
+    const struct branch *branches; /* of a group with look-ahead in it; NULL: the languages are all of it */
+};
+/* One alternative of such a group. */
+struct branch {
+    const struct branch *next;
+    struct branch *made; /* the parser's list of all */
+    size_t n;
+    struct part parts[];
 };
 
 struct parser {
@@ -29,6 +38,7 @@ struct parser {
     enum lang_match match;
     struct part *parts; /* of all sequences being read, as a stack */
     size_t n_parts, cap_parts;
+    struct branch *made;
     wk_status status;
     const struct wk_err *err;
 };
@@ -374,7 +384,6 @@ static bool group(struct parser *p, uint32_t level, struct part *out)
             return refuse(p, WK_UNSUPPORTED, from,
                           "only (...), (?:...), (?<name>...), (?=...) and (?!...) are supported of what begins with (");
         }
-        if (look && level) return refuse(p, WK_UNSUPPORTED, from, "look-ahead is supported outside of groups only");
     }
     if (!alternatives(p, level + 1, out)) return false;
     if (!take(p, ')')) return refuse(p, WK_INVALID, from, "the group has no )");
@@ -484,9 +493,34 @@ static bool quantifier(struct parser *p, uint32_t *min, uint32_t *max)
     return true;
 }
 
+/* A copy of n parts. NULL: no memory. */
+static struct branch *add_branch(struct parser *p, const struct part *parts, size_t n)
+{
+    struct branch *b = malloc(sizeof *b + n * sizeof *b->parts);
+    if (!b || !langs_step(p->x, 1 + n)) {
+        free(b);
+        (void)langs_fail(p->x, WK_NO_MEMORY, "no memory for a regular expression");
+        return NULL;
+    }
+    *b = (struct branch){ .made = p->made, .n = n };
+    if (n) memcpy(b->parts, parts, n * sizeof *parts);
+    return p->made = b;
+}
+
+/* The group may be left out. */
+static bool add_empty_branch(struct parser *p, struct part *group)
+{
+    struct branch *b = add_branch(p, NULL, 0);
+    if (!b) return false;
+    b->next = group->branches;
+    group->branches = b;
+    return true;
+}
+
 static bool repeat_part(struct parser *p, size_t from, struct part *part, uint32_t min, uint32_t max)
 {
-    if (part->look) return refuse(p, WK_UNSUPPORTED, from, "look-ahead cannot be repeated");
+    if (part->branches && !min && max == 1) return add_empty_branch(p, part);
+    if (part->look || part->branches) return refuse(p, WK_UNSUPPORTED, from, "look-ahead cannot be repeated");
     if (!part->anchored) {
         *part = plain(lang_repeat(p->x, part->language[0][0], min, max));
         return true;
@@ -534,12 +568,45 @@ static bool sequence(struct parser *p, uint32_t level)
     return flush_run(p, &run);
 }
 
+/* The rest of a group's alternatives, the parts of the one that was read lying from `base` on. */
+static bool branches(struct parser *p, uint32_t level, size_t base, struct branch *all, struct part *out)
+{
+    for (;;) {
+        struct branch *b = add_branch(p, p->parts + base, p->n_parts - base);
+        if (!b) return false;
+        b->next = all;
+        all = b;
+        p->n_parts = base;
+        if (!take(p, '|')) break;
+        if (!sequence(p, level)) return false;
+    }
+    *out = (struct part){ .branches = all };
+    return true;
+}
+
+static bool holds_look(const struct parser *p, size_t base)
+{
+    for (size_t i = base; i < p->n_parts; i++)
+        if (p->parts[i].look || p->parts[i].branches) return true;
+    return false;
+}
+
 static bool alternatives(struct parser *p, uint32_t level, struct part *out)
 {
     const size_t first = p->n_parts;
     do {
         const size_t base = p->n_parts;
         if (!sequence(p, level)) return false;
+        if (holds_look(p, base)) { /* those that were read before are one branch */
+            struct branch *before = NULL;
+            if (base > first) {
+                const struct part all = either(p->x, p->parts + first, base - first);
+                if (!(before = add_branch(p, &all, 1))) return false;
+            }
+            const bool read = branches(p, level, base, before, out);
+            p->n_parts = first;
+            return read && !langs_status(p->x, NULL);
+        }
         struct part all = plain(LANG_EMPTY);
         while (p->n_parts > base) all = join(p->x, &p->parts[--p->n_parts], &all);
         if (!push_part(p, all)) return false;
@@ -562,11 +629,42 @@ static void put_before(struct langs *x, const struct part *a, lang_id rest[2])
     rest[1] = all.language[1][1];
 }
 
+static void put_parts(struct langs *x, const struct part *parts, size_t n, lang_id rest[2]);
+
+/* Each branch before what follows the group. Depth: of groups, which is bounded. */
+static void put_branches(struct langs *x, const struct branch *b, lang_id rest[2])
+{
+    lang_id all[2] = { LANG_NOTHING, LANG_NOTHING };
+    for (; b; b = b->next) {
+        lang_id one[2] = { rest[0], rest[1] };
+        put_parts(x, b->parts, b->n, one);
+        for (int i = 0; i < 2; i++) all[i] = lang_or(x, all[i], one[i]);
+    }
+    rest[0] = all[0];
+    rest[1] = all[1];
+}
+
 static void put_look(struct langs *x, const struct part *a, lang_id rest[2])
 {
     lang_id seen[2] = { LANG_EVERYTHING, LANG_EVERYTHING };
-    put_before(x, a, seen);
+    if (a->branches)
+        put_branches(x, a->branches, seen);
+    else
+        put_before(x, a, seen);
     for (int b = 0; b < 2; b++) rest[b] = a->look_not ? lang_minus(x, rest[b], seen[b]) : lang_and(x, rest[b], seen[b]);
+}
+
+static void put_parts(struct langs *x, const struct part *parts, size_t n, lang_id rest[2])
+{
+    while (n) {
+        const struct part *a = &parts[--n];
+        if (a->look)
+            put_look(x, a, rest);
+        else if (a->branches)
+            put_branches(x, a->branches, rest);
+        else
+            put_before(x, a, rest);
+    }
 }
 
 static bool whole(struct parser *p, lang_id *out)
@@ -577,13 +675,8 @@ static bool whole(struct parser *p, lang_id *out)
         if (!sequence(p, 0)) return false;
         const lang_id end = p->match == LANG_SEARCH ? LANG_EVERYTHING : LANG_EMPTY;
         lang_id rest[2] = { end, end };
-        while (p->n_parts > base) {
-            const struct part *a = &p->parts[--p->n_parts];
-            if (a->look)
-                put_look(x, a, rest);
-            else
-                put_before(x, a, rest);
-        }
+        put_parts(x, p->parts + base, p->n_parts - base, rest);
+        p->n_parts = base;
         const struct part all = { .language = { { rest[0], rest[0] }, { rest[1], rest[1] } },
                                   .anchored = rest[0] != rest[1] };
         if (!push_part(p, all)) return false;
@@ -609,6 +702,10 @@ lang_id lang_regex(struct langs *x, const char *pattern, size_t n, enum lang_mat
         return LANG_NONE;
     }
     const bool parsed = whole(&p, &id);
+    for (struct branch *b = p.made, *next; b; b = next) {
+        next = b->made;
+        free(b);
+    }
     free(p.parts);
     *status = p.status ? p.status : langs_status(x, err);
     return parsed && !*status ? id : LANG_NONE;
