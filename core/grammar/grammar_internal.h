@@ -25,13 +25,13 @@ enum node_kind {
     OF_OBJECT,   /* a: which of `objects` */
     OF_NAMES,    /* a: which of `objects`: the declared names as strings; part of its object alone */
     OF_ARRAY,    /* a: which of `arrays` */
-    OF_SEEN      /* in frames alone: below an object, the hash of a name that came (in `at`) */
+    OF_SEEN      /* in frames alone: below an object or array, the hash of a text that came (in `at`) */
 };
 enum { SEEN_NODE = NODE_EMPTY + 1, BUILT_IN_NODES };
 enum {
     NODE_NULLABLE = 1,   /* the empty text is in it */
     NODE_PRODUCTIVE = 2, /* some text is */
-    NODE_UNIQUE = 4      /* a string that is a name of a family: must not come twice; `at` is its hash so far */
+    NODE_UNIQUE = 4      /* a family's name or an array's string that must not come twice; `at`: its hash so far */
 };
 struct node {
     uint8_t kind, flags;

@@ -118,6 +118,11 @@ enum lang_answer lang_is_empty(struct langs *x, lang_id a);
 enum lang_answer lang_disjoint(struct langs *x, lang_id a, lang_id b);
 enum lang_answer lang_contains(struct langs *x, lang_id a, lang_id part);  /* is every text of `part` one of a? */
 bool lang_matches(struct langs *x, lang_id a, const char *text, size_t n); /* false, too, if text is not UTF-8 */
+/* Is every beginning of a text of a the beginning of endlessly many? Only of languages with few states. */
+enum lang_answer lang_goes_on(struct langs *x, lang_id a);
+/* The texts of a, where that is seen from its form, into words[cap], which point into the arena until it grows.
+ * UINT32_MAX: it is not seen, or there are more. */
+uint32_t lang_texts(const struct langs *x, lang_id a, struct lang_word *words, uint32_t cap);
 
 /* ---- walking: a state is an expression ------------------------------------------------------------------ */
 

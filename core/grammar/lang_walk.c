@@ -600,3 +600,51 @@ bool lang_matches(struct langs *x, lang_id a, const char *text, size_t n)
     }
     return a && accepts(x, a);
 }
+
+/* Adds the states behind state `from` that have a text. *found: is there one? False: too many, or a failure. */
+static bool add_states(struct langs *x, lang_id from, lang_id *met, uint32_t *n, uint32_t cap, bool *found)
+{
+    *found = false;
+    for (uint32_t c = 0; c <= LANG_MAX_CHAR;) {
+        const lang_id next = c >= SURROGATE_FIRST && c < SURROGATE_END ? LANG_NOTHING : lang_next(x, from, c);
+        if (!next || !langs_step(x, 1 + *n / 4)) return false;
+        *found |= next != LANG_NOTHING;
+        if (next != LANG_NOTHING && !add_state(met, n, cap, next)) return false;
+        if (from == LANG_EVERYTHING) return true;
+        const uint32_t row = row_of(x, from);
+        if (!row) return false;
+        const struct partition *p = &x->partitions[x->rows.list[row]];
+        const uint32_t interval = interval_of(x, p, c) + 1;
+        if (interval == p->n) return true;
+        c = x->numbers.list[p->starts_at + interval];
+    }
+    return true;
+}
+
+/* Each state that can be met has another one behind it, or itself: so from none of them the texts are finitely many. */
+enum lang_answer lang_goes_on(struct langs *x, lang_id a)
+{
+    enum { MAX_STATES = 256 };
+    lang_id met[MAX_STATES] = { a };
+    if (!a) return LANG_UNKNOWN;
+    for (uint32_t i = 0, n = 1; i < n; i++) {
+        bool found;
+        if (!add_states(x, met[i], met, &n, MAX_STATES, &found)) return LANG_UNKNOWN;
+        if (!found) return LANG_NO;
+    }
+    return LANG_YES;
+}
+
+uint32_t lang_texts(const struct langs *x, lang_id a, struct lang_word *words, uint32_t cap)
+{
+    const struct expr *e = &x->exprs[a];
+    if (a == LANG_NOTHING) return 0;
+    if (a == LANG_EMPTY && cap) return *words = (struct lang_word){ "", 0 }, 1;
+    if (a == LANG_NONE || e->kind != KIND_WORDS || e->c - e->b >= cap) return UINT32_MAX;
+    for (uint32_t i = e->b; i <= e->c; i++) {
+        uint32_t len;
+        const char *text = word_at(&x->tables[e->a], i, &len);
+        words[i - e->b] = (struct lang_word){ text + e->d, len - e->d };
+    }
+    return e->c - e->b + 1;
+}

@@ -203,14 +203,15 @@ static bool close_name(struct grammar *g, struct question *q, const struct top *
                                       .at = at_phase(AT_COLON, o->order[word], count_of(f->at)) });
 }
 
-/* The frame below the names that came in an object. */
+/* The frame below the names that came in an object, or the strings in an array. */
 static uint32_t below_names(struct grammar *g, uint32_t parent)
 {
     while (parent && g->frames[parent].node == SEEN_NODE) parent = machine_look(g, parent)->parent;
     return parent;
 }
 
-/* The closing quote of a name of a family that must not come twice: the object goes on, and the name is remembered. */
+/* The closing quote of a name of a family, or of an array's string, that must not come twice: the object or the array
+ * goes on, and the text is remembered. */
 static bool close_unique(struct grammar *g, struct question *q, const struct top *t)
 {
     const struct frame object = *machine_look(g, t->parent);
@@ -372,7 +373,8 @@ bool machine_array(struct grammar *g, struct question *q, const struct work *w)
     const enum phase phase = phase_of(t->at);
     if (phase == AT_OPEN) return asks_for(q, '[') ? machine_emit(g, q, moved(t, AT_FIRST, 0, 0)) : true;
     if (q->first > q->last || !read_space(g, q, t)) return q->first > q->last;
-    if (asks_for(q, ']') && phase != AT_NEXT) return count < a->min ? true : machine_emit_done(g, q, t->parent);
+    if (asks_for(q, ']') && phase != AT_NEXT)
+        return count < a->min ? true : machine_emit_done(g, q, below_names(g, t->parent));
     if (phase == AT_AFTER)
         return asks_for(q, ',') && count < a->max ? machine_emit(g, q, moved(t, AT_NEXT, 0, count)) : true;
     return enter_element(g, w, a);

@@ -335,6 +335,18 @@ node_id node_object(struct grammar *g, const struct node_object *from)
     return o.names_node ? add(g, OF_OBJECT, g->n_objects - 1, 0, 0) : NODE_NONE;
 }
 
+/* A string like this one, of which the same text does not come twice. Its counters become part of its language. */
+static node_id unique_string(struct grammar *g, node_id string)
+{
+    if (!string || string >= g->n_nodes || g->nodes[string].kind != OF_STRING)
+        return grammar_fail(g, WK_INTERNAL, "only strings are told apart");
+    const struct node n = g->nodes[string];
+    const lang_id content = lang_and(g->langs, n.a, lang_length(g->langs, n.b, n.c));
+    const node_id id = has_language(g, content) ? add(g, OF_STRING, content, 0, NODE_UNBOUNDED) : (node_id)NODE_NONE;
+    if (id) g->nodes[id].flags |= NODE_UNIQUE;
+    return id;
+}
+
 node_id node_array(struct grammar *g, const struct node_array *from)
 {
     if (g->status) return NODE_NONE;
@@ -343,6 +355,7 @@ node_id node_array(struct grammar *g, const struct node_array *from)
     if (!grow(g, (void **)&g->arrays, &g->cap_arrays, g->n_arrays + 1, sizeof *g->arrays)) return NODE_NONE;
     g->space_fixed = true;
     struct array a = { .n_prefix = (uint32_t)from->n_prefix, .rest = from->rest, .min = from->min, .max = from->max };
+    if (from->unique) a.rest = unique_string(g, from->rest);
     bool made = a.rest && a.rest < g->n_nodes;
     for (size_t i = 0; i < from->n_prefix; i++) made = made && from->prefix[i] && from->prefix[i] < g->n_nodes;
     if (!made) return NODE_NONE;

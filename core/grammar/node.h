@@ -100,12 +100,15 @@ struct node_object {
 };
 node_id node_object(struct grammar *g, const struct node_object *object);
 
-/* Element i is prefix[i], later ones are `rest` (NODE_NOTHING: there are none). */
+/* Element i is prefix[i], later ones are `rest` (NODE_NOTHING: there are none). unique: no two are the same; without a
+ * prefix, and `rest` is a string of a language that goes on (lang_goes_on), so that no beginning has only texts that
+ * came before. */
 struct node_array {
     const node_id *prefix;
     size_t n_prefix;
     node_id rest;
     uint32_t min, max; /* elements; 0, NODE_UNBOUNDED */
+    bool unique;
 };
 node_id node_array(struct grammar *g, const struct node_array *array);
 

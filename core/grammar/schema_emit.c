@@ -199,17 +199,128 @@ static bool put_contains(struct emitter *e, const struct array_shape *s, struct 
                               out);
 }
 
+/* ---- uniqueItems ---------------------------------------------------------------------------------------- */
+
+/* The few values that items may be: null, booleans, and listed strings and numbers. */
+enum { UNIQUE_VALUES = 9 };
+struct values {
+    node_id node[UNIQUE_VALUES];
+    uint32_t n;
+    bool few; /* these are all */
+};
+
+static bool put_value(struct emitter *e, struct values *v, node_id node)
+{
+    if (v->n == UNIQUE_VALUES) return v->few = false;
+    v->node[v->n++] = node;
+    return !e->c->status;
+}
+
+static bool list_numbers(struct emitter *e, const struct alternatives *list, struct values *v)
+{
+    const struct js_value *known[UNIQUE_VALUES];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < list->n && v->few; i++) {
+        const struct alternative *a = &list->one[i];
+        v->few = a->n == 1 && a->atom[0]->kind == ATOM_NUMBERS && !a->atom[0]->negated;
+        for (uint32_t k = 0; v->few && k < a->atom[0]->count; k++) {
+            const struct js_value *value = a->atom[0]->values[k];
+            bool again = false;
+            for (uint32_t j = 0; j < n; j++) again = again || js_equal(known[j], value);
+            if (again) continue;
+            struct atom one = *a->atom[0];
+            one.values = &value;
+            one.count = 1;
+            const struct atom *atom = atom_make(e->c, &one);
+            const lang_id spelt = atom ? number_language(e->c, &(struct alternative){ &atom, 1 }) : (lang_id)LANG_NONE;
+            if (!put_value(e, v, node_text(e->c->grammar, spelt))) return !e->c->status;
+            known[n++] = value;
+        }
+    }
+    return !e->c->status;
+}
+
+static bool list_values(struct emitter *e, const struct form *f, struct values *v)
+{
+    struct schema_ctx *c = e->c;
+    struct parts scalars = { 0 };
+    struct lang_word words[UNIQUE_VALUES];
+    *v = (struct values){ .few = !f->type[TYPE_ARRAY].n && !f->type[TYPE_OBJECT].n };
+    if (f->type[TYPE_NULL].n && !put(e, &scalars, node_literal(c->grammar, "null", 4))) return false;
+    if (!put_booleans(e, &f->type[TYPE_BOOLEAN], &scalars)) return false;
+    for (uint32_t i = 0; i < scalars.n; i++) (void)put_value(e, v, scalars.node[i]);
+    const lang_id strings = f->type[TYPE_STRING].n ? strings_language(c, f) : (lang_id)LANG_NOTHING;
+    if (strings == LANG_NONE) return false;
+    const uint32_t n = lang_texts(c->langs, strings, words, UNIQUE_VALUES);
+    lang_id each[UNIQUE_VALUES];
+    v->few = v->few && n != UINT32_MAX;
+    for (uint32_t i = 0; v->few && i < n; i++) {
+        char *copy = sch_take(c, words[i].len, 1); /* the arena's own may move */
+        if (!copy) return false;
+        if (words[i].len) memcpy(copy, words[i].text, words[i].len);
+        words[i].text = copy;
+    }
+    for (uint32_t i = 0; v->few && i < n; i++) {
+        each[i] = lang_text(c->langs, words[i].text, words[i].len);
+        (void)put_value(e, v, node_string(c->grammar, each[i], 0, NODE_UNBOUNDED));
+    }
+    return list_numbers(e, &f->type[TYPE_NUMBER], v);
+}
+
+/* Arrays of a few values, each once: what follows depends on which are left, and each set of them is a node. */
+static bool put_arrangements(struct emitter *e, const struct array_shape *s, const struct values *v, struct parts *out)
+{
+    struct grammar *g = e->c->grammar;
+    const uint32_t all = (1u << v->n) - 1;
+    node_id *rest = sch_take(e->c, (size_t)all + 1, sizeof *rest);
+    if (!rest) return false;
+    for (uint32_t left = 0; left <= all; left++) {
+        const uint32_t came = v->n - (uint32_t)__builtin_popcount(left);
+        struct parts ways = { 0 };
+        if (came >= s->min && !put(e, &ways, NODE_EMPTY)) return false;
+        for (uint32_t i = 0; i < v->n && came < s->max; i++) {
+            if (!(left >> i & 1) || rest[left & ~(1u << i)] == NODE_NOTHING) continue;
+            const node_id parts[] = { left == all ? v->node[i] : comma(e, v->node[i]), rest[left & ~(1u << i)] };
+            if (!put(e, &ways, node_sequence(g, parts, 2))) return false;
+        }
+        rest[left] = node_any_of(g, ways.node, ways.n);
+    }
+    if (rest[all] == NODE_NOTHING) return true;
+    const node_id parts[] = { node_literal(g, "[", 1), e->space, rest[all], e->space, node_literal(g, "]", 1) };
+    return put(e, out, node_sequence(g, parts, 5));
+}
+
+static bool put_unique(struct emitter *e, const struct array_shape *s, struct parts *out)
+{
+    struct schema_ctx *c = e->c;
+    struct values v;
+    const bool plain = !s->unique->negated && !s->n_prefix && !s->some && !s->few;
+    const struct form *f = plain ? set_form(c, s->rest) : NULL;
+    if (plain && (!f || !list_values(e, f, &v))) return false;
+    if (plain && v.few) return put_arrangements(e, s, &v, out);
+    bool strings = plain;
+    for (int t = 0; t < N_TYPES && strings; t++) strings = (f->type[t].n != 0) == (t == TYPE_STRING);
+    const lang_id language = strings ? strings_language(c, f) : (lang_id)LANG_NONE;
+    if (!strings || lang_goes_on(c->langs, language) != LANG_YES)
+        return sch_fail(c, WK_UNSUPPORTED, s->unique->at, s->unique->keyword,
+                        "items can be told apart if they are strings without maxLength, of which none is the last "
+                        "of its kind, or of at most %d listed values; leave it out or say maxItems 1",
+                        UNIQUE_VALUES);
+    const struct node_array a = {
+        .rest = node_string(c->grammar, language, 0, NODE_UNBOUNDED), .min = s->min, .max = s->max, .unique = true
+    };
+    return put(e, out, node_array(c->grammar, &a));
+}
+
 static bool put_array(struct emitter *e, const struct alternative *a, struct parts *out)
 {
     struct array_shape s;
     if (!array_shape(e->c, a, &s)) return false;
     if (s.empty) return true;
-    if (s.unique && (s.unique->negated || s.max > 1))
-        return sch_fail(e->c, WK_UNSUPPORTED, s.unique->at, s.unique->keyword,
-                        "the items that came before would have to be remembered; leave it out or say maxItems 1");
     if (s.more)
         return sch_fail(e->c, WK_UNSUPPORTED, s.more->at, s.more->keyword,
                         "more than one count of some items (contains, or a negated items) in one array");
+    if (s.unique && (s.unique->negated || s.max > 1)) return put_unique(e, &s, out);
     return s.some || s.few ? put_contains(e, &s, out) : put_plain_array(e, &s, 0, NULL, out);
 }
 

@@ -478,7 +478,8 @@ static void test_arrays(void **state)
         struct grammar *g = opened();
         const node_id prefix[] = { node_literal(g, "1", 1), node_literal(g, "null", 4) };
         const node_id two = node_literal(g, "2", 1);
-        const struct node_array array = { prefix, 2, cases[i].rest ? two : NODE_NOTHING, cases[i].min, cases[i].max };
+        const struct node_array array = { prefix,       2,    cases[i].rest ? two : NODE_NOTHING, cases[i].min,
+                                          cases[i].max, false };
         (void)sealed(g, node_array(g, &array));
         expect(g, cases[i].word, cases[i].at);
         grammar_close(g);

@@ -149,6 +149,45 @@ static void test_arrays(void **state)
     refused("{\"type\":\"array\",\"items\":false,\"minItems\":1}", "no text fits");
 }
 
+/* Items that came before are remembered: strings by what they say, a few listed values by which are left. */
+static void test_unique_items(void **state)
+{
+    (void)state;
+    documents("{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"uniqueItems\":true}",
+              "[]\n[\"a\"]\n[\"a\",\"b\",\"ab\",\"\"]\n[\"\\u0062\",\"a\"]\n--\n[\"a\",\"a\"]\n[\"a\",\"b\","
+              "\"\\u0061\"]\n[\"\",\"x\",\"\"]\n[1]");
+    documents("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":2,\"pattern\":\"^[a-z]+$\"},"
+              "\"uniqueItems\":true,\"minItems\":2,\"maxItems\":3}",
+              "[\"ab\",\"cd\"]\n[\"ab\",\"cd\",\"ef\"]\n--\n[\"ab\"]\n[\"ab\",\"ab\"]\n[\"a\",\"b\"]\n[\"ab\",\"cd\","
+              "\"ef\",\"gh\"]\n[\"ab\",\"cd\",\"ab\"]");
+    documents(
+        "{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"uniqueItems\":true}}",
+        "[[\"a\",\"b\"],[\"a\",\"b\"]]\n[[],[\"a\"],[]]\n--\n[[\"a\",\"a\"]]");
+    documents("{\"type\":\"object\",\"minProperties\":2,\"additionalProperties\":{\"type\":\"array\",\"items\":{"
+              "\"type\":\"string\"},\"uniqueItems\":true}}",
+              "{\"a\":[\"x\",\"y\"],\"b\":[\"x\"]}\n--\n{\"a\":[\"x\",\"x\"],\"b\":[]}\n{\"a\":[\"x\"],\"a\":[\"y\"]}");
+    documents("{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\",1,1.0,null]},\"uniqueItems\":true,\"minItems\":2,"
+              "\"maxItems\":3}",
+              "[\"a\",\"b\"]\n[1,\"a\",null]\n[1.0,\"b\"]\n[null,\"b\",\"a\"]\n--\n[\"a\"]\n[1,1.0]\n[\"a\",\"b\",1,"
+              "null]\n[\"a\",\"\\u0061\"]\n[\"a\",null,null]");
+    documents("{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"uniqueItems\":true}",
+              "[]\n[true]\n[false,true]\n--\n[true,true]\n[true,false,true]");
+    documents("{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\"]},\"uniqueItems\":true,\"minItems\":2}",
+              "[\"a\",\"b\"]\n[\"b\",\"a\"]\n--\n[\"a\"]\n[\"a\",\"a\"]");
+    refused("{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\"]},\"uniqueItems\":true,\"minItems\":3}",
+            "no text fits");
+    refused("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"uniqueItems\":true}", "\"uniqueItems\" at #");
+    refused("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":9},\"uniqueItems\":true}",
+            "\"uniqueItems\" at #");
+    refused("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"uuid\"},\"uniqueItems\":true}",
+            "\"uniqueItems\" at #");
+    refused("{\"type\":\"array\",\"items\":{\"enum\":[0,1,2,3,4,5,6,7,8,9]},\"uniqueItems\":true}",
+            "\"uniqueItems\" at #");
+    refused("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"}],\"items\":{\"type\":\"string\"},"
+            "\"uniqueItems\":true}",
+            "\"uniqueItems\" at #");
+}
+
 static void test_objects(void **state)
 {
     (void)state;
@@ -507,10 +546,11 @@ int main(int argc, char **argv)
 {
     choose_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),      cmocka_unit_test(test_numbers), cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_arrays),     cmocka_unit_test(test_objects), cmocka_unit_test(test_logic),
-        cmocka_unit_test(test_references), cmocka_unit_test(test_bombs),   cmocka_unit_test(test_compact),
-        cmocka_unit_test(data_suite_2020), cmocka_unit_test(data_suite_7), cmocka_unit_test(data_reports),
+        cmocka_unit_test(test_types),   cmocka_unit_test(test_numbers),      cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_arrays),  cmocka_unit_test(test_unique_items), cmocka_unit_test(test_objects),
+        cmocka_unit_test(test_logic),   cmocka_unit_test(test_references),   cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_compact), cmocka_unit_test(data_suite_2020),   cmocka_unit_test(data_suite_7),
+        cmocka_unit_test(data_reports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
