@@ -26,7 +26,11 @@ static const char *const execute_names[] = { "job_id",
                                              "response_format",
                                              "json_schema",
                                              "grammar",
-                                             "structured_outputs" };
+                                             "structured_outputs",
+                                             "guided_json",
+                                             "guided_regex",
+                                             "guided_choice",
+                                             "guided_grammar" };
 enum {
     N_EXECUTE_NAMES = sizeof execute_names / sizeof *execute_names,
     N_NOT_PARAMS = 2 /* job_id and prompt stand outside of params */

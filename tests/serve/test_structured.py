@@ -226,8 +226,18 @@ def streamed(w):
     check("/execute grammar", text in ("ab", "abc") and events[-1][1]["finish_reason"] == "stop", events)
     status, answer = w.execute(prompt="A cat", max_tokens=20, response_format={"type": "xml"})
     check("/execute refuses by name", status == 400 and "response_format.type" in str(answer), answer)
-    status, answer = w.execute(prompt="A cat", max_tokens=20, guided_json={})
-    check("/execute has no older names", status == 400 and "guided_json" in str(answer), answer)
+    for members, test in (
+        ({"guided_json": {"enum": ["a", "b"]}}, lambda t: t in ('"a"', '"b"')),
+        ({"guided_regex": "[ab]c"}, lambda t: t in ("ac", "bc")),
+        ({"guided_choice": ["x", "yy"]}, lambda t: t in ("x", "yy")),
+        ({"guided_grammar": 'root ::= "z"'}, lambda t: t == "z"),
+    ):
+        status, events = w.execute(prompt="A cat", max_tokens=20, **members)
+        text = "".join(d["t"] for n, d in events if n == "token") if status == 200 else ""
+        check("/execute %s" % list(members), status == 200 and test(text), events)
+        handle = w.get("/worker/ready")[1]["handles"][0]["shard_id"]
+        status, answer = w.post("/worker/execute", {"handle_id": handle, "prompt": "A cat", "params": members})
+        check("/worker/execute %s" % list(members), status == 200 and '"finish_reason":"stop"' in answer, answer)
 
 
 def together(w):
