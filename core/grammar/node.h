@@ -52,7 +52,9 @@ struct langs *grammar_langs(struct grammar *g);
 node_id node_literal(struct grammar *g, const char *text, size_t n); /* this text; empty: NODE_EMPTY */
 node_id node_text(struct grammar *g, lang_id language);              /* a text of the language, as it is: numbers too */
 node_id node_sequence(struct grammar *g, const node_id *parts, size_t n);
-node_id node_any_of(struct grammar *g, const node_id *parts, size_t n);           /* one of them; n = 0: NODE_NOTHING */
+node_id node_any_of(struct grammar *g, const node_id *parts, size_t n); /* one of them; n = 0: NODE_NOTHING */
+/* The same texts as node_any_of's, for many alternatives that begin alike: what several begin with stands once. */
+node_id node_branches(struct grammar *g, const node_id *parts, size_t n);
 node_id node_repeat(struct grammar *g, node_id part, uint32_t min, uint32_t max); /* max: NODE_UNBOUNDED */
 
 /* One token of the vocabulary by its id, control tokens included; except: any other token, control tokens excluded.

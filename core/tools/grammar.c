@@ -500,7 +500,7 @@ static wk_status build(struct build *b, const struct tools_set *s, const struct 
                         : wk_fail(b->err, WK_INVALID, "no function is left that can be called");
     wk_status status = b->status;
     if (!status) {
-        const node_id call = node_any_of(b->g, calls, n), begin = b->f->opened ? node_any_of(b->g, first, n) : call;
+        const node_id call = node_branches(b->g, calls, n), begin = b->f->opened ? node_branches(b->g, first, n) : call;
         status =
             grammar_seal(b->g, b->harmony ? harmony_answer(b, call, rule) : answer_node(b, begin, call, rule), b->err);
     }

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 
-from service import Worker, check, done
+from service import Worker, check, done, frees_memory
 
 program = sys.argv[1]
 CHAT = "/v1/chat/completions"
@@ -425,6 +425,51 @@ def refusals(w):
         check("a completion refuses " + field, status == 400 and a["error"]["param"] == field, (status, a))
 
 
+def peak(w):
+    with open("/proc/%d/status" % w.process.pid, encoding="ascii") as f:
+        return int(re.search(r"^VmHWM:\s+(\d+) kB", f.read(), re.M)[1]) << 10
+
+
+def many():
+    """As many functions as a request may offer: masked like few, in bounded memory; a bad one is told by name."""
+
+    def number(i, **more):
+        value = {"type": "integer", "minimum": i, "maximum": i}
+        schema = {"type": "object", "properties": {"n": value}, "required": ["n"], "additionalProperties": False}
+        return dict({"name": "f%d" % i, "parameters": schema}, **more)
+
+    river = user("Write a haiku about rivers")
+    with Worker(program, "--context", "16384") as w:
+        before = peak(w)
+        plain = offered(*({"name": "f%d" % i} for i in range(1024)))
+        for more in ({}, {"tool_choice": "required"}, {"guided_choice": ["red"]}):
+            for c in ask(w, river, tools=plain, n=2, temperature=1, seed=1, max_tokens=40, **more):
+                names = {t["function"]["name"] for t in c["message"].get("tool_calls", [])}
+                check("1,024 functions: %s" % more, names <= {"f%d" % i for i in range(1024)}, c)
+                check("... are answered", c["finish_reason"] in ("stop", "length", "tool_calls"), c)
+        (c,) = ask(w, river, tools=plain, tool_choice={"type": "function", "function": {"name": "f1023"}}, seed=1)
+        check("one of them", said(c["message"]["tool_calls"])[0] == ("f1023", {}), c)
+        strict = offered(*(number(i, strict=True) for i in range(1024)))
+        one = {"tool_choice": "required", "parallel_tool_calls": False}
+        for c in ask(w, river, tools=strict[:128], n=4, temperature=2, seed=1, **one):
+            (call,) = said(c["message"]["tool_calls"])
+            check("128 strict ones", call[1] == {"n": int(call[0][1:])}, c)
+        bad = {"type": "object", "properties": {"x": {"$ref": "#/nowhere"}}}
+        strict[777]["function"] = {"name": "f777", "parameters": bad, "strict": True}
+        status, a = w.post(CHAT, body(river, tools=strict, **one))
+        check("1,024 of which one is bad", status == 400, a)
+        check("... by name", a["error"]["param"] == "tools[777].function.parameters", a)
+        strict[777]["function"]["strict"] = False
+        few = strict[700:800]
+        for c in ask(w, river, tools=few, n=4, temperature=2, seed=3, **one):
+            (call,) = said(c["message"]["tool_calls"])
+            check("its neighbours work", call[0] == "f777" or call[1] == {"n": int(call[0][1:])}, c)
+        status, a = w.post(CHAT, body(river, tools=plain + offered({"name": "g"})))
+        check("more are refused", status == 400 and a["error"]["param"] == "tools", a)
+        grown = peak(w) - before
+        check("memory is bounded", grown < 512 << 20 or not frees_memory(program), grown)
+
+
 PLAIN = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -519,4 +564,5 @@ with Worker(program) as worker:
     beside_form(worker)
     refusals(worker)
 plain_json()
+many()
 done()
