@@ -7,6 +7,7 @@
     "{\"id\": \"$ID\", \"type\": \"function\", \"function\": {\"name\": \"$NAME\", \"arguments\": $ARGS}}"
 #define XML_CALL "<tool_call>\n<function=$NAME>\n$PARAMS</function>\n</tool_call>"
 #define GLM_PARAMETER "<arg_key>$KEY</arg_key>\n<arg_value>$VALUE</arg_value>"
+#define M3 "]<]minimax[>["
 #define DSML_CALL "<｜DSML｜invoke name=\"$NAME\">\n$PARAMS</｜DSML｜invoke>\n"
 #define DSML_PARAMETER "<｜DSML｜parameter name=\"$KEY\" string=\"$IS\">$VALUE</｜DSML｜parameter>\n"
 
@@ -258,6 +259,13 @@ static const struct tools_format formats[] = {
       .end = "</minimax:tool_call>",
       .call = "<invoke name=\"$NAME\">\n$PARAMS</invoke>\n",
       .parameter = "<parameter name=\"$KEY\">$VALUE</parameter>\n" },
+    { .name = "minimax-m3",
+      .marks = { M3 },
+      .begin = M3 "<tool_call>\n",
+      .end = M3 "</tool_call>",
+      .call = M3 "<invoke name=\"$NAME\">$NESTED" M3 "</invoke>\n",
+      .parameter = M3 "<$KEY>$VALUE" M3 "</$KEY>",
+      .trigger = M3 "<tool_call>" },
     { .name = "step-3",
       .marks = { "<steptml:" },
       .begin = "<｜tool_calls_begin｜>\n",

@@ -165,7 +165,8 @@ static node_id cdata_node(struct build *b, lang_id strings)
 /* A parameter's string. */
 static node_id raw_node(struct build *b, const struct member *member)
 {
-    const struct token_bytes end = literal_behind(b->f->parameter, STEP_VALUE);
+    struct token_bytes end = literal_behind(b->f->parameter, STEP_VALUE);
+    if (strstr(b->f->call, "$NESTED") && end.len > 2) end.len -= 2; /* the mark ends a value, whatever tag follows */
     lang_id strings = member->strings;
     if (!b->f->cdata) strings = lang_and(b->langs, strings, raw_strings(b, STEP_PARAMS, end));
     if (!says_type(b->f) && (!member->key.data || set_kinds(b->function, member->key) != KIND_STRING))
@@ -267,7 +268,7 @@ static node_id any_members(struct build *b, enum step_kind form)
 static node_id strict_members(struct build *b, enum step_kind form)
 {
     const struct token_bytes schema = b->function->parameters;
-    const struct schema_options options = { .strict = true };
+    const struct schema_options options = { .strict = b->function->strict };
     struct schema_member *told;
     size_t n;
     const wk_status status = schema_members(b->g, schema.data, schema.len, &options, &told, &n, b->err);
@@ -300,8 +301,13 @@ static node_id strict_members(struct build *b, enum step_kind form)
     return list;
 }
 
+/* Elements have their name in both tags, so only names that are known can be held to that. Values within values are
+ * written as JSON, which is read as well. */
+static bool has_elements(const struct tools_format *f) { return strstr(f->call, "$NESTED"); }
+
 static node_id members_node(struct build *b, enum step_kind form)
 {
+    if (has_elements(b->f)) return b->function->parameters.data ? strict_members(b, form) : (node_id)NODE_EMPTY;
     return b->function->strict && b->function->parameters.data ? strict_members(b, form) : any_members(b, form);
 }
 
@@ -338,7 +344,7 @@ static node_id layout_node(struct build *b, const char *layout)
         case STEP_GEMMA:
             parts[n++] = triple(b, literal_text(b, "{"), members_node(b, step), literal_text(b, "}"));
             break;
-        default: parts[n++] = members_node(b, step); break;
+        default: parts[n++] = members_node(b, STEP_PARAMS); break;
         }
     return b->status ? (node_id)NODE_NONE : node_sequence(b->g, parts, n);
 }

@@ -22,6 +22,7 @@ enum step_kind {
     STEP_ARGS,
     STEP_OBJECT,
     STEP_PARAMS,
+    STEP_NESTED,
     STEP_PYTHON,
     STEP_GEMMA,
     STEP_KEY,
@@ -36,6 +37,7 @@ struct step {
     bool line_first, line_last; /* LITERAL: its text begins, ends with a newline */
 };
 enum { MODEL_UNITS = 2048, MODEL_STEPS = 16, MODEL_MARKS = 16, MODEL_TRIGGERS = 4 };
+enum { NESTED_DEPTH = 32 /* elements within each other */ };
 enum { TRIGGER_SPACE = 4 /* bytes of white space inside a trigger, where its text has some */ };
 
 struct trigger {
@@ -139,6 +141,8 @@ struct tools_set {
 const struct tools_function *set_find(const struct tools_set *s, struct token_bytes name);
 /* Which kinds of JSON values a parameter may have, by the schema; KIND_ALL where it does not say. */
 unsigned set_kinds(const struct tools_function *f, struct token_bytes key);
+/* The same of a value within: by names of members, and of items for arrays (data NULL). */
+unsigned set_kinds_at(const struct tools_function *f, const struct token_bytes *path, size_t n);
 unsigned set_root_kinds(const struct tools_function *f); /* the parameters' own */
 
 #endif

@@ -9,9 +9,9 @@ static const struct {
     enum step_kind kind;
 } placeholders[] = { { "$NAME", STEP_NAME },     { "$ID", STEP_ID },         { "$INDEX", STEP_INDEX },
                      { "$PLACE", STEP_PLACE },   { "$ARGS", STEP_ARGS },     { "$OBJECT", STEP_OBJECT },
-                     { "$PARAMS", STEP_PARAMS }, { "$PYTHON", STEP_PYTHON }, { "$GEMMA", STEP_GEMMA },
-                     { "$KEY", STEP_KEY },       { "$VALUE", STEP_VALUE },   { "$TYPE", STEP_TYPE },
-                     { "$IS", STEP_IS } };
+                     { "$PARAMS", STEP_PARAMS }, { "$NESTED", STEP_NESTED }, { "$PYTHON", STEP_PYTHON },
+                     { "$GEMMA", STEP_GEMMA },   { "$KEY", STEP_KEY },       { "$VALUE", STEP_VALUE },
+                     { "$TYPE", STEP_TYPE },     { "$IS", STEP_IS } };
 
 const char cdata_open[] = "<![CDATA[", cdata_close[] = "]]>";
 
@@ -316,6 +316,44 @@ static bool put_parameter(struct writer *w, struct json_text key, struct json_re
     return got;
 }
 
+static bool put_nested(struct writer *w, struct json_reader *r, uint32_t depth);
+
+/* A member, or an item, as an element. */
+static bool put_element(struct writer *w, struct json_reader *r, struct json_text key, uint32_t depth)
+{
+    struct token_bytes literal = { 0 };
+    enum step_kind step;
+    char name[256];
+    if (key.len >= sizeof name) return jr_fail(r, WK_UNSUPPORTED, "expected keys of less than %zu bytes", sizeof name);
+    memcpy(name, key.data, key.len);
+    for (const char *at = w->f->parameter; layout_next(&at, &step, &literal);)
+        if (step == STEP_LITERAL ? !put(w, literal)
+            : step == STEP_KEY   ? !put(w, (struct token_bytes){ name, key.len })
+                                 : !put_nested(w, r, depth))
+            return false;
+    return true;
+}
+
+static bool put_nested(struct writer *w, struct json_reader *r, uint32_t depth)
+{
+    static const struct json_text item = { "item", 4 };
+    struct json_text text;
+    bool ok = true;
+    if (depth > NESTED_DEPTH) return jr_fail(r, WK_UNSUPPORTED, "expected at most %d levels", NESTED_DEPTH);
+    switch (jr_peek(r)) {
+    case JR_STRING: return jr_string(r, &text) && put(w, (struct token_bytes){ text.data, text.len });
+    case JR_OBJECT:
+        for (ok = jr_object(r); ok && jr_member(r, &text);) /* the form has no null: such members are left out */
+            ok = jr_peek(r) == JR_NULL ? jr_null(r) : put_element(w, r, text, depth + 1);
+        return ok && !r->status;
+    case JR_ARRAY:
+        for (ok = jr_array(r); ok && jr_element(r);) ok = put_element(w, r, item, depth + 1);
+        return ok && !r->status;
+    case JR_NULL: return jr_null(r);
+    default: return jr_raw(r, &text) && put(w, (struct token_bytes){ text.data, text.len });
+    }
+}
+
 /* The arguments one by one, by the layout `parameter`, or as those of a Python call. */
 static bool put_arguments(struct writer *w, struct json_reader *r, enum step_kind kind)
 {
@@ -356,6 +394,7 @@ static bool put_layout(struct writer *w, const char *layout, const struct tools_
             (void)snprintf(number, sizeof number, "%zu", index + (kind == STEP_INDEX));
             ok = put_text(w, number);
             break;
+        case STEP_NESTED: ok = jr_peek(&r) == JR_OBJECT && put_nested(w, &r, 0); break;
         default: ok = put_arguments(w, &r, kind); break;
         }
         if (r.status) w->status = r.status;

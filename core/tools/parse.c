@@ -199,6 +199,7 @@ static void enter(struct tools_parser *p, int to)
     case STEP_PYTHON: value_begin(&p->value, VALUE_PYTHON_CALL, NULL); break;
     case STEP_GEMMA: value_begin(&p->value, VALUE_GEMMA, &p->model->call[step]); break;
     case STEP_OBJECT: p->object = OBJECT_OPEN; break;
+    case STEP_NESTED: parser_begin_nested(p); break;
     case STEP_PARAMS:
         p->in_parameter = false;
         parser_begin_call(p);
@@ -335,6 +336,15 @@ static bool feed_call(struct tools_parser *p, unit u)
         const enum object object = parser_object(p, u);
         if (object == OBJECT_CLOSED) enter(p, p->step + 1);
         return object != OBJECT_LOST;
+    }
+    case STEP_NESTED: {
+        const enum nested_result nested = parser_nested(p, u);
+        if (nested == NESTED_CLOSED) {
+            p->at = p->nest.mark_at;
+            p->closed = true;
+            enter(p, p->step + 1);
+        }
+        return nested != NESTED_LOST;
     }
     default: return feed_parameters(p, u);
     }
@@ -543,6 +553,7 @@ static void begin_push(struct tools_parser *p)
     p->at -= p->cand;
     p->lit_at -= p->lit_at < p->cand ? p->lit_at : p->cand;
     p->end_at -= p->end_at < p->cand ? p->end_at : p->cand;
+    p->nest.mark_at -= p->nest.mark_at < p->cand ? p->nest.mark_at : p->cand;
     p->cand = 0;
 }
 
@@ -627,6 +638,7 @@ void tools_parser_close(struct tools_parser *p)
     free(p->out.data);
     free(p->sink.data);
     free(p->raw.data);
+    free(p->nest.keys.data);
     free(p);
 }
 

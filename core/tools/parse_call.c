@@ -252,26 +252,31 @@ static bool convert(struct tools_parser *p, const char *text, size_t n, struct b
  * string may stand, is no value: models leave a parameter empty that they mean to leave out. */
 static void tell_value(struct tools_parser *p)
 {
-    size_t from = 0, to = p->raw.n;
+    size_t n = p->raw.n;
+    while (n && unit_is_space((unsigned char)p->raw.data[n - 1])) n--;
+    if ((n || p->kinds & KIND_STRING) && tell_key(p)) parser_tell_text(p, p->raw.data, p->raw.n, p->kinds);
+}
+
+void parser_tell_text(struct tools_parser *p, const char *text, size_t n, unsigned kinds)
+{
+    size_t from = 0, to = n;
     struct byte_buffer json = { 0 };
-    while (from < to && unit_is_space((unsigned char)p->raw.data[from])) from++;
-    while (from < to && unit_is_space((unsigned char)p->raw.data[to - 1])) to--;
-    if (from == to && !(p->kinds & KIND_STRING)) return;
-    if (!tell_key(p)) return;
-    const bool value = from < to && convert(p, p->raw.data + from, to - from, &json);
+    struct raw_text raw = { 0 };
+    while (from < to && unit_is_space((unsigned char)text[from])) from++;
+    while (from < to && unit_is_space((unsigned char)text[to - 1])) to--;
+    const bool value = from < to && convert(p, text + from, to - from, &json);
     const unsigned kind = value ? kind_of(json.data[0]) : KIND_STRING;
-    if (value && kind != KIND_STRING && (p->kinds & kind || !(p->kinds & KIND_STRING)))
-        parser_arguments(p, json.data, json.n);
-    else {
+    bool ok = true;
+    if (!value || kind == KIND_STRING || (!(kinds & kind) && kinds & KIND_STRING)) {
         json.n = 0;
-        bool ok = tools_put(&json, "\"", 1);
-        for (size_t i = 0; ok && i < p->raw.n; i++) ok = raw_put(&p->text, (unsigned char)p->raw.data[i], &json);
-        ok = ok && raw_end(&p->text, &json) && tools_put(&json, "\"", 1);
-        if (ok)
-            parser_arguments(p, json.data, json.n);
-        else
-            no_memory(p);
+        ok = tools_put(&json, "\"", 1);
+        for (size_t i = 0; ok && i < n; i++) ok = raw_put(&raw, (unsigned char)text[i], &json);
+        ok = ok && raw_end(&raw, &json) && tools_put(&json, "\"", 1);
     }
+    if (ok)
+        parser_arguments(p, json.data, json.n);
+    else
+        no_memory(p);
     free(json.data);
 }
 

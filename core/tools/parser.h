@@ -7,6 +7,20 @@
 
 enum { PARSER_NAME = TOOLS_MAX_NAME + 16 /* and what stands around a name */, PARSER_KEY = 256, PARSER_TAIL = 64 };
 
+/* Elements within each other. */
+struct nested {
+    enum { NESTED_TEXT, NESTED_MARK /* the mark was read */, NESTED_FIRST, NESTED_NAME } state;
+    bool closing; /* the tag is the end of an element */
+    size_t mark_at;
+    struct {
+        size_t key, len; /* in keys */
+        enum { ELEMENT_LEAF, ELEMENT_OBJECT, ELEMENT_ARRAY } kind;
+        bool more; /* something was told in it */
+    } level[NESTED_DEPTH];
+    uint32_t depth;
+    struct byte_buffer keys;
+};
+
 /* An event whose texts are places in tools_parser.out. */
 struct told {
     enum tools_kind kind;
@@ -81,6 +95,8 @@ struct tools_parser {
     struct raw_text text;
     struct byte_buffer raw; /* a value that must be complete before it is known what it is */
 
+    struct nested nest;
+
     struct told *told;
     size_t n_told, cap_told;
     struct byte_buffer out;
@@ -104,6 +120,12 @@ enum object parser_object(struct tools_parser *p, unit u);
 /* A unit of a parameter; it has ended: in_parameter is false. False: it is none. */
 void parser_enter_parameter(struct tools_parser *p, uint16_t step);
 bool parser_parameter(struct tools_parser *p, unit u);
+/* A value's text, complete, as JSON: where the schema's kinds take such a value; otherwise as a string. */
+void parser_tell_text(struct tools_parser *p, const char *text, size_t n, unsigned kinds);
+/* A unit of $NESTED. */
+void parser_begin_nested(struct tools_parser *p);
+enum nested_result { NESTED_MORE, NESTED_CLOSED /* what follows begins at mark_at */, NESTED_LOST };
+enum nested_result parser_nested(struct tools_parser *p, unit u);
 /* A parameter or the call's end follows what looked like a value's end; something else does: it is read again, as a
  * part of the value. False: there was none, or no memory. */
 void parser_value_ended(struct tools_parser *p);

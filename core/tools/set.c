@@ -234,6 +234,55 @@ unsigned set_kinds(const struct tools_function *f, struct token_bytes key)
     return member_of(l.root, "additionalProperties", &property) ? kinds_of(&l, property, 0, 0) : KIND_ALL;
 }
 
+static bool within(struct look *l, struct json_text schema, struct token_bytes key, uint32_t nested,
+                   struct json_text *out);
+
+/* In one of the schemas of a list. */
+static bool within_any(struct look *l, struct json_text list, struct token_bytes key, uint32_t nested,
+                       struct json_text *out)
+{
+    struct json_reader r;
+    struct json_text part;
+    bool found = false;
+    jr_open(&r, list.data, list.len, "", "", NULL);
+    if (jr_peek(&r) == JR_ARRAY && jr_array(&r))
+        while (!found && jr_element(&r) && jr_raw(&r, &part)) found = within(l, part, key, nested + 1, out);
+    jr_close(&r);
+    return found;
+}
+
+/* The schema of a member, or of the items (key.data NULL), as a schema declares it. */
+static bool within(struct look *l, struct json_text schema, struct token_bytes key, uint32_t nested,
+                   struct json_text *out)
+{
+    static const char *const lists[] = { "anyOf", "oneOf", "allOf" };
+    struct json_text part;
+    if (nested > MAX_NESTED || ++l->looks > MAX_LOOKS) return false;
+    if (!key.data && member_of(schema, "items", out)) return true;
+    if (key.data && member_of(schema, "properties", &part) && member(part, key.data, key.len, out)) return true;
+    if (member_of(schema, "$ref", &part)) {
+        struct json_reader r;
+        struct json_text ref, target = { 0 };
+        jr_open(&r, part.data, part.len, "", "", NULL);
+        const bool found = jr_string(&r, &ref) && refer(l, ref, &target);
+        jr_close(&r);
+        if (found && within(l, target, key, nested + 1, out)) return true;
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (member_of(schema, lists[i], &part) && within_any(l, part, key, nested, out)) return true;
+    return key.data && member_of(schema, "additionalProperties", out);
+}
+
+unsigned set_kinds_at(const struct tools_function *f, const struct token_bytes *path, size_t n)
+{
+    struct json_text at = { f->parameters.data, f->parameters.len };
+    struct look l = { .root = at };
+    if (!f->parameters.data) return KIND_ALL;
+    for (size_t i = 0; i < n; i++)
+        if (!within(&l, at, path[i], 0, &at)) return KIND_ALL;
+    return kinds_of(&l, at, 0, 0);
+}
+
 unsigned set_root_kinds(const struct tools_function *f)
 {
     struct look l = { .root = { f->parameters.data, f->parameters.len } };

@@ -323,6 +323,43 @@ static void test_what_models_write_into_calls(void **state)
         expect_in(cases[i].format, cases[i].text, &cases[i].call, 1, NULL);
 }
 
+/* Members and items as elements; the schema says what is text. */
+static void test_elements(void **state)
+{
+#define NS "]<]minimax[>["
+#define NESTED(inside) NS "<tool_call>\n" NS "<invoke name=\"get_weather\">" inside NS "</invoke>\n" NS "</tool_call>"
+#define ELEMENT(name, inside) NS "<" name ">" inside NS "</" name ">"
+    static const struct {
+        const char *text, *arguments;
+    } cases[] = {
+        { NESTED(""), "{}" },
+        { NESTED(ELEMENT("city", " 12 ]<]mini </city>\n")), "{\"city\": \" 12 ]<]mini </city>\\n\"}" },
+        { NESTED(ELEMENT("city", "") ELEMENT("opts", "") ELEMENT("days", "3")),
+          "{\"city\": \"\", \"opts\": {}, \"days\": 3}" },
+        { NESTED(ELEMENT("opts", ELEMENT("item", "1") ELEMENT("k", ELEMENT("item", "a") ELEMENT("item", "2")))),
+          "{\"opts\": {\"item\": 1, \"k\": [\"a\", 2]}}" },
+        { NESTED(ELEMENT("opts", "{\"k\": [1, null]}")), "{\"opts\": {\"k\": [1, null]}}" },
+        { NESTED(ELEMENT("live", "True") ELEMENT("code", "7") ELEMENT("limit", "null")),
+          "{\"live\": true, \"code\": \"7\", \"limit\": null}" },
+    };
+    static const char *const none[] = {
+        NESTED(NS "<city>x" NS "</town>"), NESTED(NS "<city>x"),
+        NESTED("x" ELEMENT("city", "y")),  NESTED(ELEMENT("opts", "x" ELEMENT("k", "y"))),
+        NESTED(NS "<>x" NS "</>"),
+    };
+    struct byte_buffer deep = { 0 };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct expected call = { "get_weather", cases[i].arguments };
+        expect_in("minimax-m3", cases[i].text, &call, 1, "");
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) expect_in("minimax-m3", none[i], NULL, 0, none[i]);
+    append(&deep, bytes(NS "<tool_call>" NS "<invoke name=\"ping\">"));
+    for (int i = 0; i < 40; i++) append(&deep, bytes(NS "<k>"));
+    expect_in("minimax-m3", deep.data, NULL, 0, deep.data);
+    free(deep.data);
+}
+
 /* An id that names no function is of the only one that there is. */
 static void test_an_id_without_a_name(void **state)
 {
@@ -475,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_cdata),
         cmocka_unit_test(test_values_have_the_types_of_the_schema),
         cmocka_unit_test(test_what_models_write_into_calls),
+        cmocka_unit_test(test_elements),
         cmocka_unit_test(test_an_id_without_a_name),
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_a_single_call),

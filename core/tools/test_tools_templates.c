@@ -208,6 +208,7 @@ static const struct {
     { "minicpm3", " openbmb-MiniCPM3-4B.jinja " },
     { "minicpm-5", " openbmb-MiniCPM-SALA.jinja openbmb-MiniCPM5-1B.jinja " },
     { "minimax-m1", " MiniMax-M1.jinja " },
+    { "minimax-m3", " MiniMax-M3.jinja " },
     { "minimax-m2", " MiniMax-M2.jinja MiniMaxAI-MiniMax-M2.5.jinja " },
     { "mistral", " 0xA50C1A1-Mistral-Nemo-Instruct-2407-Heretic-v2.jinja "
                  "mistralai-Mistral-Nemo-Instruct-2407.jinja " },
@@ -342,7 +343,9 @@ static void check_history(const char *name, const struct chat *c, const struct t
         fail_msg("%s (%s): refused: %s", name, f->name, arguments);
     while (from < prompt.n && from < whole.n && prompt.data[from] == whole.data[from]) from++;
     for (size_t back = 0; back < 8 && from && !strchr("<[\n", whole.data[from]); back++) from--;
-    if (!f->misspelt[0]) {
+    /* Elements are empty for null, and for what a schema does not say to be an object. */
+    const bool lost = strstr(f->call, "$NESTED") && strstr(arguments, "null");
+    if (!f->misspelt[0] && !lost) {
         parse(m, whole.data + from, whole.n - from, 1, 0, false, &a);
         if (a.n != 1) fail_msg("%s (%s): %u calls in %s", name, f->name, a.n, whole.data + from);
         expect_call(&a, 0, &expected, name);
