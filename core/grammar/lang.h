@@ -88,10 +88,10 @@ lang_id lang_length(struct langs *x, uint32_t min, uint32_t max);
 
 /* A regular expression, as ECMA-262 (flag u) and Python write what both have: classes \d \w \s and theirs, . [..] with
  * ranges and negation, groups, | , * + ? {m,n} (lazy forms mean the same), ^ $ \A \Z \z, escapes \n \t \r \f \v \0 \cX
- * \xHH \uXXXX \u{X} \UXXXXXXXX, \p{..} for L, Lu, Ll, N, Nd, P, S, Z and their long names. \d is ASCII, \w too. Refused
- * by name with the byte at which it stands: look-around, backreferences, \b and \B, atomic groups, inline flags other
- * than those that change nothing. LANG_NONE: it is refused (not sticky: the text is in err, WK_INVALID or
- * WK_UNSUPPORTED in *status), or out of memory. */
+ * \xHH \uXXXX \u{X} \UXXXXXXXX, \p{..} for L, Lu, Ll, N, Nd, P, S, Z and their long names, look-ahead. \d is ASCII,
+ * \w too. Refused by name with the byte at which it stands: look-behind, repeated look-ahead, backreferences, \b and
+ * \B, atomic groups, inline flags other than those that change nothing. LANG_NONE: it is refused (not sticky: the text
+ * is in err, WK_INVALID or WK_UNSUPPORTED in *status), or out of memory. */
 enum lang_match {
     LANG_WHOLE, /* the whole text matches */
     LANG_SEARCH /* a part of the text does: JSON Schema's `pattern` */
