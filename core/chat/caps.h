@@ -3,7 +3,7 @@
  * Templates agree on a context (messages, tools, add_generation_prompt, ...) and differ in what they make of it: some
  * know no system message, print `None` for content that is null, want a call's arguments as an object or as text, or
  * raise an exception at two messages of one role. Nobody declares that, so it is found out when a model is opened:
- * about forty small conversations are rendered, and what comes out is looked at. Each is shaped by the same function
+ * about fifty small conversations are rendered, and what comes out is looked at. Each is shaped by the same function
  * that shapes requests, so what a probe has found is what a request gets. */
 #ifndef CORE_CHAT_CAPS_H
 #define CORE_CHAT_CAPS_H
@@ -20,7 +20,9 @@ enum chat_arguments { ARGUMENTS_OBJECT = 0, ARGUMENTS_TEXT };
 
 struct chat_caps {
     bool none;            /* tools and documents that are not given have to be None, as transformers passes them */
-    bool text, parts;     /* content as a string; as a list of parts */
+    bool text;            /* content as a string */
+    unsigned parts;       /* content as a list of parts: 1 << enum chat_role for each role's; else they are one text */
+    bool one_part;        /* of a list the first part alone is shown, and a string is not */
     bool system, systems; /* one system message at the beginning; more than one */
     bool developer;       /* has a role of its own; else it is a system message */
     bool alternates;      /* two messages of one role behind each other are refused */

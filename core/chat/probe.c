@@ -81,8 +81,18 @@ static bool shows(struct probing *p, const char *messages, const char *words)
 #define USER "{\"role\":\"user\",\"content\":\"Wuserw\"}"
 #define MORE "{\"role\":\"user\",\"content\":\"Wmorew\"}"
 #define ANSWER "{\"role\":\"assistant\",\"content\":\"Wanswerw\"}"
-#define PARTS \
-    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Wonew\"},{\"type\":\"text\",\"text\":\"Wtwow\"}]}"
+#define PARTS "\"content\":[{\"type\":\"text\",\"text\":\"Wonew\"},{\"type\":\"text\",\"text\":\"Wtwow\"}]}"
+
+/* Do the parts of a message of this role come through? A list that was only printed shows its quotes. */
+static void probe_parts(struct probing *p, enum chat_role role, const char *messages)
+{
+    static const char *const quoted[] = { "Wonew'", "Wonew\"", "Wonew\\" };
+    const unsigned bit = 1u << role;
+    p->caps->parts |= bit;
+    bool shown = shows(p, messages, "Wonew") && holds(p, "Wtwow");
+    for (size_t i = 0; i < sizeof quoted / sizeof *quoted; i++) shown = shown && !holds(p, quoted[i]);
+    if (!shown) p->caps->parts &= ~bit;
+}
 
 /* Does a message of a user come through, as a string or in parts? said: why not. */
 static bool shows_user(struct probing *p, char said[sizeof p->said])
@@ -92,12 +102,11 @@ static bool shows_user(struct probing *p, char said[sizeof p->said])
     bool text = shows(p, "[" USER "]", "Wuserw");
     if (p->last.end != JINJA_DONE) memcpy(said, p->said, sizeof p->said);
     text = text || shows(p, "[" SYSTEM "," USER "]", "Wuserw");
-    caps->parts = true;
     caps->text = false;
-    /* A list that was only printed shows its quotes. */
-    caps->parts = shows(p, "[" PARTS "]", "Wtwow") && holds(p, "Wonew") && !holds(p, "'type'") && !holds(p, "\"type\"");
+    probe_parts(p, CHAT_USER, "[{\"role\":\"user\"," PARTS "]");
+    if (!text && !caps->parts) caps->one_part = shows(p, "[" USER "]", "Wuserw") && !holds(p, "Wuserw'");
     caps->text = text;
-    return text || caps->parts;
+    return text || caps->parts || caps->one_part;
 }
 
 static wk_status probe_user(struct probing *p, const struct wk_err *err)
@@ -110,16 +119,25 @@ static wk_status probe_user(struct probing *p, const struct wk_err *err)
     return wk_fail(err, WK_UNSUPPORTED, "the chat template has no form for a message of a user: %s", said);
 }
 
+static bool shows_system(struct probing *p) { return shows(p, "[" SYSTEM "," USER "]", "Wsysw") && holds(p, "Wuserw"); }
+
 static void probe_roles(struct probing *p)
 {
     struct chat_caps *caps = p->caps;
     caps->system = caps->systems = caps->developer = true;
-    caps->system = shows(p, "[" SYSTEM "," USER "]", "Wsysw") && holds(p, "Wuserw");
+    caps->system = shows_system(p);
+    if (!caps->system && !caps->none) {
+        caps->system = caps->none = true; /* a template may look at tools beside a system message alone */
+        caps->system = caps->none = shows_system(p) && shows(p, "[" USER "]", "Wuserw");
+    }
+    if (caps->system) probe_parts(p, CHAT_SYSTEM, "[{\"role\":\"system\"," PARTS "," USER "]");
+    probe_parts(p, CHAT_ASSISTANT, "[" USER ",{\"role\":\"assistant\"," PARTS "," MORE "]");
     caps->systems = caps->system && shows(p, "[" SYSTEM "," SECOND "," USER "]", "Wsysw") && holds(p, "Wsecondw");
     /* A template that knows no such role may show it all the same, as the user's, or under a name that the model was
      * never trained on. */
     caps->developer =
         memmem(p->source.data, p->source.len, "developer", 9) != NULL && shows(p, "[" DEVELOPER "," USER "]", "Wdevw");
+    if (caps->developer) probe_parts(p, CHAT_DEVELOPER, "[{\"role\":\"developer\"," PARTS "," USER "]");
     caps->alternates =
         !shows(p, "[" USER "," MORE "]", "Wmorew") && shows(p, "[" USER "," ANSWER "," MORE "]", "Wmorew");
     caps->prefill = render(p, (struct asking){ .messages = "[" USER "," ANSWER "]", .nothing_follows = true }) &&
@@ -202,6 +220,9 @@ static void probe_calls(struct probing *p)
     caps->calls = probe_call(p, trip) || probe_call(p, alone);
     const struct asking tripped = { .messages = trip, .tools = caps->tools ? TOOLS : NULL };
     caps->results = caps->calls && render(p, tripped) && holds(p, "Wresultw");
+    if (caps->results)
+        probe_parts(p, CHAT_TOOL,
+                    "[" USER "," CALLS(CALL) ",{\"role\":\"tool\",\"tool_call_id\":\"wcall0001\"," PARTS "]");
     caps->short_ids = caps->calls && !shows_call(p, trip_long);
     const struct asking two = { .messages = both, .tools = tripped.tools };
     caps->parallel = caps->calls && render(p, two) && holds(p, "Wvaluew") && holds(p, "Wthirdw") && holds(p, "wother");

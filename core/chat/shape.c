@@ -68,12 +68,15 @@ static struct jinja_value *text_part(struct shaping *s, struct token_bytes text)
 
 static struct jinja_value *content_of(struct shaping *s, const struct chat_message *m, struct token_bytes text)
 {
-    const bool whole = text.data == m->text.data && text.len == m->text.len;
-    if (s->x->caps->text && !(m->in_parts && s->x->caps->parts && whole)) return input(s, text);
+    const struct chat_caps *caps = s->x->caps;
+    const bool whole = text.data == m->text.data && text.len == m->text.len, parts = m->in_parts && whole;
+    if (caps->text && !(parts && caps->parts >> m->role & 1)) return input(s, text);
     struct jinja_value *list = jinja_list(s->values);
-    if (!m->in_parts || !whole) add(s, list, text_part(s, text));
-    for (size_t k = 0; m->in_parts && whole && k < m->n_parts; k++)
-        add(s, list, text_part(s, s->c->parts[m->part + k]));
+    if (!parts || caps->one_part) {
+        add(s, list, text_part(s, text));
+        return list;
+    }
+    for (size_t k = 0; k < m->n_parts; k++) add(s, list, text_part(s, s->c->parts[m->part + k]));
     return list;
 }
 
@@ -250,6 +253,7 @@ static bool add_message(struct shaping *s, size_t i, size_t n, struct jinja_valu
     struct chat_message m = *last;
     struct jinja_value *out = jinja_dict(s->values);
     struct token_bytes text = join(s, i, n);
+    m.role = role;
     if (n > 1) {
         m.text = text;
         m.in_parts = false;

@@ -215,6 +215,19 @@ static void test_content(void **state)
         "m.content %}<{{ p.text }}>{% endfor %}{% endif %}{% endfor %}";
     expect(both, PARTS, "<{A}><{B}>");
     expect(both, HI, "{ Hi }");
+    /* Parts of a user's alone, as is usual where they may be pictures; what others say in parts is one text. */
+#define OF(role) \
+    "{\"role\":\"" role "\",\"content\":[{\"type\":\"text\",\"text\":\"A\"},{\"type\":\"text\",\"text\":\"B\"}]}"
+    static const char users[] =
+        "{% for m in messages %}{% if m.role == 'user' and m.content is not string %}{% for p in m.content %}"
+        "<{{ p.text }}>{% endfor %}{% else %}{{ m.role + ':' + m.content }};{% endif %}{% endfor %}";
+    expect(users, "[" OF("system") "," OF("user") "," OF("assistant") "," OF("user") "]",
+           "system:{A\nB};<{A}><{B}>assistant:{A\nB};<{A}><{B}>");
+    expect(users, "[" OF("developer") "," SAID("user", "C") "]", "system:{A\nB};user:{C};");
+    expect(both, "[" OF("system") "," OF("assistant") "," OF("user") "]", "<{A}><{B}><{A}><{B}><{A}><{B}>");
+    /* A list is wanted, and the first part alone is shown. */
+    expect("{% for m in messages %}{{ m.content[0].text + ';' }}{% endfor %}",
+           "[" OF("user") "," OF("assistant") "," SAID("user", "C") "]", "{A\nB};{A\nB};{C};");
 }
 
 /* A template that wants to hear that there are no tools. */
@@ -223,6 +236,10 @@ static void test_none(void **state)
     (void)state;
     expect("{{ tools | tojson ~ messages[-1].content }}", HI, "null{ Hi }");
     expect("{{ (tools is defined) ~ messages[-1].content }}", HI, "False{ Hi }");
+    /* It may want to where there is a system message alone. */
+    static const char system[] = "{% for m in messages %}{% if m.role == 'system' and tools is not none %}"
+                                 "{{ tools | tojson }}{% endif %}{{ m.content }}{% endfor %}";
+    expect(system, SYSTEM_HI, "{S Hi }");
 }
 
 #define CALL(id, name, arguments) \

@@ -150,6 +150,7 @@ static _Noreturn void raise(struct vm *m, const struct args *a)
     val message;
     jn_bind(m, "raise_exception", a, "message", 1, &message);
     const struct str *s = jn_to_str(m, message);
+    if (s->n > JINJA_MAX_OUTPUT) jn_fail_limit(m, "more than %d bytes of an exception", JINJA_MAX_OUTPUT);
     char *text = jn_heap_take(m, (size_t)s->n + 1);
     memcpy(text, s->data, s->n);
     jn_fail_again(m, &(struct failure){ .end = JINJA_RAISED, .message = text });

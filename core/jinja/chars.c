@@ -66,12 +66,36 @@ static void put_lower(struct buf *b, const struct str *s, uint32_t begin, uint32
         put_mapped(b, c, RECORD(c)->lower, origin);
 }
 
+/* ASCII from s[begin] on, of one origin: most texts as a whole. Returns where it ends. */
+static uint32_t put_ascii(struct buf *b, const struct str *s, uint32_t begin, uint32_t end, enum char_case how,
+                          bool *cased)
+{
+    char text[256];
+    const unsigned origin = jn_str_origin(s, begin);
+    uint32_t n = 0;
+    if (s->runs && jn_str_run_end(s, begin) < end) end = jn_str_run_end(s, begin);
+    for (; n < sizeof text && begin + n < end; n++) {
+        const char c = s->data[begin + n], letter = (char)(c | 32);
+        if ((unsigned char)c >= 0x80) break;
+        const bool is_letter = letter >= 'a' && letter <= 'z', upper = is_letter && c != letter;
+        const bool raise = how == CASE_UPPER || (how == CASE_TITLE && !*cased) || (how == CASE_SWAP && !upper);
+        text[n] = (char)(!is_letter ? c : raise ? letter - 32 : letter);
+        *cased = is_letter;
+    }
+    jn_buf_add(b, text, n, origin);
+    return begin + n;
+}
+
 void jn_buf_case(struct buf *b, const struct str *s, uint32_t begin, uint32_t end, enum char_case how)
 {
     bool cased = false; /* the character before */
     uint32_t len;
-    jn_spend(b->m, end - begin);
+    jn_spend_chars(b->m, end - begin);
     for (uint32_t i = begin; i < end; i += len) {
+        if ((unsigned char)s->data[i] < 0x80) {
+            len = put_ascii(b, s, i, end, how, &cased) - i;
+            continue;
+        }
         const uint32_t c = jn_char_at(s, i, &len);
         const unsigned origin = jn_str_origin(s, i);
         const unsigned flags = jn_char_flags(c);

@@ -148,7 +148,7 @@ val jn_f_indent(struct vm *m, val v, const struct args *a)
     if (first) add_escaped(m, &b, by, false);
     for (uint32_t i = 0; i < lines->n; i++) {
         const struct str *line = lines->items[i].u.s;
-        jn_spend(m, line->n);
+        jn_spend_chars(m, line->n);
         if (i) jn_buf_text(&b, "\n", JINJA_TEMPLATE);
         if (i && (blank || line->n)) jn_buf_str(&b, by);
         jn_buf_str(&b, line);
@@ -189,7 +189,7 @@ val jn_f_wordcount(struct vm *m, val v, const struct args *a)
     int64_t n = 0;
     bool in = false;
     uint32_t len;
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     for (uint32_t i = 0; i < s->n; i += len) {
         const bool word = jn_char_is_word(jn_char_at(s, i, &len));
         n += word && !in;
@@ -327,7 +327,7 @@ val jn_f_filesizeformat(struct vm *m, val v, const struct args *a)
 
 static void add_quoted(struct buf *b, const struct str *s, bool query)
 {
-    jn_spend(b->m, s->n);
+    jn_spend_chars(b->m, s->n);
     for (uint32_t i = 0; i < s->n; i++) {
         const unsigned char c = (unsigned char)s->data[i];
         const unsigned origin = jn_str_origin(s, i);

@@ -138,8 +138,9 @@ static char *float_digits(struct vm *m, double f, const struct spec *s, bool sho
     const char format[] = { '%', '#', '.', '*', type, '\0' }, plain[] = { '%', '.', '*', type, '\0' };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    (void)snprintf(text, room, s->alternate ? format : plain, precision, f);
+    const int n = snprintf(text, room, s->alternate ? format : plain, precision, f);
 #pragma GCC diagnostic pop
+    jn_spend_chars(m, (size_t)n * 8); /* a digit of many is dear */
     return text;
 }
 
@@ -402,7 +403,7 @@ val jn_format_percent(struct vm *m, const struct str *s, val values)
     /* What can be subscripted may stay unread. */
     p.mapping = values.kind == V_DICT || values.kind == V_UNDEFINED || values.kind == V_LIST || values.kind == V_RANGE;
     jn_buf_open(&p.b, m);
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     while (p.at < s->n) {
         uint32_t end = p.at;
         while (end < s->n && s->data[end] != '%') end++;
@@ -652,7 +653,7 @@ static const struct str *fill_in(struct braces *f, const struct str *s, uint32_t
     struct buf b;
     jn_buf_open(&b, f->m);
     if (nesting > MAX_NESTING - 1 && memchr(s->data, '{', s->n)) jn_fail(f->m, "Max string recursion exceeded");
-    jn_spend(f->m, s->n);
+    jn_spend_chars(f->m, s->n);
     for (uint32_t i = 0; i < s->n;) {
         uint32_t end = i;
         while (end < s->n && s->data[end] != '{' && s->data[end] != '}') end++;

@@ -196,6 +196,8 @@ static inline void jn_spend(struct vm *m, size_t bytes)
     if (m->steps > JINJA_MAX_STEPS) jn_fail_limit(m, "more than %d steps", JINJA_MAX_STEPS);
 }
 void jn_spend_items(struct vm *m, size_t n);
+/* A text that is looked at character by character takes as long as a larger one that is copied. */
+static inline void jn_spend_chars(struct vm *m, size_t bytes) { jn_spend(m, bytes * 8); }
 /* Around each recursion over values. */
 static inline void jn_deeper(struct vm *m)
 {
@@ -229,7 +231,8 @@ val jn_str_constant(struct vm *m, const char *text, size_t n, unsigned origin); 
 val jn_str_slice(struct vm *m, const struct str *s, uint32_t begin, uint32_t end, bool markup);
 val jn_str_marked(struct vm *m, const struct str *s, bool markup);
 val jn_str_repeat(struct vm *m, const struct str *s, int64_t n);
-unsigned jn_str_origin(const struct str *s, uint32_t at); /* of the byte at `at`; of an empty text: template */
+unsigned jn_str_origin(const struct str *s, uint32_t at);  /* of the byte at `at`; of an empty text: template */
+uint32_t jn_str_run_end(const struct str *s, uint32_t at); /* where bytes of that origin end; of a text with runs */
 uint32_t jn_str_chars(const struct str *s);
 uint32_t jn_str_byte(const struct str *s, uint32_t character); /* where it begins */
 bool jn_str_is(const struct str *s, const char *text);

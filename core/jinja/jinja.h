@@ -21,7 +21,8 @@
 
 enum {
     JINJA_MAX_TEMPLATE = 1 << 20,  /* bytes of a template */
-    JINJA_MAX_STEPS = 2000000,     /* instructions, items and blocks of 256 bytes that one render may touch */
+    JINJA_MAX_STEPS = 2000000,     /* instructions, items, blocks of 256 bytes that are copied and of 32 that are looked
+                                    * at one by one: of one render */
     JINJA_MAX_OUTPUT = 8 << 20,    /* bytes that one render may print */
     JINJA_MAX_MEMORY = 256 << 20,  /* bytes of the values that one render makes; the same for one jinja_values */
     JINJA_MAX_DEPTH = 200,         /* nesting of a template's syntax, of macro calls, and of values */

@@ -127,7 +127,9 @@ static uint32_t byte_of(struct vm *m, const struct str *s, val v, uint32_t other
     if (at < 0) at += chars;
     if (at < 0) at = 0;
     if (at > chars) return NONE;
-    return chars == s->n ? (uint32_t)at : jn_str_byte(s, (uint32_t)at);
+    if (chars == s->n) return (uint32_t)at;
+    jn_spend_chars(m, (size_t)at);
+    return jn_str_byte(s, (uint32_t)at);
 }
 
 static val find(struct vm *m, const char *name, const struct str *s, const struct args *a, bool last, bool need)
@@ -162,8 +164,9 @@ static val count(struct vm *m, const struct str *s, const struct args *a)
     return jn_v_int(n);
 }
 
-static bool meets(const struct str *s, const struct str *affix, uint32_t from, uint32_t to, bool end)
+static bool meets(struct vm *m, const struct str *s, const struct str *affix, uint32_t from, uint32_t to, bool end)
 {
+    jn_spend(m, affix->n);
     if (from > to || affix->n > to - from) return false;
     return memcmp(s->data + (end ? to - affix->n : from), affix->data, affix->n) == 0;
 }
@@ -179,12 +182,12 @@ static val affix(struct vm *m, const struct str *s, const struct args *a, bool e
     if (v[0].kind == V_TUPLE) {
         const struct list *l = v[0].u.list;
         for (uint32_t i = 0; i < l->n; i++)
-            if (from != NONE && meets(s, jn_need_str(m, l->items[i], name), from, to, end)) return jn_v_bool(true);
+            if (from != NONE && meets(m, s, jn_need_str(m, l->items[i], name), from, to, end)) return jn_v_bool(true);
         return jn_v_bool(false);
     }
     if (v[0].kind != V_STRING)
         jn_fail(m, "%s first arg must be str or a tuple of str, not %s", name, jn_type_name(v[0]));
-    return jn_v_bool(from != NONE && meets(s, v[0].u.s, from, to, end));
+    return jn_v_bool(from != NONE && meets(m, s, v[0].u.s, from, to, end));
 }
 
 static val without(struct vm *m, const struct str *s, const struct args *a, bool end)
@@ -192,7 +195,7 @@ static val without(struct vm *m, const struct str *s, const struct args *a, bool
     val v;
     jn_bind(m, end ? "removesuffix" : "removeprefix", a, "/affix", 1, &v);
     const struct str *x = jn_need_str(m, v, end ? "removesuffix()" : "removeprefix()");
-    if (!x->n || !meets(s, x, 0, s->n, end)) return part(m, s, 0, s->n);
+    if (!x->n || !meets(m, s, x, 0, s->n, end)) return part(m, s, 0, s->n);
     return end ? part(m, s, 0, s->n - x->n) : part(m, s, x->n, s->n);
 }
 
@@ -219,15 +222,15 @@ val jn_str_strip(struct vm *m, const struct str *s, const struct str *set, bool 
     uint32_t begin = 0, end = s->n, len;
     while (left && begin < end && has_char(set, jn_char_at(s, begin, &len))) {
         begin += len;
-        if (set) jn_spend(m, set->n);
+        if (set) jn_spend_chars(m, set->n);
     }
     while (right && end > begin) {
         const uint32_t at = char_before(s, end);
         if (!has_char(set, jn_char_at(s, at, &len))) break;
         end = at;
-        if (set) jn_spend(m, set->n);
+        if (set) jn_spend_chars(m, set->n);
     }
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     return part(m, s, begin, end);
 }
 
@@ -317,7 +320,7 @@ static val split(struct vm *m, const struct str *s, const struct args *a, bool r
     val v[2];
     jn_bind(m, right ? "rsplit" : "split", a, "sep maxsplit", 0, v);
     const int64_t max = v[1].kind == V_MISSING ? -1 : jn_need_int(m, v[1], "split()");
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     if (v[0].kind == V_MISSING || v[0].kind == V_NONE)
         return jn_list_value(right ? rsplit_space(m, s, max) : split_space(m, s, max), V_LIST);
     const struct str *separator = jn_need_str(m, v[0], "split()");
@@ -329,7 +332,7 @@ struct list *jn_str_lines(struct vm *m, const struct str *s, bool ends)
 {
     struct list *l = jn_list_new(m, 0);
     uint32_t begin = 0, len;
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     for (uint32_t i = 0; i < s->n;) {
         const uint32_t c = jn_char_at(s, i, &len);
         const uint32_t end = i;
@@ -367,7 +370,7 @@ val jn_str_replace(struct vm *m, const struct str *s, const struct str *old, con
     struct buf b;
     jn_buf_open(&b, m);
     uint32_t from = 0, len;
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     if (!old->n) { /* between all characters, and at both ends */
         for (int64_t n = 0; max < 0 || n < max; n++) {
             jn_spend(m, new->n);
@@ -474,7 +477,7 @@ static val expand_tabs(struct vm *m, const struct str *s, const struct args *a)
     jn_buf_open(&b, m);
     int64_t column = 0;
     uint32_t len;
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     for (uint32_t i = 0; i < s->n; i += len) {
         const uint32_t c = jn_char_at(s, i, &len);
         if (c == '\t') {
@@ -626,7 +629,7 @@ val jn_str_method(struct vm *m, unsigned id, const struct str *s, const struct a
     case S_TRANSLATE: jn_fail(m, "the method '%s' of str is not supported", name);
     default:
         jn_bind(m, name, a, "/", 0, NULL);
-        jn_spend(m, s->n);
+        jn_spend_chars(m, s->n);
         return jn_v_bool(question((enum id)id, s));
     }
 }

@@ -253,7 +253,7 @@ val jn_number_round(struct vm *m, val v, int64_t digits, bool to_integer)
         result = jn_v_float(copysign(0, v.u.f));
     } else if (digits >= 0) {
         char text[700];
-        (void)snprintf(text, sizeof text, "%.*f", (int)digits, v.u.f);
+        jn_spend_chars(m, (size_t)snprintf(text, sizeof text, "%.*f", (int)digits, v.u.f) * 8);
         result = jn_v_float(strtod(text, NULL));
         if (isinf(result.u.f)) jn_fail(m, "rounded value too large to represent");
     } else {
@@ -299,7 +299,9 @@ void jn_float_text(double f, char out[32])
         return;
     }
     char text[40] = "";
-    for (int digits = 1; digits <= 17; digits++) {
+    /* A text of at most 15 digits that reads back is what 15 digits round to, but for zeros; not below the normal
+     * doubles, which have fewer bits. */
+    for (int digits = isnormal(f) ? 15 : 1; digits <= 17; digits++) {
         (void)snprintf(text, sizeof text, "%.*e", digits - 1, f);
         if (strtod(text, NULL) == f) break;
         char up[40];
@@ -314,6 +316,7 @@ void jn_float_text(double f, char out[32])
     const char *p = text;
     for (; *p != 'e'; p++)
         if (*p >= '0' && *p <= '9') digits[n++] = *p;
+    while (n > 1 && digits[n - 1] == '0') n--;
     const int point = atoi(p + 1) + 1; /* of the digits, how many stand before the point */
     char *o = out;
     if (signbit(f)) *o++ = '-';
@@ -348,6 +351,7 @@ static char *plain(struct vm *m, const struct str *s)
 {
     char *text = jn_heap_take(m, (size_t)s->n + 1), *o = text;
     uint32_t begin = 0, end = s->n, len, last = 0;
+    jn_spend_chars(m, s->n);
     while (begin < end && jn_char_is_space(jn_char_at(s, begin, &len))) begin += len;
     for (uint32_t i = begin; i < end; i += len)
         if (!jn_char_is_space(jn_char_at(s, i, &len))) last = i + len;
@@ -412,6 +416,7 @@ val jn_float_parse(struct vm *m, const struct str *s)
         if (!digits_of(&p, &o) || o == begin) return jn_v_missing();
     }
     if (*p) return jn_v_missing();
+    if (o - clean > 40) jn_spend_chars(m, (size_t)(o - clean) * 8); /* no longer a matter of one multiplication */
     v.u.f = strtod(clean, NULL);
     return v;
 }

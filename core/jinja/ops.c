@@ -224,7 +224,7 @@ static bool index_of(val key, uint32_t n, uint32_t *at)
 static val character(struct vm *m, const struct str *s, uint32_t at)
 {
     uint32_t len;
-    jn_spend(m, at);
+    jn_spend_chars(m, at);
     const uint32_t byte = jn_str_chars(s) == s->n ? at : jn_str_byte(s, at);
     (void)jn_char_at(s, byte, &len);
     return jn_str_slice(m, s, byte, byte + len, s->markup);

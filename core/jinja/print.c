@@ -55,7 +55,7 @@ static void repr_string(struct buf *b, const struct str *s)
     const bool single = memchr(s->data, '\'', s->n), twice = memchr(s->data, '"', s->n);
     const char quote = single && !twice ? '"' : '\'';
     uint32_t len;
-    jn_spend(b->m, s->n);
+    jn_spend_chars(b->m, s->n);
     if (s->markup) jn_buf_text(b, "Markup(", JINJA_TEMPLATE);
     jn_buf_add(b, &quote, 1, origin);
     uint32_t begin = 0;
@@ -220,7 +220,7 @@ static void json_string(struct json *j, const struct str *s)
 {
     const unsigned origin = any_origin(s);
     uint32_t begin = 0, len;
-    jn_spend(j->b->m, s->n);
+    jn_spend_chars(j->b->m, s->n);
     jn_buf_text(j->b, "\"", origin);
     for (uint32_t i = 0; i < s->n; i += len) {
         const unsigned char first = (unsigned char)s->data[i];

@@ -129,7 +129,7 @@ void jn_format_time(struct buf *b, const struct str *format, int64_t now, int32_
     if (now < -limit / 4 || now >= limit) jn_fail(b->m, "strftime_now: the time is out of range");
     const struct date d = date_of(now + utc_offset);
     uint32_t begin = 0;
-    jn_spend(b->m, format->n);
+    jn_spend_chars(b->m, format->n);
     for (uint32_t i = 0; i + 1 < format->n; i++) {
         if (format->data[i] != '%') continue;
         uint32_t len;

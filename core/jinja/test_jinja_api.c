@@ -71,6 +71,7 @@ static void provenance(void **state)
     check_runs("{{ '<s>'.replace('s', x) }}", "{\"x\":\"a\"}", "<[a]>");
     check_runs("{{ ('q' ~ x)|upper }}{{ ('q' ~ x).title() }}{{ ('q' ~ x)|capitalize }}", "{\"x\":\"ab\"}",
                "Q[AB]Q[ab]Q[ab]");
+    check_runs("{{ ('q' ~ x ~ 'r' ~ x)|upper }}{{ x|pprint }}", "{\"x\":\"ab\"}", "Q[AB]R[AB'ab']");
     check_runs("{{ (' ' ~ x ~ ' ')|trim }}", "{\"x\":\" a \"}", "[a]");
     check_runs("{{ x|tojson }}", "{\"x\":\"a<|x|>\"}", "[\"a<|x|>\"]");
     check_runs("{{ {'k': x}|tojson }}", "{\"x\":\"a\"}", "{\"k\": [\"a\"]}");
@@ -214,6 +215,16 @@ static void budgets(void **state)
     check_failed("{% set ns = namespace(l=[]) %}{% for i in range(300) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
                  JINJA_LIMIT, 1, 96, "nested deeper");
     check_failed("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", JINJA_LIMIT, 1, 36, "nested deeper");
+    /* What is read character by character, or printed with hundreds of digits, costs more than what is copied. */
+    check_failed(
+        "{% set u = '\u00e9' * 300000 %}{% for i in range(100000) %}{{ u.startswith('\u00e9', 299999) }}{% endfor %}",
+        JINJA_LIMIT, 1, 70, "steps");
+    check_failed("{{ ('\\t' * 1000).expandtabs(1000000) }}", JINJA_LIMIT, 1, 28, "values take more than");
+    check_failed("{{ ('a' * 1000000)|wordwrap(1) }}", JINJA_LIMIT, 1, 20, "steps");
+    check_failed("{% for i in range(100000) %}{{ '%.300f' % 1e300 }}{% endfor %}", JINJA_LIMIT, 1, 41, "steps");
+    check_failed("{% set t = 'a' * 1000000 %}{% for i in range(1000) %}{{ t.upper()[:1] }}{% endfor %}", JINJA_LIMIT, 1,
+                 64, "steps");
+    check_failed("{{ raise_exception('a' * 9000000) }}", JINJA_LIMIT, 1, 19, "bytes of an exception");
     static char deep[2048];
     memset(deep, '(', sizeof deep - 1);
     memcpy(deep, "{{ ", 3);

@@ -55,6 +55,8 @@ unsigned jn_str_origin(const struct str *s, uint32_t at)
     return s->runs ? s->runs[run_of(s, at)].origin : s->origin;
 }
 
+uint32_t jn_str_run_end(const struct str *s, uint32_t at) { return s->runs[run_of(s, at)].end; }
+
 void jn_buf_slice(struct buf *b, const struct str *s, uint32_t begin, uint32_t end)
 {
     if (begin >= end) return;
@@ -75,13 +77,27 @@ void jn_buf_fill(struct buf *b, const struct str *s, int64_t n)
     if (n > (int64_t)(JINJA_MAX_MEMORY / s->n)) jn_fail_limit(b->m, "values take more than %d bytes", JINJA_MAX_MEMORY);
     jn_spend(b->m, (size_t)n * s->n);
     if (s->runs) jn_spend_items(b->m, (size_t)n * s->n_runs);
-    for (int64_t i = 0; i < n; i++) jn_buf_str(b, s);
+    if (s->runs || n == 1) {
+        for (int64_t i = 0; i < n; i++) jn_buf_str(b, s);
+        return;
+    }
+    const size_t whole = (size_t)n * s->n;
+    if (whole > JINJA_MAX_MEMORY - b->n) jn_fail_limit(b->m, "values take more than %d bytes", JINJA_MAX_MEMORY);
+    b->data = jn_heap_grow(b->m, b->data, b->n, &b->cap, b->n + whole, 1);
+    char *const begin = b->data + b->n;
+    memcpy(begin, s->data, s->n);
+    for (size_t done = s->n; done < whole; done *= 2) /* what is there, once more */
+        memcpy(begin + done, begin, done < whole - done ? done : whole - done);
+    b->n += (uint32_t)whole;
+    mark(b, b->n, s->origin);
 }
 
 static val string_value(struct vm *m, const struct str *s)
 {
     struct str *copy = jn_heap_take(m, sizeof *copy);
     *copy = *s;
+    /* What many threads will read is counted now (jn_str_chars). */
+    if (!m->machine && copy->chars == UNKNOWN) copy->chars = (uint32_t)utf8_count(copy->data, copy->n);
     if (!copy->n) copy->data = ""; /* never NULL */
     return (val){ .kind = V_STRING, .u.s = copy };
 }
@@ -230,8 +246,9 @@ uint32_t jn_char_at(const struct str *s, uint32_t byte, uint32_t *len)
 
 uint32_t jn_str_chars(const struct str *s)
 {
-    /* Values may be read by many threads: only the heap's owner would be allowed to keep the answer. */
-    return s->chars != UNKNOWN ? s->chars : (uint32_t)utf8_count(s->data, s->n);
+    /* One that is not known is of a render, which has it for itself, and keeps the answer. */
+    if (s->chars == UNKNOWN) ((struct str *)(uintptr_t)s)->chars = (uint32_t)utf8_count(s->data, s->n);
+    return s->chars;
 }
 
 uint32_t jn_str_byte(const struct str *s, uint32_t character)

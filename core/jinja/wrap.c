@@ -1,6 +1,8 @@
 /* wrap.c: lines cut to a width as Python's textwrap cuts them, and texts without their tags. */
 #include "filters.h"
 
+#include "tokenizer/utf8.h"
+
 enum { NONE = UINT32_MAX };
 
 /* textwrap's own idea of space: ASCII's alone. */
@@ -51,9 +53,7 @@ static void add_chunk(struct vm *m, const struct str *s, struct chunk **chunks, 
 {
     if (begin >= end) return;
     *chunks = jn_heap_grow(m, *chunks, *n, cap, (size_t)*n + 1, sizeof **chunks);
-    (*chunks)[(*n)++] =
-        (struct chunk){ begin, end,
-                        jn_str_chars(&(struct str){ .data = s->data + begin, .n = end - begin, .chars = NONE }) };
+    (*chunks)[(*n)++] = (struct chunk){ begin, end, (uint32_t)utf8_count(s->data + begin, end - begin) };
 }
 
 /* Words, the spaces between them, and runs of dashes inside of words. */
@@ -62,6 +62,7 @@ static struct chunk *chunks_of(struct vm *m, const struct str *s, bool hyphens, 
     struct chunk *chunks = NULL;
     uint32_t cap = 0;
     *n = 0;
+    jn_spend_chars(m, s->n);
     for (uint32_t i = 0; i < s->n;) {
         uint32_t end = i;
         if (is_space(s->data[i])) {
@@ -139,8 +140,9 @@ static uint32_t wrap_line(struct vm *m, const struct str *s, struct chunk *chunk
             last = end = c->begin;
             if (used < width) {
                 end = c->begin = long_word_end(s, c, width - used, hyphens);
-                const struct str rest = { .data = s->data + c->begin, .n = c->end - c->begin, .chars = NONE };
-                c->chars = jn_str_chars(&rest);
+                const uint32_t taken = end - last;
+                c->chars -= (uint32_t)utf8_count(s->data + last, taken);
+                jn_spend_chars(m, taken);
                 if (c->begin == c->end) ++*i;
             }
         } else if (*i == first) {
@@ -166,6 +168,7 @@ val jn_str_wrap(struct vm *m, const struct str *s, int64_t width, bool break_lon
         const uint32_t begin = chunks[i].begin;
         const uint32_t end = wrap_line(m, s, chunks, n, &i, width, break_long, hyphens);
         if (end <= begin) continue;
+        jn_spend(m, lines ? line_end->n : 0);
         if (lines++) jn_buf_str(&b, line_end);
         jn_buf_slice(&b, s, begin, end);
     }
@@ -230,7 +233,7 @@ val jn_str_strip_tags(struct vm *m, const struct str *s)
     jn_buf_open(&b, m);
     uint32_t len;
     bool any = false, space = false;
-    jn_spend(m, s->n);
+    jn_spend_chars(m, s->n);
     for (uint32_t i = 0; i < s->n; i += len) { /* runs of space become one space */
         if (jn_char_is_space(jn_char_at(s, i, &len))) {
             space = true;
