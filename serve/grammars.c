@@ -158,6 +158,12 @@ static wk_status compile(const struct grammars *x, const struct grammar_source *
     return wk_fail(err, WK_INTERNAL, "no grammar was asked for");
 }
 
+struct grammar *grammars_kept(struct grammars *x, const struct grammar_source *from)
+{
+    char digest[65];
+    return digest_of(from, digest) ? grammars_find(x, digest) : NULL;
+}
+
 wk_status grammars_get(struct grammars *x, const struct grammar_source *from, const struct lang_watch *watch,
                        struct grammar **out, const struct wk_err *err)
 {

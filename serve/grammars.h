@@ -41,6 +41,8 @@ bool grammars_possible(const struct grammars *x);
 /* The index of the vocabulary; lives as long as x. WK_UNSUPPORTED: the model's output cannot be constrained, and why.
  */
 wk_status grammars_index(struct grammars *x, const struct grammar_index **out, const struct wk_err *err);
+/* The grammar if it is kept, which the caller closes; NULL: it must be compiled. */
+struct grammar *grammars_kept(struct grammars *x, const struct grammar_source *from);
 /* The grammar, compiled or as it was kept; the caller closes it. WK_CANCELLED: watch (NULL allowed) has ended it. */
 wk_status grammars_get(struct grammars *x, const struct grammar_source *from, const struct lang_watch *watch,
                        struct grammar **out, const struct wk_err *err);

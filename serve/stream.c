@@ -482,7 +482,8 @@ static struct constraint_lead lead_of(const struct stream *x)
                                      .other = may_be_text(x) ? x->grammar : NULL };
 }
 
-/* The grammar of the request's form. It is compiled here, on the request's thread, in the request's turn. */
+/* The grammar of the request's form. What is not kept is compiled here, on the request's thread, in the request's turn:
+ * who sends a form again waits for nobody. */
 static bool make_grammar(struct stream *x, struct refusal *why)
 {
     const struct structured *form = &x->q.form;
@@ -493,10 +494,11 @@ static bool make_grammar(struct stream *x, struct refusal *why)
     if (x->q.ignore_eos)
         return refuse(why, SERVE_INVALID_REQUEST, "ignore_eos",
                       "ignore_eos: expected false with %s: the answer ends where its form does", form->field);
-    if (!work_turn(x->work, why)) return false;
+    x->formed = grammars_kept(x->m->grammars, &form->from);
+    if (!x->formed && !work_turn(x->work, why)) return false;
     const struct lang_watch watch = work_watch(x->work);
     wk_status status = grammars_index(x->m->grammars, &index, &err);
-    if (!status) status = grammars_get(x->m->grammars, &form->from, &watch, &x->formed, &err);
+    if (!status && !x->formed) status = grammars_get(x->m->grammars, &form->from, &watch, &x->formed, &err);
     if (!status && x->q.chat && x->m->chat && chat_is_harmony(x->m->chat))
         status = grammars_harmony(x->m->grammars, &x->header, &err);
     if (status == WK_CANCELLED) return work_refuse(x->work, why);

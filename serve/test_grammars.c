@@ -97,9 +97,15 @@ static void test_same_text(void **state)
     enum { N = sizeof all / sizeof *all };
     struct grammars *x = open_grammars();
     struct grammar *g[N];
-    for (size_t i = 1; i < N; i++) g[i] = get(x, all[i]);
+    for (size_t i = 1; i < N; i++) {
+        assert_null(grammars_kept(x, &all[i]));
+        g[i] = get(x, all[i]);
+    }
     for (size_t i = 1; i < N; i++) {
         struct grammar *again = get(x, all[i]);
+        assert_ptr_equal(again, g[i]);
+        grammar_close(again);
+        again = grammars_kept(x, &all[i]);
         assert_ptr_equal(again, g[i]);
         for (size_t k = 1; k < i; k++) assert_ptr_not_equal(g[i], g[k]);
         grammar_close(again);

@@ -296,8 +296,8 @@ static void test_harmony_other(void **state)
         grammar_from_gbnf(calls, sizeof calls - 1, w.t, NULL, &lead.other, &err))
         fail_msg("%s", text);
     static const char *const good[] = { "<|channel|>commentary to=f<|message|>{}", "<|channel|>final<|message|>{so}",
-                                        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final"
-                                        "<|message|>{}" };
+                                        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final"
+                                         "<|message|>{}") };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         open_constraint(&w, &lead, &c);
         expect_written(&w, &c, good[i]);
