@@ -136,7 +136,7 @@ static bool choose(struct search *x, const struct place *p, bool chosen[N_ASCII]
     struct ahead ahead;
     uint32_t n = 0;
     if (!machine_ahead(x->g, p->tops, p->n, &ahead)) return false;
-    for (uint32_t c = '\t'; c < N_ASCII; c++) n += ahead.ascii[c / 64] >> c % 64 & 1;
+    for (uint32_t c = '\t'; c < N_ASCII; c++) n += (uint32_t)(ahead.ascii[c / 64] >> c % 64 & 1);
     for (uint32_t c = '\t', first = 0; c < N_ASCII; c++) {
         if (!(ahead.ascii[c / 64] >> c % 64 & 1)) continue;
         chosen[c] = n <= MANY || x->led[c] || strchr("\"{}[],:", (int)c) || first < FIRSTS;

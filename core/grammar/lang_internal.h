@@ -134,6 +134,10 @@ static inline lang_id lang_next_ascii(struct langs *x, lang_id state, uint32_t c
     const bool known = next == LANG_NOTHING || x->exprs[next].flags & (EXPR_ACCEPTS | EXPR_POSITIVE | EXPR_LIVE);
     return next && known ? next : lang_next(x, state, c);
 }
+/* Makes what follows the states that come first from `id` on, at most `most` of them, and says how many they are: then
+ * the first masks do not wait for it. Nothing is proved: behind a state that may be dead it does not look. */
+enum { LANG_MAX_PREPARED = 16 };
+uint32_t lang_prepare(struct langs *x, lang_id id, uint32_t most);
 /* The state behind every character above ASCII, if it is the same for all of them; LANG_NONE: it is not, or a
  * failure. */
 lang_id lang_next_above(struct langs *x, lang_id state);

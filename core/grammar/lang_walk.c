@@ -9,9 +9,11 @@
 #include "tokenizer/utf8.h"
 
 enum {
-    MAX_ROWS = 1 << 20,  /* numbers in all rows, and in all partitions */
-    MANY_SETS = 64,      /* more are not compared: each interval is a class of its own */
-    RECENT_CLASSES = 64, /* that an interval is compared with; one class too many does no harm */
+    MAX_ROWS = 1 << 20,    /* numbers in all rows, and in all partitions */
+    MANY_SETS = 64,        /* more are not compared: each interval is a class of its own */
+    RECENT_CLASSES = 64,   /* that an interval is compared with; one class too many does no harm */
+    PREPARED_EXPRS = 4096, /* that lang_prepare may make */
+    PREPARED_OPERANDS = 16384,
     SURROGATE_FIRST = 0xD800,
     SURROGATE_END = 0xE000
 };
@@ -497,6 +499,34 @@ static lang_id live_state(struct langs *x, lang_id id)
         return langs_fail(x, WK_UNSUPPORTED,
                           "an automaton needs more than 4,096 states to tell whether a text can end");
     }
+}
+
+/* Is there much more than there was? An expression whose states are large is left for when they are needed. */
+static bool grown(const struct langs *x, uint32_t exprs, uint32_t operands)
+{
+    return x->status || x->n_exprs - exprs > PREPARED_EXPRS || x->pool.n - operands > PREPARED_OPERANDS;
+}
+
+uint32_t lang_prepare(struct langs *x, lang_id id, uint32_t most)
+{
+    const uint32_t exprs = x->n_exprs, operands = x->pool.n;
+    lang_id states[LANG_MAX_PREPARED] = { id };
+    uint32_t n = shown_live(x, id);
+    for (uint32_t i = 0; i < n && !grown(x, exprs, operands); i++) {
+        const uint32_t row = row_of(x, states[i]);
+        if (!row) break;
+        const struct partition p = x->partitions[x->rows.list[row]];
+        for (uint32_t j = 0, done = 0; j < p.n && !grown(x, exprs, operands); j++) {
+            const uint32_t class = x->numbers.list[p.starts_at + p.n + j];
+            if (class == CLASS_NONE || class < done) continue;
+            done = class + 1;
+            const lang_id next = step(x, states[i], row, class, x->numbers.list[p.starts_at + j]);
+            bool met = !next || !shown_live(x, next) || n == most;
+            for (uint32_t k = 0; k < n && !met; k++) met = states[k] == next;
+            if (!met) states[n++] = next;
+        }
+    }
+    return n;
 }
 
 lang_id lang_next(struct langs *x, lang_id state, uint32_t c)

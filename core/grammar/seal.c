@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_PREPARED = 512 }; /* states */
+
 static bool has(const struct grammar *g, node_id id, uint8_t flag) { return g->nodes[id].flags & flag; }
 
 /* ---- which nodes have a text, and which the empty one ---------------------------------------------------------- */
@@ -249,6 +251,18 @@ static void list_tokens(struct grammar *g)
     g->token_ids.n = kept;
 }
 
+/* Makes the states that masks will ask for first: who compiles waits for it, not who is given tokens. */
+static wk_status prepare(struct grammar *g, const struct wk_err *err)
+{
+    uint32_t left = MAX_PREPARED;
+    for (uint32_t i = 1; i < g->n_nodes && left; i++) {
+        const struct node *n = &g->nodes[i];
+        if ((n->kind != OF_TEXT && n->kind != OF_STRING) || n->a == LANG_EVERYTHING) continue;
+        left -= lang_prepare(g->langs, n->a, left < LANG_MAX_PREPARED ? left : LANG_MAX_PREPARED);
+    }
+    return langs_status(g->langs, err);
+}
+
 wk_status grammar_seal(struct grammar *g, node_id root, const struct wk_err *err)
 {
     const wk_status languages = langs_status(g->langs, err);
@@ -268,8 +282,9 @@ wk_status grammar_seal(struct grammar *g, node_id root, const struct wk_err *err
     if (!g->status && grammar_bytes(g) > GRAMMAR_MAX_BYTES)
         (void)grammar_fail(g, WK_UNSUPPORTED, "the compiled grammar has more than 16 MiB");
     if (g->status) return wk_fail(err, g->status, "%s", g->why);
-    atomic_store(&g->held, grammar_bytes(g));
-    g->sealed = true;
     langs_built(g->langs);
-    return WK_OK;
+    const wk_status prepared = prepare(g, err);
+    atomic_store(&g->held, grammar_bytes(g));
+    g->sealed = !prepared;
+    return prepared;
 }

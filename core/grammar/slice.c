@@ -144,9 +144,9 @@ struct chosen {
     struct passage passage;
 };
 
-/* Allows the tokens with this first byte that can follow t, behind which the walk has begun. last: what was chosen
- * before, which most often fits again. */
-static bool walk_behind(struct grammar *g, struct walker *w, uint8_t byte, const struct top *t, struct chosen *last)
+/* Allows the tokens with this first byte that can follow, where the walk has begun. chosen: for that place, and what
+ * was chosen last for another; most often one of them fits again. */
+static bool walk_behind(struct grammar *g, struct walker *w, uint8_t byte, struct chosen chosen[2])
 {
     struct top behind;
     switch (walker_lead(g, w, byte, &behind)) {
@@ -156,6 +156,7 @@ static bool walk_behind(struct grammar *g, struct walker *w, uint8_t byte, const
     case LEAD_INSIDE: break;
     }
     if (!(w->x->many[byte / 64] >> byte % 64 & 1)) return walker_branch(g, w, byte);
+    struct chosen *last = machine_same(&chosen->at, &behind) ? &chosen[0] : &chosen[1];
     if (!machine_same(&last->at, &behind)) {
         last->at = behind;
         last->slice = choose(g, w, &behind, &last->passage);
@@ -163,18 +164,17 @@ static bool walk_behind(struct grammar *g, struct walker *w, uint8_t byte, const
     }
     const struct part *part = last->slice ? last->slice->behind[byte] : NULL;
     if (!part) return walker_branch(g, w, byte);
-    return walk_part(g, w, part, &last->passage) && walker_begin(g, w, NULL, t);
+    return walk_part(g, w, part, &last->passage) && walker_begin(g, w, NULL, &chosen->at);
 }
 
 bool slices_walk(struct grammar *g, struct walker *w, const struct position *p, const struct top *t)
 {
-    struct chosen chosen = { .at = *t };
+    struct chosen chosen[2] = { { .at = *t }, { .at = *t } };
     if (p->need) return walker_begin(g, w, p, t) && walker_tree(g, w, &w->x->all);
-    chosen.slice = choose(g, w, t, &chosen.passage);
+    const struct slice *s = chosen->slice = choose(g, w, t, &chosen->passage);
+    const struct passage *passage = &chosen->passage;
     if (langs_status(g->langs, NULL)) return machine_failed(g);
     if (!walker_begin(g, w, NULL, t)) return false;
-    const struct slice *s = chosen.slice;
-    const struct passage *passage = &chosen.passage;
     if (s) {
         for (uint32_t i = 0; i < w->x->words && (passage->all || passage->up_to); i++)
             w->bits[i] |= s->up_to[passage->all ? 0 : passage->up_to][i];
@@ -182,7 +182,7 @@ bool slices_walk(struct grammar *g, struct walker *w, const struct position *p, 
     }
     for (uint32_t b = 0; b < 256; b++)
         if (!(s && s->begins[b / 64] >> b % 64 & 1) && w->x->branches[b] < w->x->branches[b + 1] &&
-            !walk_behind(g, w, (uint8_t)b, t, &chosen))
+            !walk_behind(g, w, (uint8_t)b, chosen))
             return false;
     return true;
 }

@@ -230,8 +230,122 @@ static void test_masks(void **state)
     assert_true(steps > 1000 && ended > 10);
 }
 
+/* Tokens as large vocabularies have them: a mark before some letters, and an end behind them. */
+static void add_word_token(void)
+{
+    static const char *const leads[] = { "", "", "", " ", ".", "-", "\"", "(\"", "  ", "\n", "@" };
+    static const char *const letters[] = { "a", "b", "z", "Q", "7", "_", "\xc3\xa9", "\xe6\x97\xa5", " " };
+    static const char *const ends[] = { "",    "",     "",   "",  "\"",   "\",", "\":",  "\"}",      "\\",
+                                        "\\n", "\\u0", "\n", "@", ".com", "-",   "\"\n", "\xe6\x97", "\xe2\x80\xa8" };
+    char bytes[64] = { 0 };
+    const uint32_t kind = draw(sizeof letters / sizeof *letters + 4), n = draw(draw(8) ? 5 : 20);
+    (void)strcat(bytes, leads[draw(sizeof leads / sizeof *leads)]);
+    for (uint32_t i = 0; i < n; i++) /* often all of a kind, so that many tokens differ in length alone */
+        (void)strcat(bytes, letters[kind < 3 ? draw(3) : kind - 3 < 9 && draw(4) ? kind - 3 : draw(9)]);
+    (void)strcat(bytes, ends[draw(sizeof ends / sizeof *ends)]);
+    add_bytes(bytes, strlen(bytes) < 29 ? strlen(bytes) : 29);
+}
+
+static struct tokenizer *word_tokenizer(uint32_t n, void (*add)(void))
+{
+    struct tokenizer *t;
+    builder_bpe(&builder, "gpt-2");
+    while (builder.n < n) add();
+    builder_int(&builder, "tokenizer.ggml.eos_token_id", builder_token(&builder, "<|endoftext|>", TOKEN_CONTROL, 0));
+    if (builder_open(&builder, &t, &err)) fail_msg("%s", text);
+    return t;
+}
+
+static void check_walk(struct grammar *g, const struct grammar_index *x, const struct tokenizer *t, int steps)
+{
+    struct grammar_match *m;
+    const uint32_t n_vocab = tokenizer_size(t);
+    assert_int_equal(grammar_match_open(g, x, &m, &err), WK_OK);
+    for (int i = 0; i < steps; i++) {
+        struct grammar_mask mask;
+        if (grammar_match_mask(m, &mask, &err)) fail_msg("%s", text);
+        check_mask(m, t, &mask, n_vocab, false);
+        const uint32_t id = any_allowed(&mask, n_vocab);
+        if (grammar_match_accept(m, id, &err)) fail_msg("%s", text);
+        if (tokenizer_ends(t, id)) break;
+    }
+    grammar_match_close(m);
+}
+
+/* Automata that let parts of slices pass, in strings and in texts: by all characters, some, a number of them, behind a
+ * first byte; with and without an end in sight. */
+static void test_slices(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {
+        "^[a-z]+$",           "^[A-Za-z]{2,9}$",
+        "^\\w+(\\.\\w+)*$",   "^\\S+@\\S+$",
+        "^[^0-9]*$",          "^.{2,20}$",
+        "^[a-z@.-]{1,18}$",   "^[ab]{3}( [a-z]+)*$",
+        "^(?!ab).*$",         "z",
+        "^\\p{L}*$",          "^[^a@]*@?[^a]*$",
+        "^([a-z]+-)*[a-z]+$", "^[\\u0080-\\uffff]{0,5}$",
+        "^ ?[Q7_]{1,17}$",    "^\"?[a-z]\\\\*\\n?$",
+    };
+    struct tokenizer *t = word_tokenizer(1000, add_word_token);
+    struct grammar_index *x;
+    if (grammar_index_open(t, tokenizer_size(t), &x, &err)) fail_msg("%s", text);
+    for (size_t i = 0; i < 2 * sizeof patterns / sizeof *patterns + 8; i++) {
+        struct grammar *g;
+        wk_status status = WK_OK;
+        assert_int_equal(grammar_open(NULL, &g, &err), WK_OK);
+        lang_id content = LANG_EVERYTHING;
+        const char *pattern = i / 2 < sizeof patterns / sizeof *patterns ? patterns[i / 2] : NULL;
+        if (pattern) content = lang_regex(grammar_langs(g), pattern, strlen(pattern), LANG_SEARCH, &status, &err);
+        if (status) fail_msg("%s: %s", pattern, text);
+        const uint32_t low = pattern ? 0 : draw(40), high = pattern ? NODE_UNBOUNDED : low + draw(40);
+        const node_id value = i & 1 && pattern ? node_text(g, content) : node_string(g, content, low, high);
+        const struct node_array array = { .rest = value, .min = 1, .max = 3 };
+        if (grammar_seal(g, draw(2) ? value : node_array(g, &array), &err)) fail_msg("%s: %s", pattern, text);
+        for (int walk = 0; walk < 2; walk++) check_walk(g, x, t, 5);
+        grammar_close(g);
+    }
+    grammar_index_close(x);
+    tokenizer_close(t);
+}
+
+static void add_name_token(void)
+{
+    char bytes[16];
+    const uint32_t n = 7 + draw(6);
+    for (uint32_t i = 0; i < n; i++) bytes[i] = (char)('a' + draw(26));
+    bytes[n] = '"';
+    add_bytes(bytes, n + 1);
+}
+
+/* Names that must not come twice are places of their own, each with its beginnings: more than a walk remembers. */
+static void test_many_places(void **state)
+{
+    (void)state;
+    struct tokenizer *t = word_tokenizer(1000, add_name_token);
+    struct grammar_index *x;
+    struct grammar *g;
+    if (grammar_index_open(t, tokenizer_size(t), &x, &err)) fail_msg("%s", text);
+    assert_int_equal(grammar_open(NULL, &g, &err), WK_OK);
+    const struct node_family any = { LANG_EVERYTHING, node_literal(g, "1", 1) };
+    const struct node_object object = { NULL, 0, &any, 1, 3, NODE_UNBOUNDED };
+    if (grammar_seal(g, node_object(g, &object), &err)) fail_msg("%s", text);
+    struct grammar_match *m;
+    assert_int_equal(grammar_match_open(g, x, &m, &err), WK_OK);
+    assert_int_equal(grammar_match_push(m, "{\"", 2, NULL, &err), WK_OK);
+    struct grammar_mask mask;
+    if (grammar_match_mask(m, &mask, &err)) fail_msg("%s", text);
+    check_mask(m, t, &mask, tokenizer_size(t), false);
+    grammar_match_close(m);
+    check_walk(g, x, t, 8);
+    grammar_close(g);
+    grammar_index_close(x);
+    tokenizer_close(t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_masks) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_masks), cmocka_unit_test(test_slices),
+                                        cmocka_unit_test(test_many_places) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,7 @@ static bool grow_places(struct grammar *g, struct walker *w)
     uint16_t *rows = places ? realloc(w->rows, cap * 256 * sizeof *rows) : NULL;
     if (rows) w->rows = rows;
     if (!rows || !w->buckets) return no_memory(g);
+    memset(rows + (size_t)w->cap_places * 256, 0, (size_t)(cap - w->cap_places) * 256 * sizeof *rows);
     w->cap_places = cap;
     return true;
 }
@@ -126,7 +127,6 @@ static uint32_t place_for(struct grammar *g, struct walker *w, const struct plac
     w->places[id].chain = *bucket;
     *bucket = id;
     if (p->at.first >= w->kept_tops) w->kept_tops = p->at.first + p->at.n;
-    memset(w->rows + (size_t)id * 256, 0, 256 * sizeof *w->rows);
     return id;
 }
 
@@ -157,8 +157,10 @@ static uint8_t kind_of(const struct grammar *g, const struct walker *w, const st
     return r->n == 1 && !r->need && is_inside(g, &w->tops.list[r->first]) ? INSIDE : GENERAL;
 }
 
+/* Rows that are not in use are zero. */
 static void no_places(struct walker *w)
 {
+    if (w->rows) memset(w->rows, 0, (size_t)w->n_places * 256 * sizeof *w->rows);
     if (w->buckets) memset(w->buckets, 0, PLACE_BUCKETS * sizeof *w->buckets);
     w->n_places = FIRST_PLACE;
     w->kept_tops = w->tops.n = 0;
