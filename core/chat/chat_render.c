@@ -385,11 +385,22 @@ static bool render_template(const struct chat *c, const struct chat_request *q, 
     return ok;
 }
 
+/* What calls in an answer's text can become (split.c): a value behind each of these signs, which takes as much as three
+ * bytes of JSON are counted for. */
+static size_t json_in_text(struct token_bytes text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.len; i++) n += text.data[i] == '[' || text.data[i] == '{' || text.data[i] == ',';
+    return 3 * n;
+}
+
 size_t chat_memory(const struct conversation *c, size_t json)
 {
     enum { OF_MESSAGE = 1024, OF_PART = 512, OF_TEXT = 16, OF_JSON = 64 };
     size_t texts = c->n_texts;
     for (size_t i = 0; i < c->n_calls; i++) json += c->calls[i].arguments.len;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->messages[i].role == CHAT_ASSISTANT) json += json_in_text(c->messages[i].text);
     for (size_t i = 0; i < c->n && !c->texts; i++) texts += c->messages[i].text.len; /* conversation_of_user */
     const size_t values = (c->n + c->n_calls) * OF_MESSAGE + c->n_parts * OF_PART + json * OF_JSON;
     return texts * OF_TEXT + (values < JINJA_MAX_MEMORY ? values : JINJA_MAX_MEMORY);
