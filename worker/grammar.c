@@ -124,10 +124,10 @@ static struct text value_in(const struct text *json)
     return value;
 }
 
-static void say(const struct verdict *v, const struct text *file)
+static void say(const struct verdict *v, const struct text *file, bool json)
 {
     (void)printf("{\"accepted\": %s, \"at\": %zu}\n", v->accepted ? "true" : "false", v->at);
-    if (!v->accepted && file->len && v->at == file->len - 1 && file->bytes[v->at] == '\n')
+    if (!json && !v->accepted && file->len && v->at == file->len - 1 && file->bytes[v->at] == '\n')
         (void)fprintf(stderr, "worker: what does not fit is the newline at the file's end; printf writes none\n");
 }
 
@@ -151,7 +151,7 @@ static int follow_text(struct grammar *g, const struct tokenizer *t, const struc
     else
         result = follow_tokens(m, x, spells(x, &ids, &text) ? &ids : NULL, &text, &v);
     v.at = v.accepted ? file.len : v.at + (size_t)(text.bytes - file.bytes);
-    if (!result) say(&v, &file);
+    if (!result) say(&v, &file, json);
     tokens_free(&ids);
     grammar_match_close(m);
     text_free(&file);
