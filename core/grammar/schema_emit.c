@@ -199,6 +199,49 @@ static bool put_contains(struct emitter *e, const struct array_shape *s, struct 
                               out);
 }
 
+/* Several kinds of items that must come, one item of each at least: which are still to come decides what may follow,
+ * and each set of them is a node. An item that is of some of them may count as any of these. */
+static bool put_several(struct emitter *e, const struct array_shape *s, struct parts *out)
+{
+    enum { KINDS = SHAPE_OTHERS + 1, ALL = 1 << KINDS };
+    struct grammar *g = e->c->grammar;
+    const struct atom *kind[KINDS] = { s->some };
+    const uint32_t n = s->n_others + 1, all = (1u << n) - 1;
+    node_id item[ALL], rest[ALL];
+    for (uint32_t i = 1; i < n; i++) kind[i] = s->others[i - 1];
+    for (uint32_t i = 0; i < n; i++)
+        if (s->few || s->n_prefix || s->min > 1 || s->max != UINT32_MAX || kind[i]->count || kind[i]->least != 1)
+            return sch_fail(e->c, WK_UNSUPPORTED, kind[i]->at, kind[i]->keyword,
+                            "more than one count of some items (contains, or a negated items) in one array, beside "
+                            "other counts");
+    for (uint32_t set = 0; set <= all; set++) {
+        const struct want_set *want = s->rest;
+        for (uint32_t i = 0; i < n; i++)
+            if (set >> i & 1) want = set_and(e->c, want, kind[i]->child);
+        item[set] = want && set_is_empty(e->c, want) ? (node_id)NODE_NOTHING : reference(e, want);
+    }
+    struct parts begin = { 0 };
+    for (uint32_t left = 0; left <= all; left++) {
+        struct parts ways = { 0 };
+        if (!left && !put(e, &ways, NODE_EMPTY)) return false;
+        for (uint32_t met = left; met; met = (met - 1) & left) {
+            if (item[met] == NODE_NOTHING) continue;
+            const node_id parts[] = { comma(e, item[met]), rest[left & ~met] };
+            if (!put(e, &ways, node_sequence(g, parts, 2))) return false;
+        }
+        const node_id parts[] = { node_repeat(g, comma(e, item[0]), 0, NODE_UNBOUNDED),
+                                  node_any_of(g, ways.node, ways.n) };
+        rest[left] = node_sequence(g, parts, 2);
+    }
+    for (uint32_t met = 0; met <= all; met++) {
+        const node_id parts[] = { item[met], rest[all & ~met] };
+        if (item[met] != NODE_NOTHING && !put(e, &begin, node_sequence(g, parts, 2))) return false;
+    }
+    const node_id parts[] = { node_literal(g, "[", 1), e->space, node_any_of(g, begin.node, begin.n), e->space,
+                              node_literal(g, "]", 1) };
+    return put(e, out, node_sequence(g, parts, 5));
+}
+
 /* ---- uniqueItems ---------------------------------------------------------------------------------------- */
 
 /* The few values that items may be: null, booleans, and listed strings and numbers. */
@@ -321,6 +364,7 @@ static bool put_array(struct emitter *e, const struct alternative *a, struct par
         return sch_fail(e->c, WK_UNSUPPORTED, s.more->at, s.more->keyword,
                         "more than one count of some items (contains, or a negated items) in one array");
     if (s.unique && (s.unique->negated || s.max > 1)) return put_unique(e, &s, out);
+    if (s.n_others) return put_several(e, &s, out);
     return s.some || s.few ? put_contains(e, &s, out) : put_plain_array(e, &s, 0, NULL, out);
 }
 

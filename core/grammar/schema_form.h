@@ -160,12 +160,15 @@ bool string_shape(struct schema_ctx *c, const struct alternative *a, struct stri
 /* All strings of a form as one language. */
 lang_id strings_language(struct schema_ctx *c, const struct form *f);
 
+enum { SHAPE_OTHERS = 2 };
 struct array_shape {
     const struct want_set **prefix;
     uint32_t n_prefix, min, max;
     const struct want_set *rest;
     const struct atom *some; /* the one ATOM_SOME_ITEMS or ATOM_FEW_ITEMS, or NULL */
     const struct atom *few;
+    const struct atom *others[SHAPE_OTHERS]; /* more of ATOM_SOME_ITEMS */
+    uint32_t n_others;
     const struct atom *more; /* one count more than can be served */
     const struct atom *unique;
     bool empty;

@@ -374,8 +374,12 @@ static bool array_count(struct schema_ctx *c, const struct atom *x, struct array
         if (x->least > (*slot)->least) *slot = x;
         return true;
     }
-    if (*slot) s->more = x;
-    *slot = x;
+    if (!*slot)
+        *slot = x;
+    else if (some && s->n_others < SHAPE_OTHERS)
+        s->others[s->n_others++] = x;
+    else
+        s->more = x;
     return true;
 }
 

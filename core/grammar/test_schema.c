@@ -188,6 +188,32 @@ static void test_unique_items(void **state)
             "\"uniqueItems\" at #");
 }
 
+/* Items of several kinds that must all come, in any order; one item may be of several kinds. */
+static void test_several_contains(void **state)
+{
+    (void)state;
+    documents("{\"type\":\"array\",\"allOf\":[{\"contains\":{\"const\":1}},{\"contains\":{\"const\":2}}]}",
+              "[1,2]\n[2,3,1]\n[\"x\",2,2,1]\n[ 2 , 1 ]\n--\n[]\n[1]\n[2,2]\n[\"1\",2]");
+    documents("{\"type\":\"array\",\"items\":{\"type\":[\"number\",\"string\"]},\"minItems\":1,\"allOf\":[{"
+              "\"contains\":{\"type\":\"integer\"}},{\"contains\":{\"minimum\":5,\"type\":\"number\"}},{\"contains\":{"
+              "\"maximum\":100,\"type\":\"number\"}}]}",
+              "[7]\n[1,900]\n[\"a\",5,\"b\"]\n[5.5,1]\n--\n[]\n[1]\n[5.5]\n[900,\"a\"]\n[7,null]");
+    documents("{\"type\":\"array\",\"not\":{\"anyOf\":[{\"items\":{\"type\":\"integer\"}},{\"items\":{\"type\":"
+              "\"string\"}}]}}",
+              "[1,\"a\"]\n[null]\n[\"a\",1,1]\n--\n[]\n[1]\n[\"a\"]\n[\"a\",\"b\"]");
+    documents("{\"type\":\"array\",\"items\":{\"enum\":[1,2]},\"allOf\":[{\"contains\":{\"const\":1}},{\"contains\":{"
+              "\"const\":2}}]}",
+              "[1,2]\n[2,2,1]\n--\n[1]\n[2,2]\n[1,2,3]");
+    refused("{\"type\":\"array\",\"items\":{\"const\":1},\"allOf\":[{\"contains\":{\"const\":1}},{\"contains\":{"
+            "\"const\":2}}]}",
+            "no text fits");
+    refused("{\"type\":\"array\",\"maxItems\":3,\"allOf\":[{\"contains\":{\"const\":1}},{\"contains\":{\"const\":2}}]}",
+            "\"contains\" at #/allOf/0");
+    refused("{\"type\":\"array\",\"allOf\":[{\"contains\":{\"const\":1}},{\"contains\":{\"const\":2}},{\"contains\":{"
+            "\"const\":3}},{\"contains\":{\"const\":4}}]}",
+            "\"contains\" at #/allOf/3");
+}
+
 static void test_objects(void **state)
 {
     (void)state;
@@ -547,10 +573,10 @@ int main(int argc, char **argv)
     choose_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),   cmocka_unit_test(test_numbers),      cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_arrays),  cmocka_unit_test(test_unique_items), cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_logic),   cmocka_unit_test(test_references),   cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_compact), cmocka_unit_test(data_suite_2020),   cmocka_unit_test(data_suite_7),
-        cmocka_unit_test(data_reports),
+        cmocka_unit_test(test_arrays),  cmocka_unit_test(test_unique_items), cmocka_unit_test(test_several_contains),
+        cmocka_unit_test(test_objects), cmocka_unit_test(test_logic),        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_bombs),   cmocka_unit_test(test_compact),      cmocka_unit_test(data_suite_2020),
+        cmocka_unit_test(data_suite_7), cmocka_unit_test(data_reports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,8 +39,7 @@ static void expect(struct grammar *g, const char *schema, const char *json, bool
 static const struct {
     const char *format, *good, *bad;
 } formats[] = {
-    { "date",
-      "2024-02-29|2000-02-29|0000-01-01|9999-12-31|2023-04-30",
+    { "date", "2024-02-29|2000-02-29|0000-01-01|9999-12-31|2023-04-30",
       "2023-02-29|1900-02-29|2023-04-31|2023-13-01|2023-00-10|2023-1-01|20230101|2023-01-01"
       "T|02023-01-01|2023-01-32" },
     { "time",
@@ -48,31 +47,25 @@ static const struct {
       "12:00:00z",
       "24:00:00Z|12:60:00Z|12:00:61Z|12:00:00|22:59:60Z|23:59:60+01:00|12:00:00+24:00|12:00"
       ":00+0100|12:00:00.Z|1:00:00Z" },
-    { "date-time",
-      "2024-02-29T12:00:00Z|1990-12-31T23:59:60Z|1990-12-31t15:59:60.5-08:00",
+    { "date-time", "2024-02-29T12:00:00Z|1990-12-31T23:59:60Z|1990-12-31t15:59:60.5-08:00",
       "2023-02-29T12:00:00Z|2024-01-01 12:00:00Z|2024-01-01T12:00:00|2024-01-01|2024-01-01T"
       "25:00:00Z" },
-    { "duration",
-      "P1Y|P1Y2M3D|PT1H|PT1H2M3S|P4W|P1DT12H|P0D",
+    { "duration", "P1Y|P1Y2M3D|PT1H|PT1H2M3S|P4W|P1DT12H|P0D",
       "P|PT|P1|1Y|P1YT|P1H|PT1D|P1W2D|P1Y2D|PT1H3S|P1.5Y|p1y|P-1D" },
-    { "email",
-      "a@b|joe.x+y@example.com|\"a b\"@example.com|a@[127.0.0.1]|a@[IPv6:::1]",
+    { "email", "a@b|joe.x+y@example.com|\"a b\"@example.com|a@[127.0.0.1]|a@[IPv6:::1]",
       "a|@b|a@|a@@b|.a@b|a.@b|a..b@c|a b@c|a@-b|a@b..c|a@[::1]|a@exa_mple" },
     { "hostname",
       "a|example.com|x--y.z1|aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
       "a|1.2.3.4",
       "|-a|a-|a..b|.a|a.|a_b|aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
       "aa|a b|é" },
-    { "ipv4",
-      "0.0.0.0|255.255.255.255|10.1.20.200",
-      "256.0.0.1|1.2.3|1.2.3.4.5|01.2.3.4|1.2.3.|1.2.3.a|0x1.2.3.4" },
+    { "ipv4", "0.0.0.0|255.255.255.255|10.1.20.200", "256.0.0.1|1.2.3|1.2.3.4.5|01.2.3.4|1.2.3.|1.2.3.a|0x1.2.3.4" },
     { "ipv6",
       "::|::1|1::|1:2:3:4:5:6:7:8|1::8|::ffff:192.0.2.1|1:2:3:4:5:6:1.2.3.4|1:2:3:4:5:6:7::"
       "|FE80::aBc",
       "|1|1:2:3:4:5:6:7|1:2:3:4:5:6:7:8:9|1::2::3|:1|1:|12345::|g::|::1%eth0|::1/64|::256.1"
       ".1.1|1:2:3:4:5:6:7:1.2.3.4|:::" },
-    { "uuid",
-      "2eb8aa08-aa98-11ea-b4aa-73b441d16380|FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+    { "uuid", "2eb8aa08-aa98-11ea-b4aa-73b441d16380|FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
       "2eb8aa08aa9811eab4aa73b441d16380|2eb8aa08-aa98-11ea-b4aa-73b441d1638|2eb8aa08-aa98-1"
       "1ea-b4aa-73b441d16380 |{2eb8aa08-aa98-11ea-b4aa-73b441d16380}|geb8aa08-aa98-11ea-b4a"
       "a-73b441d16380" },
@@ -142,20 +135,17 @@ static const struct {
       "k\"],\"type\":\"object\"}},\"properties\":{\"pet\":{\"discriminator\":{\"mapping\":{\"cat\":\"#/$def"
       "s/Cat\",\"dog\":\"#/$defs/Dog\"},\"propertyName\":\"kind\"},\"oneOf\":[{\"$ref\":\"#/$defs/Cat\"},{"
       "\"$ref\":\"#/$defs/Dog\"}]}},\"required\":[\"pet\"],\"type\":\"object\"}",
-      "{\"pet\":{\"kind\":\"dog\",\"bark\":1.5}}",
-      "{\"pet\":{\"kind\":\"dog\",\"lives\":9}}" },
+      "{\"pet\":{\"kind\":\"dog\",\"bark\":1.5}}", "{\"pet\":{\"kind\":\"dog\",\"lives\":9}}" },
     { "a recursive model",
       "{\"$defs\":{\"Node\":{\"properties\":{\"v\":{\"type\":\"integer\"},\"left\":{\"anyOf\":[{\"$ref\":\"#/$"
       "defs/Node\"},{\"type\":\"null\"}],\"default\":null}},\"required\":[\"v\"],\"type\":\"object\"}},\"$r"
       "ef\":\"#/$defs/Node\"}",
-      "{\"v\":1,\"left\":{\"v\":2,\"left\":null}}",
-      "{\"v\":1,\"left\":{\"left\":null}}" },
+      "{\"v\":1,\"left\":{\"v\":2,\"left\":null}}", "{\"v\":1,\"left\":{\"left\":null}}" },
     { "any JSON as an alias of itself",
       "{\"$defs\":{\"J\":{\"anyOf\":[{\"additionalProperties\":{\"$ref\":\"#/$defs/J\"},\"type\":\"object\""
       "},{\"items\":{\"$ref\":\"#/$defs/J\"},\"type\":\"array\"},{\"type\":\"string\"},{\"type\":\"integer\"}"
       ",{\"type\":\"null\"}]}},\"$ref\":\"#/$defs/J\"}",
-      "{\"a\":[1,{\"b\":null}]}",
-      "{\"a\":[1.5]}" },
+      "{\"a\":[1,{\"b\":null}]}", "{\"a\":[1.5]}" },
     { "draft 7: a tuple, a map as pairs, a set, an intersection, null by type",
       "{\"type\":\"object\",\"properties\":{\"t\":{\"type\":\"array\",\"minItems\":2,\"maxItems\":2,\"items\""
       ":[{\"type\":\"string\"},{\"type\":\"number\"}]},\"s\":{\"type\":\"array\",\"uniqueItems\":true,\"item"
@@ -189,16 +179,14 @@ static const struct {
       "a\":{\"type\":\"number\",\"minimum\":0,\"exclusiveMinimum\":true},\"b\":{\"type\":\"array\",\"items\""
       ":[{\"type\":\"string\"}],\"additionalItems\":false}},\"dependencies\":{\"a\":[\"b\"]},\"additiona"
       "lProperties\":false}",
-      "{\"a\":0.5,\"b\":[\"x\"]}",
-      "{\"a\":0.5}" },
+      "{\"a\":0.5,\"b\":[\"x\"]}", "{\"a\":0.5}" },
     { "anchors, if and else, what is unevaluated",
       "{\"type\":\"object\",\"$dynamicAnchor\":\"n\",\"properties\":{\"k\":{\"enum\":[\"a\",\"b\"]},\"c\":{\"typ"
       "e\":\"array\",\"items\":{\"$dynamicRef\":\"#n\"}}},\"required\":[\"k\"],\"if\":{\"properties\":{\"k\":{"
       "\"const\":\"a\"}}},\"then\":{\"properties\":{\"x\":{\"type\":\"integer\"}},\"required\":[\"x\"]},\"else"
       "\":{\"properties\":{\"y\":{\"type\":\"null\"}},\"required\":[\"y\"]},\"unevaluatedProperties\":fals"
       "e}",
-      "{\"k\":\"a\",\"c\":[{\"k\":\"b\",\"y\":null}],\"x\":1}",
-      "{\"k\":\"a\",\"y\":null}" },
+      "{\"k\":\"a\",\"c\":[{\"k\":\"b\",\"y\":null}],\"x\":1}", "{\"k\":\"a\",\"y\":null}" },
 };
 
 static void test_schemas(void **state)
