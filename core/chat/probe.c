@@ -283,6 +283,7 @@ static const struct {
                     { "<thinking>", "</thinking>" },
                     { "<reasoning>", "</reasoning>" },
                     { "<thought>", "</thought>" },
+                    { "<|open|>think<|sep|>", "<|close|>think<|sep|>" },
                     { "<|think|>", "<|/think|>" } };
 
 #define THOUGHT "{\"role\":\"assistant\",\"reasoning_content\":\"Wthoughtw\",\"content\":\"Wanswerw\"}"
@@ -344,6 +345,20 @@ static void marks_that_are_cut(struct probing *p)
     }
 }
 
+/* A template may tell the model of its marks, in a system message that it writes itself, or write them where no probe
+ * comes to. */
+static void marks_of_source(struct probing *p)
+{
+    for (size_t i = 0; !p->caps->open[0] && i < sizeof known_marks / sizeof *known_marks; i++) {
+        const char *const open = known_marks[i].open, *const close = known_marks[i].close;
+        if (!memmem(p->source.data, p->source.len, open, strlen(open)) ||
+            !memmem(p->source.data, p->source.len, close, strlen(close)))
+            continue;
+        (void)snprintf(p->caps->open, CHAT_MARK, "%s", open);
+        (void)snprintf(p->caps->close, CHAT_MARK, "%s", close);
+    }
+}
+
 static void probe_thinking(struct probing *p)
 {
     static const char *const fields[] = { "reasoning_content", "reasoning", "thinking", "thought" };
@@ -366,6 +381,7 @@ static void probe_thinking(struct probing *p)
             marks_of_prompt(p, p->last.text, p->last.n);
     }
     marks_that_are_cut(p);
+    marks_of_source(p);
 }
 
 wk_status chat_probe(const struct jinja_template *t, struct token_bytes source, struct token_bytes bos,

@@ -424,6 +424,29 @@ static const char thinker[] = "{% for m in messages %}{{ '<|im_start|>' ~ m.role
                               "'<think>\\n' }}{% endif %}{% endif "
                               "%}";
 
+/* The template tells the model of its marks, and writes them nowhere itself. */
+static void test_told_marks(void **state)
+{
+    (void)state;
+    struct conversation said;
+    struct chat_problem why;
+    struct chat_prompt p;
+    struct chat *c =
+        open_text("{% if messages[0].role != 'system' %}Think between [THINK] and [/THINK] first.{% endif %}"
+                  "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}",
+                  NULL);
+    const struct chat_request q = CHAT_REQUEST_OF(&said);
+    assert_true(chat_thinks(c));
+    assert_true(conversation_of_user((struct token_bytes){ "U", 1 }, &said, &why));
+    assert_true(chat_render(c, &q, &p, &why));
+    assert_string_equal(p.marks.open, "[THINK]");
+    assert_string_equal(p.marks.close, "[/THINK]");
+    assert_false(p.marks.opened);
+    chat_prompt_free(&p);
+    conversation_free(&said);
+    chat_close(c);
+}
+
 static void test_thinking(void **state)
 {
     (void)state;
@@ -813,6 +836,7 @@ int main(void)
         cmocka_unit_test(test_kimis_ids),
         cmocka_unit_test(test_tools),
         cmocka_unit_test(test_named),
+        cmocka_unit_test(test_told_marks),
         cmocka_unit_test(test_thinking),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_no_variables),
