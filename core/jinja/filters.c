@@ -610,6 +610,7 @@ static const struct {
                 { "unique", f_unique },
                 { "upper", jn_f_upper },
                 { "urlencode", jn_f_urlencode },
+                { "urlize", jn_f_urlize },
                 { "wordcount", jn_f_wordcount },
                 { "wordwrap", jn_f_wordwrap },
                 { "xmlattr", jn_f_xmlattr } };

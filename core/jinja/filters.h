@@ -18,6 +18,7 @@ val jn_str_wrap(struct vm *m, const struct str *s, int64_t width, bool break_lon
 val jn_str_strip_tags(struct vm *m, const struct str *s);
 
 val jn_f_pprint(struct vm *m, val v, const struct args *a); /* pprint.c */
+val jn_f_urlize(struct vm *m, val v, const struct args *a); /* urlize.c */
 
 /* Of texts and numbers: filters_text.c */
 val jn_f_capitalize(struct vm *m, val v, const struct args *a);

@@ -319,6 +319,29 @@ static const struct {
     { "{% for c in 'aab' %}{{ c is sameas c }}{{ c }}{% endfor %}{{"
       " 'ab'[0] ~ 'ab'[1] + s[0] }}",
       "TrueaTrueaTruebabS", NULL },
+    { "{{ 'See http://ex.com/a?b=1, (www.foo.org). mail me@x.org or"
+      " mailto:a.b@c.de; not 3.4.com or a.b'|urlize }}",
+      "See <a href=\"http://ex.com/a?b=1\" rel=\"noopener\">http://"
+      "ex.com/a?b=1</a>, (<a href=\"https://www.foo.org\" rel=\"noo"
+      "pener\">www.foo.org</a>). mail <a href=\"mailto:me@x.org\">m"
+      "e@x.org</a> or mailto:a.b@c.de; not 3.4.com or a.b",
+      NULL },
+    { "{{ 'https://example.com/' ~ 'x' * 20 ~ ' http://127.0.0.1:80"
+      " http://[::1]/'|urlize(10, true, target='_blank', rel='me') "
+      "}}",
+      "https://example.com/xxxxxxxxxxxxxxxxxxxx <a href=\"http://12"
+      "7.0.0.1:80\" rel=\"me nofollow noopener\" target=\"_blank\">"
+      "http://127...</a> <a href=\"http://[::1]/\" rel=\"me nofollo"
+      "w noopener\" target=\"_blank\">http://[::...</a>",
+      NULL },
+    { "{{ '(http://x.com/a_(b)) <tel:12> &lt; WWW.A.info'|urlize(ex"
+      "tra_schemes=['tel:']) }}{{ ''|urlize }}{{ 7|urlize }}",
+      "(<a href=\"http://x.com/a_(b)\" rel=\"noopener\">http://x.co"
+      "m/a_(b)</a>) &lt;<a href=\"tel:12\" rel=\"noopener\">tel:12<"
+      "/a>&gt; &amp;lt; <a href=\"https://WWW.A.info\" rel=\"noopen"
+      "er\">WWW.A.info</a>7",
+      NULL },
+    { "{{ 'x'|urlize(extra_schemes=['?']) }}", NULL, NULL },
 };
 
 #endif
