@@ -122,6 +122,7 @@ static uint32_t byte_of(struct vm *m, const struct str *s, val v, uint32_t other
     int64_t at;
     if (v.kind == V_MISSING || v.kind == V_NONE) return otherwise;
     if (!jn_is_integer(v)) jn_fail(m, "slice indices must be integers or None or have an __index__ method");
+    jn_spend(m, s->n);
     const uint32_t chars = jn_str_chars(s);
     if (!jn_number_int64(v, &at)) at = jn_number_negative(v) ? -(int64_t)chars : (int64_t)chars + 1;
     if (at < 0) at += chars;
@@ -168,6 +169,7 @@ static bool meets(struct vm *m, const struct str *s, const struct str *affix, ui
 {
     jn_spend(m, affix->n);
     if (from > to || affix->n > to - from) return false;
+    jn_spend(m, affix->n);
     return memcmp(s->data + (end ? to - affix->n : from), affix->data, affix->n) == 0;
 }
 
@@ -432,6 +434,7 @@ static val join(struct vm *m, const struct str *s, const struct args *a)
 
 val jn_str_pad(struct vm *m, const struct str *s, int64_t width, const struct str *fill, bool left, bool right)
 {
+    jn_spend(m, s->n);
     const int64_t n = jn_str_chars(s), room = width - n;
     if (room <= 0) return part(m, s, 0, s->n);
     const int64_t before = !left ? 0 : !right ? room : room / 2 + (room & width & 1);
@@ -458,6 +461,7 @@ static val zfill(struct vm *m, const struct str *s, const struct args *a)
 {
     val v;
     jn_bind(m, "zfill", a, "/width", 1, &v);
+    jn_spend(m, s->n);
     const int64_t room = jn_need_int(m, v, "zfill()") - jn_str_chars(s);
     const uint32_t sign = s->n && (s->data[0] == '-' || s->data[0] == '+');
     struct buf b;

@@ -85,7 +85,7 @@ uint32_t jn_length(struct vm *m, val v)
 {
     switch ((enum kind)v.kind) {
     case V_UNDEFINED: return 0;
-    case V_STRING: return jn_str_chars(v.u.s);
+    case V_STRING: jn_spend(m, v.u.s->n); return jn_str_chars(v.u.s);
     case V_LIST:
     case V_TUPLE: return v.u.list->n;
     case V_DICT:
@@ -328,6 +328,7 @@ val jn_get_item(struct vm *m, val v, val key)
     if (jn_is_undefined(v)) jn_fail_undefined(m, v);
     switch ((enum kind)v.kind) {
     case V_STRING:
+        jn_spend(m, v.u.s->n);
         if (jn_is_integer(key) && index_of(key, jn_str_chars(v.u.s), &at)) return character(m, v.u.s, at);
         break;
     case V_LIST:

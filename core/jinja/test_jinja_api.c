@@ -225,6 +225,16 @@ static void budgets(void **state)
     check_failed("{% set t = 'a' * 1000000 %}{% for i in range(1000) %}{{ t.upper()[:1] }}{% endfor %}", JINJA_LIMIT, 1,
                  64, "steps");
     check_failed("{{ raise_exception('a' * 9000000) }}", JINJA_LIMIT, 1, 19, "bytes of an exception");
+    /* Tuples that are in each other twice, as keys; and what reads all of a long text, again and again. */
+    check_failed("{% set ns = namespace(x=(1,)) %}{% for i in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
+                 "{{ {ns.x: 1} }}",
+                 JINJA_LIMIT, 1, 101, "steps");
+    check_failed("{% set t = s * 1000000 %}{% for i in range(100000) %}{{ t|length }}{% endfor %}", JINJA_LIMIT, 1, 59,
+                 "steps");
+    check_failed("{% set t = s * 1000000 %}{% for i in range(100000) %}{{ t.startswith(t) }}{% endfor %}", JINJA_LIMIT,
+                 1, 69, "steps");
+    check_failed("{% set t = s * 1000000 %}{% for i in range(100000) %}{{ {t: 1}[t] }}{% endfor %}", JINJA_LIMIT, 1, 63,
+                 "steps");
     static char deep[2048];
     memset(deep, '(', sizeof deep - 1);
     memcpy(deep, "{{ ", 3);

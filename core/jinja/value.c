@@ -63,14 +63,20 @@ struct dict *jn_dict_new(struct vm *m, uint32_t cap)
     return d;
 }
 
+enum { LONG_KEY = 255 /* bytes */ };
+
 void jn_check_key(struct vm *m, val key)
 {
     if (key.kind == V_LIST || key.kind == V_DICT || key.kind == V_SLICE ||
         (key.kind == V_VIEW && key.aux != VIEW_VALUES))
         jn_fail(m, "unhashable type: '%s'", jn_type_name(key));
+    if (key.kind == V_STRING && key.u.s->n > LONG_KEY) jn_spend(m, key.u.s->n); /* it will be compared */
     if (key.kind != V_TUPLE) return;
     jn_deeper(m);
-    for (uint32_t i = 0; i < key.u.list->n; i++) jn_check_key(m, key.u.list->items[i]);
+    for (uint32_t i = 0; i < key.u.list->n; i++) { /* one tuple may be in another many times over */
+        jn_spend(m, 0);
+        jn_check_key(m, key.u.list->items[i]);
+    }
     jn_shallower(m);
 }
 
