@@ -19,6 +19,7 @@
 #include <worker/cpu/act_q8.h>
 #include <worker/plugin.h>
 
+#include "plugin/format.h"
 #include "roof.h"
 
 enum { MAX_THREADS = 2, MAX_TOKENS = 128, MAX_REPEATS = 99 };
@@ -34,9 +35,10 @@ static struct options opt = { NULL, 512u << 20, WK_ISA_AVX512, 5, 16 };
 /* One timed piece of work, dealt to threads. */
 struct work {
     void (*part)(const struct work *w, uint32_t thread);
-    uint32_t threads, n_tok, k, act;
+    uint32_t threads, n_rows, k, act;
     uint64_t tiles, tile_bytes, bytes, rounds; /* bytes, rounds: of the limits */
     const struct wk_type_cpu *type;
+    format_product product;
     const uint8_t *weights;
     const uint8_t *x;
     uint64_t x_stride;
@@ -93,17 +95,18 @@ static void part_product(const struct work *w, uint32_t thread)
     for (uint64_t t = first; t < last; t += opt.tiles_a_call) {
         const uint64_t n = last - t < opt.tiles_a_call ? last - t : opt.tiles_a_call;
         const struct wk_cpu_product call = { .struct_size = sizeof call,
-                                             .act = w->act,
+                                             .activation = w->act,
                                              .k = w->k,
-                                             .n_tok = w->n_tok,
+                                             .n_rows = w->n_rows,
                                              .n_tiles = (uint32_t)n,
                                              .x_stride = w->x_stride,
                                              .y_stride = 16 * opt.tiles_a_call,
                                              .tiles = w->weights + t * w->tile_bytes,
                                              .x = w->x,
                                              .y = w->y[thread],
-                                             .scratch = w->scratch[thread] };
-        w->type->product[opt.isa](&call);
+                                             .scratch = w->scratch[thread],
+                                             .tensor = &format_plain };
+        w->product(&call);
     }
 }
 
@@ -193,14 +196,14 @@ static void fill(struct work *w, uint8_t *to)
             x[i] = sum - 2;
         }
         from[r] = rows + r * row;
-        if (w->type->quantize(rows + r * row, x, w->k, NULL)) die("the encoder refused noise");
+        if (format_quantize(w->type, rows + r * row, x, w->k, NULL)) die("the encoder refused noise");
     }
-    w->type->pack(to, from, w->k);
+    format_pack(w->type, to, from, w->k);
     for (uint64_t t = 1; t < w->tiles; t++) memcpy(to + t * w->tile_bytes, to, w->tile_bytes);
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
         uint8_t *act = (uint8_t *)(uintptr_t)w->x + t * w->x_stride;
-        if (w->act == WK_ACT_Q8)
-            wk_quantize_act_q8(x, w->k, (struct wk_act_q8 *)(void *)act);
+        if (w->act == WK_ACTIVATION_Q8)
+            wk_quantize_act_q8(x, w->k, (struct wk_activation_q8 *)(void *)act);
         else
             memcpy(act, x, w->k * sizeof *x);
         x[t % w->k] *= 1.5f;
@@ -214,9 +217,10 @@ static void bench_shape(const struct wk_type_cpu *type, uint8_t *weights, uint32
     struct work w = { .type = type,
                       .k = k,
                       .weights = weights,
+                      .product = format_product_for(type, opt.isa),
                       .tile_bytes = type->tile_bytes(k),
-                      .act = type->acts & WK_ACT_Q8 ? WK_ACT_Q8 : WK_ACT_F32 };
-    w.x_stride = w.act == WK_ACT_Q8 ? (k + 31) / 32 * sizeof(struct wk_act_q8) : k * sizeof(float);
+                      .act = type->activations & WK_ACTIVATION_Q8 ? WK_ACTIVATION_Q8 : WK_ACTIVATION_F32 };
+    w.x_stride = w.act == WK_ACTIVATION_Q8 ? (k + 31) / 32 * sizeof(struct wk_activation_q8) : k * sizeof(float);
     uint8_t *x = memory(MAX_TOKENS * w.x_stride);
     w.x = x;
     for (uint32_t i = 0; i < MAX_THREADS; i++) {
@@ -228,12 +232,12 @@ static void bench_shape(const struct wk_type_cpu *type, uint8_t *weights, uint32
     w.bytes = all * w.tile_bytes;
     fill(&w, weights);
     printf("%-5s %4u x %-5u", type->name, n, k);
-    w.n_tok = 1;
+    w.n_rows = 1;
     for (uint32_t threads = 1; threads <= MAX_THREADS; threads++)
         measure(&w, threads, (double)w.bytes, part_read, (double)w.bytes);
     w.tiles = n / 16;
     for (uint32_t tokens = 64; tokens <= MAX_TOKENS; tokens += 64) {
-        w.n_tok = tokens;
+        w.n_rows = tokens;
         w.tiles = n / 16;
         while (w.tiles * 2 <= all && (double)w.tiles * 16 * k * tokens < 3e10) w.tiles *= 2;
         w.rounds = 10000000;
@@ -272,7 +276,7 @@ int main(int argc, char **argv)
         const uint32_t number = c == 't' ? 0 : (uint32_t)strtoul(optarg ? optarg : "", NULL, 10);
         if (c == 't')
             opt.type = optarg;
-        else if (c == 'i' && number < WK_ISA_COUNT)
+        else if (c == 'i' && number < FORMAT_ISAS)
             opt.isa = number;
         else if (c == 'm' && number > 0)
             opt.bytes = (uint64_t)number << 20;

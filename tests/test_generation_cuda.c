@@ -220,7 +220,7 @@ int main(void)
         (void)fprintf(stderr, "no GPU here: skipped\n");
         return 77;
     }
-    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    const struct plugin_options o = { .dirs = NULL };
     if (plugin_registry_open(&o, &registry, &err)) {
         printf("%s\n", text);
         return 1;

@@ -186,7 +186,7 @@ static void test_embedded(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    const struct plugin_options o = { .dirs = NULL };
     struct golden_case *list = argc == 2 ? golden_cases(argv[1], &n_cases) : NULL;
     cases = list;
     if (!list || plugin_registry_open(&o, &registry, &err)) {
@@ -196,8 +196,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_portable), cmocka_unit_test(test_embedded) },
                             avx2[] = { cmocka_unit_test(test_avx2) }, avx512[] = { cmocka_unit_test(test_avx512) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (o.isa >= WK_ISA_AVX2) failed += cmocka_run_group_tests(avx2, NULL, NULL); /* what this machine has */
-    if (o.isa >= WK_ISA_AVX512) failed += cmocka_run_group_tests(avx512, NULL, NULL);
+    if (plugin_detect_isa() >= WK_ISA_AVX2)
+        failed += cmocka_run_group_tests(avx2, NULL, NULL); /* what this machine has */
+    if (plugin_detect_isa() >= WK_ISA_AVX512) failed += cmocka_run_group_tests(avx512, NULL, NULL);
     plugin_registry_close(registry);
     free(list);
     return failed;

@@ -116,7 +116,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "no GPU here: skipped\n");
         return 77;
     }
-    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    const struct plugin_options o = { .dirs = NULL };
     struct golden_case *list = argc == 2 ? golden_cases(argv[1], &n_cases) : NULL;
     cases = list;
     if (!list || plugin_registry_open(&o, &registry, &err)) {

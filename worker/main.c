@@ -42,8 +42,8 @@ static int (*const commands[CMD_COUNT])(const struct options *) = {
 
 static int print_version(void)
 {
-    (void)printf("worker %s (plugin ABI %d.%d, headers %016llx, compiled with " WORKER_COMPILER ")\n", WORKER_VERSION,
-                 WK_ABI_MAJOR, WK_ABI_MINOR, (unsigned long long)WK_HEADER_HASH);
+    (void)printf("worker %s (plugin ABI %d.%d, compiled with " WORKER_COMPILER ")\n", WORKER_VERSION, WK_ABI_MAJOR,
+                 WK_ABI_MINOR);
     return EXIT_DONE;
 }
 

@@ -246,6 +246,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PREFER] = { "prefer", 0, OPTION_LIST, false, PLUGINS, "CLAIM=ID", 0, 64, NULL,
                      "where two plugins claim the same, take plugin ID: ggml:12=org.example.q4k or "
                      "arch:llama=org.example.llama; may be repeated" },
+    [OPT_PLUGIN_OPTION] = { "plugin-option", 0, OPTION_LIST, false, PLUGINS, "ID.KEY=VALUE", 0, 64, NULL,
+                            "an option of plugin ID, as its documentation has it; may be repeated; one that no plugin "
+                            "asks for is refused" },
     [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, NULL,
                   "how events are written to standard error: json has all of them, one line each, plain warnings and "
                   "errors; plain when not given, but json of serve where standard error is no terminal" },

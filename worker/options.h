@@ -128,6 +128,7 @@ enum option_id {
     OPT_JSON,
     OPT_PLUGIN_DIR,
     OPT_PREFER,
+    OPT_PLUGIN_OPTION,
     OPT_LOG,
     OPT_HELP,
     OPT_COUNT

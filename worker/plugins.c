@@ -34,12 +34,11 @@ static const char *printable(const char *field, size_t cap, char *out)
 
 static json_t *entry_json(const struct plugin_entry *e)
 {
-    char id[64], claims[168];
+    char id[64];
     const struct wk_note_desc *n = &e->note;
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id",
-                     printable(n->id, sizeof id, id), "kind", kind_name(n->kind), "claims",
-                     printable(n->claims, sizeof claims, claims), "path", e->path, "cuda", e->cuda, "sha256", e->digest,
-                     "reason", e->reason, "warnings", e->warnings);
+                     printable(n->id, sizeof id, id), "kind", kind_name(n->kind), "claims", e->claims, "path", e->path,
+                     "cuda", e->cuda, "sha256", e->digest, "reason", e->reason, "warnings", e->warnings);
 }
 
 static int list_json(const struct plugin_registry *r)
@@ -54,11 +53,10 @@ static int list_text(const struct plugin_registry *r)
     (void)printf("%-9s %-28s %-40s %-5s %s\n", "STATE", "ID", "CLAIMS", "CUDA", "PATH");
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
-        char id[64], claims[168];
+        char id[64];
         (void)printf("%-9s %-28s %-40s %-5s %s\n", state_name(e->state),
-                     e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-",
-                     e->note.claims[0] ? printable(e->note.claims, sizeof claims, claims) : "-", e->cuda ? "yes" : "-",
-                     e->path);
+                     e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-", e->claims[0] ? e->claims : "-",
+                     e->cuda ? "yes" : "-", e->path);
         if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
         if (e->warnings) (void)printf("%-9s %s\n", "", e->warnings);
     }
@@ -77,13 +75,12 @@ static int list(const struct options *o)
 
 static void print_info(const struct plugin_entry *e)
 {
-    char id[64], claims[168];
+    char id[64];
     const struct wk_note_desc *n = &e->note;
     (void)printf("path      %s\nsha256    %s\nid        %s\nkind      %s\nclaims    %s\nabi       %u.%u to "
-                 "%u.%u\nheaders   %08x%08x\n",
-                 e->path, e->digest, printable(n->id, sizeof id, id), kind_name(n->kind),
-                 printable(n->claims, sizeof claims, claims), n->abi_major, n->abi_minor_min, n->abi_major,
-                 n->abi_minor_built, n->header_hash[1], n->header_hash[0]);
+                 "%u.%u\nlayout    %08x%08x\n",
+                 e->path, e->digest, printable(n->id, sizeof id, id), kind_name(n->kind), e->claims, n->abi_major,
+                 n->abi_minor_min, n->abi_major, n->abi_minor_built, n->layout[1], n->layout[0]);
     if (e->warnings) (void)printf("warnings  %s\n", e->warnings);
 }
 
@@ -94,7 +91,7 @@ static int look_at(const struct options *o, bool check)
     ERROR_TEXT(err);
     char *path = realpath(o->operands[1], NULL); /* no code of it runs, so a relative path is harmless here */
     if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
-    wk_status status = check ? plugin_try(path, plugin_detect_isa(), &e, &err) : plugin_inspect(path, &e, &err);
+    wk_status status = check ? plugin_try(path, &e, &err) : plugin_inspect(path, &e, &err);
     int result = EXIT_DONE;
     if (status)
         result = fail_status(STAGE_PLUGINS, status, &err);
@@ -108,6 +105,7 @@ static int look_at(const struct options *o, bool check)
     free(e.path);
     free(e.reason);
     free(e.warnings);
+    free(e.claims);
     free((void *)(uintptr_t)e.plugin); /* const to everybody else */
     return result;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "plugin/format.h"
 #include "base/checked.h"
 #include "commands.h"
 #include "errors.h"
@@ -150,7 +151,7 @@ static void convert_rows(void *user, uint32_t index, uint32_t n)
     for (uint64_t r = index; r < c->rows; r += n) {
         struct plugin_call call;
         PLUGIN_CALL(&call, c->job->from->dequantize, "dequantize");
-        c->job->from->dequantize(x, c->src + r * c->from_row, width);
+        format_dequantize(c->job->from, x, c->src + r * c->from_row, width);
         plugin_call_end(&call);
         uint64_t i = 0;
         while (i < width && isfinite(x[i])) i++;
@@ -160,7 +161,7 @@ static void convert_rows(void *user, uint32_t index, uint32_t n)
         if (i < width) return;
         const struct wk_err err = { c->found[index].text, sizeof c->found[index].text };
         PLUGIN_CALL(&call, c->job->to->quantize, "quantize");
-        c->found[index].status = c->job->to->quantize(c->dst + r * c->to_row, x, width, &err);
+        c->found[index].status = format_quantize(c->job->to, c->dst + r * c->to_row, x, width, &err);
         plugin_call_end(&call);
         if (c->found[index].status) return;
     }

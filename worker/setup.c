@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "plugin/format.h"
 #include "base/machine.h"
 #include "base/result_file.h"
 #include "capabilities.h"
@@ -53,11 +54,12 @@ int choose_audit_key(const struct options *o)
 
 int open_plugins(const struct options *o, struct plugin_registry **out)
 {
-    const char *dirs[MAX_DIRS], *prefer[MAX_PREFER];
-    struct plugin_options p = { .dirs = dirs, .prefer = prefer, .isa = plugin_detect_isa() };
+    const char *dirs[MAX_DIRS], *prefer[MAX_PREFER], *given[MAX_PREFER];
+    struct plugin_options p = { .dirs = dirs, .prefer = prefer, .given = given };
     ERROR_TEXT(err);
     p.n_dirs = option_list(o, OPT_PLUGIN_DIR, dirs, MAX_DIRS);
     p.n_prefer = option_list(o, OPT_PREFER, prefer, MAX_PREFER);
+    p.n_given = option_list(o, OPT_PLUGIN_OPTION, given, MAX_PREFER);
     /* The registry takes absolute paths alone. A folder given on the command line means what its
      * user sees from here. */
     char *made[MAX_DIRS] = { NULL }, *here = getcwd(NULL, 0);
@@ -470,8 +472,8 @@ void opened_close(struct opened *x)
 
 const char *isa_name(uint32_t isa)
 {
-    static const char *const names[WK_ISA_COUNT] = { "portable", "avx2", "avx512" };
-    return isa < WK_ISA_COUNT ? names[isa] : "?";
+    static const char *const names[FORMAT_ISAS] = { "portable", "avx2", "avx512" };
+    return isa < FORMAT_ISAS ? names[isa] : "?";
 }
 
 double seconds_now(void)

@@ -158,7 +158,7 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
     a->q_stride = a->k_stride = a->v_stride = width;
     a->q_turn = a->k_turn = turn;
     a->q_turn_n = a->k_turn_n = m->d / 2;
-    a->q_turn_style = a->k_turn_style = WK_ROPE_HALVES;
+    a->q_turn_style = a->k_turn_style = WK_ROPE_HALF;
     a->act = take((uint64_t)all * wk_act_k(m->heads * m->d) * 2);
     if (all <= WK_CUDA_FEW) {
         a->workspace = take(cuda_attend_workspace(all, m->heads, m->d, m->d, context));

@@ -448,7 +448,7 @@ static void experts(const struct format *f)
                         p.expert_stride = p.top_k = p.x_items = TOP;
                         p.input.x = x;
                         p.n_seg = 2;
-                        p.glu = WK_GLU_CLAMP;
+                        p.glu = WK_GLU_SILU_CLAMPED;
                         p.alpha = 1.702f;
                         p.limit = 7.0f;
                         for (uint32_t i = 0; i < 2; i++)

@@ -171,9 +171,10 @@ static void bandwidth(void)
         report("glu SILU to act", ROWS, width, 8 + to_act, seconds([&] { finish_act(ROWS, width, WK_GLU_SILU, 0); }));
         report("glu GELU erf to act", ROWS, width, 8 + to_act,
                seconds([&] { finish_act(ROWS, width, WK_GLU_GELU_ERF, 0); }));
-        report("glu CLAMP to act", ROWS, width, 8 + to_act, seconds([&] { finish_act(ROWS, width, WK_GLU_CLAMP, 0); }));
+        report("glu CLAMP to act", ROWS, width, 8 + to_act,
+               seconds([&] { finish_act(ROWS, width, WK_GLU_SILU_CLAMPED, 0); }));
         report("map GELU tanh to act", ROWS, width, 4 + to_act,
-               seconds([&] { finish_act(ROWS, width, 0, WK_MAP_GELU_TANH); }));
+               seconds([&] { finish_act(ROWS, width, 0, WK_UNARY_GELU_TANH); }));
         report("bias + residual to F32", ROWS, width, 8 + to_f32, seconds([&] { finish_residual(ROWS, width); }));
     }
 }

@@ -93,7 +93,8 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
     *out = NULL;
     if (!architecture_of(file, architecture))
         return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
-    const struct wk_arch *arch = plugin_find_arch(r, architecture, NULL);
+    const struct plugin_entry *who;
+    const struct wk_arch *arch = plugin_find_arch(r, architecture, &who);
     if (!arch) {
         (void)snprintf(key, sizeof key, "arch:%s", architecture);
         if (plugin_why_not(r, key, loaded, sizeof loaded)) return wk_fail(err, WK_UNSUPPORTED, "%s", loaded);
@@ -102,6 +103,7 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
     }
     struct tape_options options = { .fuse = FUSE_ALL,
                                     .accepted = accepted,
+                                    .host = plugin_host(who->plugin),
                                     .find_type = find_type,
                                     .describe_types = describe_types,
                                     .user = (void *)(uintptr_t)r /* both callbacks only read */ };

@@ -17,13 +17,12 @@ static wk_status check(const struct device_module *m, const struct wk_err *err)
     if (!m)
         return wk_fail(err, WK_UNSUPPORTED,
                        MODULE " exports no " DEVICE_CUDA_SYMBOL "; install the one that belongs to this worker");
-    if (m->struct_size != sizeof *m || m->ops_size != sizeof(struct device_ops) || m->header_hash != WK_HEADER_HASH ||
+    if (m->struct_size != sizeof *m || m->ops_size != sizeof(struct device_ops) || m->layout != WK_LAYOUT_CUDA ||
         strncmp(m->version, WORKER_VERSION, sizeof m->version) != 0)
         return wk_fail(err, WK_UNSUPPORTED,
-                       MODULE " is of another build than this worker (version %.15s, headers %016llx; this is %s, "
+                       MODULE " is of another build than this worker (version %.15s, layout %016llx; this is %s, "
                               "%016llx); install both together",
-                       m->version, (unsigned long long)m->header_hash, WORKER_VERSION,
-                       (unsigned long long)WK_HEADER_HASH);
+                       m->version, (unsigned long long)m->layout, WORKER_VERSION, (unsigned long long)WK_LAYOUT_CUDA);
     return WK_OK;
 }
 

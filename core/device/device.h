@@ -206,8 +206,8 @@ struct plugin_calls;
  * so to each other. */
 struct device_module {
     uint32_t struct_size, ops_size;
-    char version[16];     /* of the program */
-    uint64_t header_hash; /* of the SDK's headers */
+    char version[16]; /* of the program */
+    uint64_t layout;  /* WK_LAYOUT_CUDA */
     const struct device_ops *ops;
     /* Before anything else of the module. calls: whom it tells of calls of plugins (core/plugin/call.h). */
     wk_status (*start)(const struct plugin_calls *calls, const struct wk_err *err);

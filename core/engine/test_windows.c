@@ -32,15 +32,15 @@ static void record(const struct wk_builder *b, const void *model)
     (void)model;
     double freq[D / 2];
     wk_rope_frequencies(freq, D / 2, 100);
-    const struct wk_freqs rope = wk_freqs_of(freq, D / 2, WK_ROPE_HALVES, 1);
-    struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.5f };
-    wk_val x = wk_embed(b, "token_embd", V, E);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_HALF, 1);
+    struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.5f };
+    wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < recorded->n; l++) {
         wk_layer(b, l);
         att.window = recorded->of[l];
-        wk_val h = wk_rms_norm(b, x, "norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "q", H * D, 0), D, &rope),
-               k = wk_rope(b, wk_linear(b, h, "k", G * D, 0), D, &rope);
+        wk_value h = wk_rms_norm(b, x, "norm", 1e-5f);
+        wk_value q = wk_rope(b, wk_linear(b, h, "q", H * D, 0), D, &rope),
+                 k = wk_rope(b, wk_linear(b, h, "k", G * D, 0), D, &rope);
         x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "v", G * D, 0), NULL, &att), "o", E, 0));
     }
     wk_end_layers(b);

@@ -56,7 +56,9 @@ static wk_status find_arch(struct model *m, const struct wk_err *err)
     char name[TAPE_NAME], known[2048], key[TAPE_NAME + 8];
     if (!file_text(m->file, "general.architecture", name, sizeof name))
         return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
-    m->arch = plugin_find_arch(m->plugins, name, NULL);
+    const struct plugin_entry *who;
+    m->arch = plugin_find_arch(m->plugins, name, &who);
+    if (m->arch) m->host = plugin_host(who->plugin);
     if (m->arch) return WK_OK;
     (void)snprintf(key, sizeof key, "arch:%s", name);
     if (plugin_why_not(m->plugins, key, known, sizeof known)) return wk_fail(err, WK_UNSUPPORTED, "%s", known);
@@ -103,10 +105,12 @@ static wk_status record(struct model *m, const struct model_options *o, const st
                                     .taps = o->taps,
                                     .n_taps = o->n_taps,
                                     .accepted = &m->accepted,
+                                    .host = m->host,
                                     .find_type = find_type,
                                     .describe_types = describe_types,
                                     .user = registry };
-    return tape_record(m->arch, m->file, &t, &m->program, err);
+    const wk_status status = tape_record(m->arch, m->file, &t, &m->program, err);
+    return status ? status : plugin_options_all_asked(err);
 }
 
 wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o,

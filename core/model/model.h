@@ -34,6 +34,7 @@ struct model {
     struct gguf *file;
     const struct plugin_registry *plugins;
     const struct wk_arch *arch;
+    const struct wk_host *host; /* what its plugin was given */
     struct tape_program *program;
     struct tokenizer *tokenizer; /* NULL: there is none */
     const struct device_ops *device;

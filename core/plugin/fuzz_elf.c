@@ -19,7 +19,10 @@ enum { SEGMENTS = 5, TAGS = 9, PAGE = 4096 };
 static struct small {
     Elf64_Ehdr header;
     Elf64_Phdr segment[SEGMENTS];
-    struct wk_note note;
+    struct {
+        struct wk_note head;
+        char claims[16];
+    } note;
     char strings[32];
     Elf64_Sym symbols[2];
     Elf64_Rela relocation;
@@ -66,19 +69,14 @@ static void make_small(void)
     s->segment[3] = segment(PT_NOTE, PF_R, offsetof(struct small, note), sizeof s->note, 0);
     s->segment[3].p_align = 4;
     s->segment[4] = segment(PT_GNU_STACK, PF_R | PF_W, 0, 0, 0);
-    s->note = (struct wk_note){ sizeof WK_NOTE_NAME,
-                                sizeof(struct wk_note_desc),
-                                WK_NOTE_TYPE,
-                                WK_NOTE_NAME,
-                                { sizeof(struct wk_note_desc),
-                                  WK_KIND_QUANT,
-                                  WK_ABI_MAJOR,
-                                  0,
-                                  WK_ABI_MINOR,
-                                  0,
-                                  { WK_HASH_LO, WK_HASH_HI },
-                                  "org.example.fuzz",
-                                  "ggml:200,201" } };
+    const uint32_t bytes = sizeof(struct wk_note_desc) + sizeof s->note.claims;
+    s->note.head = (struct wk_note){ sizeof WK_NOTE_NAME, bytes, WK_NOTE_TYPE, WK_NOTE_NAME, { .desc_size = bytes } };
+    s->note.head.desc.kind = WK_KIND_QUANT;
+    s->note.head.desc.abi_major = WK_ABI_MAJOR;
+    s->note.head.desc.abi_minor_built = WK_ABI_MINOR;
+    s->note.head.desc.claims_at = sizeof(struct wk_note_desc);
+    memcpy(s->note.head.desc.id, "org.example.fuzz", sizeof "org.example.fuzz");
+    memcpy(s->note.claims, "ggml:200,201", sizeof "ggml:200,201");
     memcpy(s->strings, "\0libc.so.6\0free", sizeof "\0libc.so.6\0free");
     s->symbols[1].st_name = sizeof "\0libc.so.6" - 1 + 1;
     s->symbols[1].st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
@@ -109,7 +107,7 @@ static wk_status vet(const uint8_t *data, size_t n)
     if ((status == WK_OK) != (text[0] == '\0')) abort(); /* a refusal has a reason */
     if (status != WK_OK) return status;
     if (v.foreign || !v.note.id[0] || strlen(v.note.id) >= sizeof v.note.id) abort();
-    if (claims_parse(v.note.kind, v.note.claims, &claims, NULL) != WK_OK || claims.n == 0) abort();
+    if (claims_parse(v.note.kind, v.claims, &claims, NULL) != WK_OK || claims.n == 0) abort();
     return WK_OK;
 }
 

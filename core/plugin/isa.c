@@ -1,4 +1,6 @@
-/* isa.c: which WK_ISA_* level this processor and operating system can run. */
+/* isa.c: which WK_ISA_* level this processor and operating system can run, and which of a format's products is taken.
+ */
+#include "plugin/format.h"
 #include "plugin/plugin.h"
 
 #if defined(__x86_64__)
@@ -29,3 +31,23 @@ uint32_t plugin_detect_isa(void)
 #else
 uint32_t plugin_detect_isa(void) { return WK_ISA_PORTABLE; }
 #endif
+
+format_product format_product_of(const struct wk_type_cpu *t, uint32_t isa)
+{
+    for (uint32_t i = 0; i < t->n_products; i++)
+        if (t->products[i].isa == isa) return t->products[i].product;
+    return NULL;
+}
+
+/* The host's order of preference. On x86-64 each of these levels has all that stands behind it. */
+format_product format_product_for(const struct wk_type_cpu *t, uint32_t isa)
+{
+    static const uint32_t best_first[] = { WK_ISA_AVX512, WK_ISA_AVX2, WK_ISA_PORTABLE };
+    bool runs = false;
+    for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++) {
+        runs = runs || best_first[i] == isa;
+        const format_product product = runs ? format_product_of(t, best_first[i]) : NULL;
+        if (product) return product;
+    }
+    return NULL;
+}

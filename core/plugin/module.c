@@ -15,17 +15,20 @@
 
 #include "log/log.h"
 #include "plugin/call.h"
+#include "plugin/growth.h"
+#include "plugin/plugin.h"
 
 /* Entries of a table that a plugin may say it has: more are a damaged count, and would be read past the table's end. */
-enum { MAX_TABLE = 4096 };
+enum { MAX_TABLE = 4096, MAX_PRODUCTS = 16 };
 
 /* What this process has mapped; as long as the process. [main thread] */
 struct module {
     struct module *next;
     char digest[65];
     char name[64]; /* of the file */
-    int fd;        /* stays open: the dynamic linker knows a library by the path it was opened by, and that
-                    * path is the number */
+    char id[64];
+    int fd; /* stays open: the dynamic linker knows a library by the path it was opened by, and that
+             * path is the number */
     void *handle;
     struct wk_host host; /* given to init */
     bool started;        /* init has been called; its result and its text: */
@@ -45,7 +48,13 @@ static const void *host_extension(void *self, const char *id)
 {
     (void)self;
     (void)id;
-    return NULL; /* ABI 0.1 has none */
+    return NULL; /* ABI 1.0 has none */
+}
+
+static const char *host_option(void *self, const char *key)
+{
+    const struct module *m = self;
+    return plugin_option(m->id, key);
 }
 
 static wk_status map_copy(struct module *m, const struct vetted *v, const struct wk_err *err)
@@ -69,8 +78,7 @@ static wk_status map_copy(struct module *m, const struct vetted *v, const struct
 }
 
 /* The module with these bytes, mapped now if it was not before. */
-static wk_status map(const struct vetted *v, const char *file_name, uint32_t isa, struct module **out,
-                     const struct wk_err *err)
+static wk_status map(const struct vetted *v, const char *file_name, struct module **out, const struct wk_err *err)
 {
     for (*out = modules; *out; *out = (*out)->next)
         if (strcmp((*out)->digest, v->digest) == 0) return WK_OK;
@@ -84,11 +92,12 @@ static wk_status map(const struct vetted *v, const char *file_name, uint32_t isa
         return status;
     }
     memcpy(m->digest, v->digest, sizeof m->digest);
+    memcpy(m->id, v->note.id, sizeof m->id);
     m->host = (struct wk_host){ .struct_size = sizeof m->host,
                                 .abi_minor = WK_ABI_MINOR,
-                                .isa = isa,
                                 .self = m,
                                 .log = host_log,
+                                .option = host_option,
                                 .extension = host_extension };
     m->next = modules;
     *out = modules = m;
@@ -102,43 +111,32 @@ static wk_status map(const struct vetted *v, const char *file_name, uint32_t isa
         if (!(p)->slot) return wk_fail(err, WK_INVALID, struct_name "." #slot " is NULL; it is required"); \
     } while (0)
 
-/* Sizes that a struct from a plugin may say it has. */
-static wk_status check_size(uint32_t size, size_t least, const char *what, const struct wk_err *err)
-{
-    if (size >= least && size % 8 == 0 && size <= 64 * 1024) return WK_OK;
-    return wk_fail(err, WK_INVALID, "%s says struct_size %u; at least %zu, a multiple of 8 and at most 65536 expected",
-                   what, size, least);
-}
-
-/* min(theirs, ours) bytes; what they do not have is zero. */
-static void copy_prefix(void *ours, size_t size, const void *theirs, uint32_t their_size)
-{
-    memcpy(ours, theirs, their_size < size ? their_size : size);
-}
-
-static wk_status find_exported(const struct module *m, const struct wk_note_desc *n, const struct wk_plugin **out,
+/* The exported struct in the host's size, held to the note. */
+static wk_status find_exported(const struct module *m, const struct vetted *v, struct wk_plugin *p,
                                const struct wk_err *err)
 {
-    const struct wk_plugin *p = dlsym(m->handle, WK_PLUGIN_SYMBOL);
-    if (!p)
+    const struct wk_note_desc *n = &v->note;
+    const struct wk_plugin *theirs = dlsym(m->handle, WK_PLUGIN_SYMBOL);
+    if (!theirs)
         return wk_fail(err, WK_INVALID,
                        "does not export %s; define it with WORKER_PLUGIN and link with the SDK's plugin.map",
                        WK_PLUGIN_SYMBOL);
-    wk_status status = check_size(p->struct_size, sizeof *p, "struct wk_plugin", err);
+    wk_status status =
+        growth_copy(p, sizeof *p, WK_PLUGIN_SIZE_1_0, theirs, theirs->struct_size, "struct wk_plugin", err);
     if (status != WK_OK) return status;
     REQUIRE(p, "struct wk_plugin", id);
     REQUIRE(p, "struct wk_plugin", claims);
     REQUIRE(p, "struct wk_plugin", name);
     REQUIRE(p, "struct wk_plugin", version);
     const char *differs = strcmp(p->id, n->id)           ? "id"
-                          : strcmp(p->claims, n->claims) ? "claims"
+                          : strcmp(p->claims, v->claims) ? "claims"
                           : p->kind != n->kind           ? "kind"
                           : p->abi_major != n->abi_major || p->abi_minor_min != n->abi_minor_min ||
                                   p->abi_minor_built != n->abi_minor_built
                               ? "ABI version"
-                          : p->flags != n->flags                                          ? "flags"
-                          : memcmp(p->header_hash, n->header_hash, sizeof p->header_hash) ? "header hash"
-                                                                                          : NULL;
+                          : p->flags != n->flags                           ? "flags"
+                          : memcmp(p->layout, n->layout, sizeof p->layout) ? "layout"
+                                                                           : NULL;
     if (differs)
         return wk_fail(err, WK_INVALID,
                        "its exported struct differs from its note in: %s; make both with WORKER_PLUGIN", differs);
@@ -146,19 +144,23 @@ static wk_status find_exported(const struct module *m, const struct wk_note_desc
         REQUIRE(p, "struct wk_plugin", arch);
     else
         REQUIRE(p, "struct wk_plugin", quant);
-    *out = p;
     return WK_OK;
 }
 
 /* ---- the host's copy ----------------------------------------------------------------------------------- */
 
-/* One allocation: everything that the host reads through its copy, but for the plugin's own tables and strings. */
+/* One allocation: everything that the host reads through its copy, but for the plugin's own tables of names and
+ * strings. */
 struct module_copy {
     struct wk_plugin plugin; /* first: the caller frees the block by it */
+    const struct wk_host *host;
     struct wk_arch arch;
     struct wk_quant quant;
     const struct wk_type_cpu *list[VET_MAX_CLAIMS];
     struct wk_type_cpu types[VET_MAX_CLAIMS];
+    struct wk_isa_product products[VET_MAX_CLAIMS][MAX_PRODUCTS];
+    struct wk_alias aliases[MAX_TABLE];
+    struct wk_key keys[MAX_TABLE];
 };
 
 static bool type_claimed(const struct claims *c, uint32_t type)
@@ -168,28 +170,38 @@ static bool type_claimed(const struct claims *c, uint32_t type)
     return false;
 }
 
+/* An array of structs by value: n of `size` bytes each, into n of `known`. */
+static wk_status copy_array(void *ours, size_t known, size_t least, const void *theirs, uint32_t n, uint32_t size,
+                            const char *what, const struct wk_err *err)
+{
+    char name[64];
+    for (uint32_t i = 0; i < n; i++) {
+        (void)snprintf(name, sizeof name, "%s[%u]", what, i);
+        const wk_status status = growth_copy((char *)ours + i * known, known, least,
+                                             (const char *)theirs + (size_t)i * size, size, name, err);
+        if (status != WK_OK) return status;
+    }
+    return WK_OK;
+}
+
 static wk_status check_key(const struct wk_key *k, uint32_t i, const struct wk_err *err)
 {
+    enum { FLAGS = WK_KEY_REQUIRED | WK_KEY_ABSOLUTE | WK_KEY_PER_LAYER | WK_KEY_VARIES };
+    char what[96];
     if (!k->name) return wk_fail(err, WK_INVALID, "struct wk_key %u: name is NULL", i);
     if (k->type < WK_KEY_U32 || k->type > WK_KEY_BOOL)
-        return wk_fail(err, WK_INVALID, "key \"%s\": type %u is unknown", k->name, k->type);
-    if (k->type == WK_KEY_TEXT) return WK_OK;
+        return wk_fail(err, WK_UNSUPPORTED, "key \"%s\": this host (ABI %d.%d) does not know its type %u", k->name,
+                       WK_ABI_MAJOR, WK_ABI_MINOR, k->type);
+    (void)snprintf(what, sizeof what, "key \"%.64s\"", k->name);
+    const wk_status status = growth_flags(k->flags & 0xffffu, FLAGS, what, err); /* above: WK_KEY_NOT_FOR */
+    if (status != WK_OK || k->type == WK_KEY_TEXT) return status;
     if (!(k->min <= k->max))
         return wk_fail(err, WK_INVALID, "key \"%s\": its range %g..%g is empty", k->name, k->min, k->max);
     return WK_OK;
 }
 
-static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, const struct claims *claims,
-                           const struct wk_err *err)
+static wk_status check_names(const struct wk_arch *a, const struct claims *claims, const struct wk_err *err)
 {
-    struct wk_arch *a = &c->arch;
-    wk_status status = check_size(theirs->struct_size, sizeof *a, "struct wk_arch", err);
-    if (status != WK_OK) return status;
-    copy_prefix(a, sizeof *a, theirs, theirs->struct_size);
-    REQUIRE(a, "struct wk_arch", names);
-    REQUIRE(a, "struct wk_arch", open);
-    REQUIRE(a, "struct wk_arch", record);
-    REQUIRE(a, "struct wk_arch", close);
     if (a->n_names != claims->n)
         return wk_fail(err, WK_INVALID, "struct wk_arch has %u names, its note claims %u", a->n_names, claims->n);
     for (uint32_t i = 0; i < claims->n; i++) {
@@ -200,6 +212,13 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
                            "its note claims architecture \"%s\", which struct wk_arch.names does not have",
                            claims->name[i]);
     }
+    return WK_OK;
+}
+
+/* The arrays that the host reads through its own copies. */
+static wk_status copy_tables(struct module_copy *c, const struct wk_err *err)
+{
+    struct wk_arch *a = &c->arch;
     if (a->n_keys > MAX_TABLE || a->n_aliases > MAX_TABLE || a->n_ignored > MAX_TABLE || a->n_ignored_keys > MAX_TABLE)
         return wk_fail(err, WK_INVALID,
                        "struct wk_arch says %u keys, %u aliases, %u ignored names and %u ignored keys; at most %d of "
@@ -209,6 +228,31 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
     if (a->n_aliases) REQUIRE(a, "struct wk_arch", aliases);
     if (a->n_ignored) REQUIRE(a, "struct wk_arch", ignored);
     if (a->n_ignored_keys) REQUIRE(a, "struct wk_arch", ignored_keys);
+    wk_status status = copy_array(c->keys, sizeof *c->keys, WK_KEY_SIZE_1_0, a->keys, a->n_keys, a->key_size,
+                                  "struct wk_arch.keys", err);
+    if (status == WK_OK)
+        status = copy_array(c->aliases, sizeof *c->aliases, WK_ALIAS_SIZE_1_0, a->aliases, a->n_aliases, a->alias_size,
+                            "struct wk_arch.aliases", err);
+    a->keys = c->keys;
+    a->key_size = sizeof *c->keys;
+    a->aliases = c->aliases;
+    a->alias_size = sizeof *c->aliases;
+    return status;
+}
+
+static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, const struct claims *claims,
+                           const struct wk_err *err)
+{
+    struct wk_arch *a = &c->arch;
+    wk_status status = growth_copy(a, sizeof *a, WK_ARCH_SIZE_1_0, theirs, theirs->struct_size, "struct wk_arch", err);
+    if (status == WK_OK) status = growth_flags(a->flags, 0, "struct wk_arch", err);
+    if (status != WK_OK) return status;
+    REQUIRE(a, "struct wk_arch", names);
+    REQUIRE(a, "struct wk_arch", open);
+    REQUIRE(a, "struct wk_arch", record);
+    REQUIRE(a, "struct wk_arch", close);
+    if ((status = check_names(a, claims, err)) != WK_OK) return status;
+    if ((status = copy_tables(c, err)) != WK_OK) return status;
     for (uint32_t i = 0; i < a->n_keys; i++)
         if ((status = check_key(&a->keys[i], i, err)) != WK_OK) return status;
     for (uint32_t i = 0; i < a->n_aliases; i++)
@@ -222,12 +266,40 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
     return WK_OK;
 }
 
-static wk_status copy_type(struct wk_type_cpu *t, const struct wk_type_cpu *theirs, const struct claims *claims,
-                           const struct wk_err *err)
+/* Those of instruction sets that the host knows, each once. */
+static wk_status copy_products(struct wk_type_cpu *t, struct wk_isa_product *ours, const struct wk_err *err)
 {
-    wk_status status = check_size(theirs->struct_size, sizeof *t, "struct wk_type_cpu", err);
+    uint32_t n = 0;
+    bool portable = false;
+    if (!t->n_products || t->n_products > MAX_PRODUCTS)
+        return wk_fail(err, WK_INVALID, "type %s: %u products, 1 to %d expected", t->name, t->n_products, MAX_PRODUCTS);
+    for (uint32_t i = 0; i < t->n_products; i++) {
+        struct wk_isa_product *p = &ours[n];
+        wk_status status =
+            growth_copy(p, sizeof *p, WK_ISA_PRODUCT_SIZE_1_0, (const char *)t->products + (size_t)i * t->product_size,
+                        t->product_size, "struct wk_isa_product", err);
+        if (status != WK_OK) return status;
+        if (!p->product) return wk_fail(err, WK_INVALID, "type %s: products[%u].product is NULL", t->name, i);
+        for (uint32_t j = 0; j < n; j++)
+            if (ours[j].isa == p->isa)
+                return wk_fail(err, WK_INVALID, "type %s: two products for instruction set %u", t->name, p->isa);
+        portable = portable || p->isa == WK_ISA_PORTABLE;
+        n += p->isa <= WK_ISA_AVX512;
+    }
+    if (!portable) return wk_fail(err, WK_INVALID, "type %s: no product for WK_ISA_PORTABLE; it is required", t->name);
+    t->products = ours;
+    t->n_products = n;
+    t->product_size = sizeof *ours;
+    return WK_OK;
+}
+
+static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *products, const struct wk_type_cpu *theirs,
+                           const struct claims *claims, const struct wk_err *err)
+{
+    wk_status status =
+        growth_copy(t, sizeof *t, WK_TYPE_CPU_SIZE_1_0, theirs, theirs->struct_size, "struct wk_type_cpu", err);
+    if (status == WK_OK) status = growth_flags(t->flags, 0, "struct wk_type_cpu", err);
     if (status != WK_OK) return status;
-    copy_prefix(t, sizeof *t, theirs, theirs->struct_size);
     REQUIRE(t, "struct wk_type_cpu", name);
     REQUIRE(t, "struct wk_type_cpu", tile_bytes);
     REQUIRE(t, "struct wk_type_cpu", scratch_bytes);
@@ -235,34 +307,32 @@ static wk_status copy_type(struct wk_type_cpu *t, const struct wk_type_cpu *thei
     REQUIRE(t, "struct wk_type_cpu", unpack);
     REQUIRE(t, "struct wk_type_cpu", dequantize);
     REQUIRE(t, "struct wk_type_cpu", quantize);
-    REQUIRE(t, "struct wk_type_cpu", product[WK_ISA_PORTABLE]);
+    REQUIRE(t, "struct wk_type_cpu", products);
     if (!type_claimed(claims, t->ggml_type))
         return wk_fail(err, WK_INVALID, "type %s: ggml type %u is not in its note's claims", t->name, t->ggml_type);
     if (t->block == 0 || t->block > 65536 || t->block_bytes == 0 || t->block_bytes > 1024 * 1024)
         return wk_fail(err, WK_INVALID,
                        "type %s: %u values in %u bytes is no block (1..65536 values, 1..1048576 bytes)", t->name,
                        t->block, t->block_bytes);
-    if (!(t->acts & WK_ACT_F32) || (t->acts & ~(uint32_t)(WK_ACT_F32 | WK_ACT_Q8)))
-        return wk_fail(err, WK_INVALID, "type %s: acts 0x%x; WK_ACT_F32 is required, WK_ACT_Q8 allowed", t->name,
-                       t->acts);
-    for (uint32_t i = 1; i < WK_ISA_COUNT; i++)
-        if (!t->product[i]) t->product[i] = t->product[i - 1];
-    return WK_OK;
+    if (!(t->activations & WK_ACTIVATION_F32) || (t->activations & ~(uint32_t)(WK_ACTIVATION_F32 | WK_ACTIVATION_Q8)))
+        return wk_fail(err, WK_INVALID, "type %s: activations 0x%x; WK_ACTIVATION_F32 is required, _Q8 allowed",
+                       t->name, t->activations);
+    return copy_products(t, products, err);
 }
 
 static wk_status copy_quant(struct module_copy *c, const struct wk_quant *theirs, const struct claims *claims,
                             const struct wk_err *err)
 {
     struct wk_quant *q = &c->quant;
-    wk_status status = check_size(theirs->struct_size, sizeof *q, "struct wk_quant", err);
+    wk_status status =
+        growth_copy(q, sizeof *q, WK_QUANT_SIZE_1_0, theirs, theirs->struct_size, "struct wk_quant", err);
     if (status != WK_OK) return status;
-    copy_prefix(q, sizeof *q, theirs, theirs->struct_size);
     REQUIRE(q, "struct wk_quant", types);
     if (q->n_types != claims->n)
         return wk_fail(err, WK_INVALID, "struct wk_quant has %u types, its note claims %u", q->n_types, claims->n);
     for (uint32_t i = 0; i < q->n_types; i++) {
         if (!q->types[i]) return wk_fail(err, WK_INVALID, "struct wk_quant.types[%u] is NULL", i);
-        if ((status = copy_type(&c->types[i], q->types[i], claims, err)) != WK_OK) return status;
+        if ((status = copy_type(&c->types[i], c->products[i], q->types[i], claims, err)) != WK_OK) return status;
         for (uint32_t j = 0; j < i; j++)
             if (c->types[j].ggml_type == c->types[i].ggml_type)
                 return wk_fail(err, WK_INVALID, "serves ggml type %u twice", c->types[i].ggml_type);
@@ -275,19 +345,15 @@ static wk_status copy_quant(struct module_copy *c, const struct wk_quant *theirs
 
 /* ---- the three steps ----------------------------------------------------------------------------------- */
 
-static wk_status copy_structs(const struct wk_plugin *theirs, const struct claims *claims, struct module_copy **out,
-                              const struct wk_err *err)
+static wk_status copy_structs(struct module_copy *c, const struct claims *claims, const struct wk_err *err)
 {
-    struct module_copy *c = calloc(1, sizeof *c);
-    if (!c) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    copy_prefix(&c->plugin, sizeof c->plugin, theirs, theirs->struct_size);
-    wk_status status = theirs->kind == WK_KIND_ARCH ? copy_arch(c, theirs->arch, claims, err)
-                                                    : copy_quant(c, theirs->quant, claims, err);
-    if (status == WK_OK)
-        *out = c;
-    else
-        free(c);
-    return status;
+    return c->plugin.kind == WK_KIND_ARCH ? copy_arch(c, c->plugin.arch, claims, err)
+                                          : copy_quant(c, c->plugin.quant, claims, err);
+}
+
+const struct wk_host *plugin_host(const struct wk_plugin *p)
+{
+    return ((const struct module_copy *)(const void *)p)->host;
 }
 
 /* init, once for the same bytes, and then the first call that answers a number. */
@@ -336,8 +402,9 @@ static wk_status find_exported_cuda(const struct module *m, const struct wk_note
         return wk_fail(err, WK_INVALID,
                        "does not export %s; define it with WORKER_PLUGIN_CUDA and link with the SDK's plugin-cuda.map",
                        WK_PLUGIN_CUDA_SYMBOL);
-    wk_status status = check_size(q->struct_size, sizeof *q, "struct wk_quant_cuda", err);
-    if (status != WK_OK) return status;
+    if (q->struct_size != sizeof *q)
+        return wk_fail(err, WK_INVALID, "struct wk_quant_cuda says it has %u bytes, %zu expected", q->struct_size,
+                       sizeof *q);
     REQUIRE(q, "struct wk_quant_cuda", id);
     REQUIRE(q, "struct wk_quant_cuda", types);
     REQUIRE(q, "struct wk_quant_cuda", open);
@@ -345,12 +412,9 @@ static wk_status find_exported_cuda(const struct module *m, const struct wk_note
     REQUIRE(q, "struct wk_quant_cuda", product);
     if (!q->panels != !q->large)
         return wk_fail(err, WK_INVALID, "struct wk_quant_cuda has one of panels and large; expected both or neither");
-    const char *differs = strcmp(q->id, n->id)                                            ? "id"
-                          : memcmp(q->header_hash, n->header_hash, sizeof q->header_hash) ? "header hash"
-                                                                                          : NULL;
-    if (differs)
+    if (strcmp(q->id, n->id) != 0)
         return wk_fail(err, WK_INVALID,
-                       "its exported struct differs from its note in: %s; make both with WORKER_PLUGIN_CUDA", differs);
+                       "its exported struct differs from its note in: id; make both with WORKER_PLUGIN_CUDA");
     *out = q;
     return WK_OK;
 }
@@ -358,9 +422,10 @@ static wk_status find_exported_cuda(const struct module *m, const struct wk_note
 static wk_status copy_type_cuda(struct wk_type_cuda *t, const struct wk_type_cuda *theirs, const struct claims *claims,
                                 const struct wk_err *err)
 {
-    wk_status status = check_size(theirs->struct_size, sizeof *t, "struct wk_type_cuda", err);
-    if (status != WK_OK) return status;
-    copy_prefix(t, sizeof *t, theirs, theirs->struct_size);
+    if (theirs->struct_size != sizeof *t)
+        return wk_fail(err, WK_INVALID, "struct wk_type_cuda says it has %u bytes, %zu expected", theirs->struct_size,
+                       sizeof *t);
+    *t = *theirs;
     REQUIRE(t, "struct wk_type_cuda", tile_bytes);
     REQUIRE(t, "struct wk_type_cuda", pack);
     REQUIRE(t, "struct wk_type_cuda", unpack);
@@ -373,7 +438,7 @@ static wk_status copy_type_cuda(struct wk_type_cuda *t, const struct wk_type_cud
 static wk_status copy_quant_cuda(struct cuda_copy *c, const struct wk_quant_cuda *theirs, const struct claims *claims,
                                  const struct wk_err *err)
 {
-    copy_prefix(&c->quant, sizeof c->quant, theirs, theirs->struct_size);
+    c->quant = *theirs;
     if (theirs->n_types != claims->n)
         return wk_fail(err, WK_INVALID, "struct wk_quant_cuda has %u types, its note claims %u", theirs->n_types,
                        claims->n);
@@ -414,9 +479,9 @@ wk_status module_open_cuda(const struct vetted *v, const char *file_name, const 
     const struct wk_quant_cuda *theirs = NULL;
     struct cuda_copy *copy = NULL;
     struct claims claims;
-    wk_status status = claims_parse(v->note.kind, v->note.claims, &claims, err);
+    wk_status status = claims_parse(v->note.kind, v->claims, &claims, err);
     if (status == WK_OK) status = check_belongs(&v->note, &claims, plugin, err);
-    if (status == WK_OK) status = map(v, file_name, 0, &m, err); /* 0: no init that would be told an instruction set */
+    if (status == WK_OK) status = map(v, file_name, &m, err);
     if (status == WK_OK) status = find_exported_cuda(m, &v->note, &theirs, err);
     if (status == WK_OK && !(copy = calloc(1, sizeof *copy))) status = wk_fail(err, WK_NO_MEMORY, "out of memory");
     if (status == WK_OK) status = copy_quant_cuda(copy, theirs, &claims, err);
@@ -429,17 +494,17 @@ wk_status module_open_cuda(const struct vetted *v, const char *file_name, const 
 
 /* ---- plugins ------------------------------------------------------------------------------------------- */
 
-wk_status module_open(const struct vetted *v, const char *file_name, uint32_t isa, struct wk_plugin **out,
-                      const struct wk_err *err)
+wk_status module_open(const struct vetted *v, const char *file_name, struct wk_plugin **out, const struct wk_err *err)
 {
     struct module *m = NULL;
-    const struct wk_plugin *theirs = NULL;
-    struct module_copy *copy = NULL;
     struct claims claims;
-    wk_status status = claims_parse(v->note.kind, v->note.claims, &claims, err);
-    if (status == WK_OK) status = map(v, file_name, isa, &m, err);
-    if (status == WK_OK) status = find_exported(m, &v->note, &theirs, err);
-    if (status == WK_OK) status = copy_structs(theirs, &claims, &copy, err);
+    wk_status status = claims_parse(v->note.kind, v->claims, &claims, err);
+    if (status == WK_OK) status = map(v, file_name, &m, err);
+    struct module_copy *copy = status == WK_OK ? calloc(1, sizeof *copy) : NULL;
+    if (status == WK_OK && !copy) status = wk_fail(err, WK_NO_MEMORY, "out of memory");
+    if (status == WK_OK) status = find_exported(m, v, &copy->plugin, err);
+    if (status == WK_OK) status = copy_structs(copy, &claims, err);
+    if (status == WK_OK) copy->host = &m->host;
     if (status == WK_OK) status = start(m, copy, err);
     if (status == WK_OK)
         *out = &copy->plugin;

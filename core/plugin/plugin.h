@@ -29,6 +29,7 @@ struct plugin_entry {
     char *warnings;                        /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
     char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
     struct wk_note_desc note; /* as read from the file; zero if there was none to read */
+    char *claims;             /* the note's; "" if there was none to read; registry's */
     char digest[65];          /* SHA-256 of the file, hex */
     const struct wk_plugin *plugin; /* host's normalised copy; NULL unless LOADED */
 };
@@ -38,9 +39,10 @@ struct plugin_registry; /* opaque; [any thread] once opened: whoever maps a plug
 struct plugin_options {
     const char *const *dirs; /* [n_dirs] --plugin-dir, in order */
     uint32_t n_dirs;
-    uint32_t isa;              /* WK_ISA_* told to plugins */
     const char *const *prefer; /* [n_prefer] "ggml:12=org.example.q4k" or "arch:llama=org.example.llama" */
     uint32_t n_prefer;
+    const char *const *given; /* [n_given] --plugin-option: "org.example.rope.factor=4" */
+    uint32_t n_given;
 };
 
 /* Looks into --plugin-dir folders, then WORKER_PLUGIN_PATH (colon-separated, secure_getenv), then
@@ -80,13 +82,20 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
 int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap);
 
 /* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure,
- * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. The caller frees path, reason
- * and warnings. [any thread] */
+ * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. The caller frees path, reason,
+ * warnings and claims. [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
 
 /* The same, and then maps and starts it (`worker plugin check`): after success the state is PLUGIN_LOADED. The caller
  * frees plugin too. [main thread] */
-wk_status plugin_try(const char *path, uint32_t isa, struct plugin_entry *entry, const struct wk_err *err);
+wk_status plugin_try(const char *path, struct plugin_entry *entry, const struct wk_err *err);
+
+/* What --plugin-option gave plugin `id` for `key`; NULL: nothing. [any thread] */
+const char *plugin_option(const char *id, const char *key);
+/* WK_INVALID, naming it, if an option was given that no plugin has asked for: called when a model has been opened. */
+wk_status plugin_options_all_asked(const struct wk_err *err);
+/* What the plugin's host gave it. p: of an entry that is LOADED. */
+const struct wk_host *plugin_host(const struct wk_plugin *p);
 
 /* Maps a part of this installation that is no plugin: PREFIX/lib/worker/NAME as found from the executable, or
  * BUILD/lib/worker/NAME in a build tree; its path, owner and permissions are held to what a plugin's are. Never

@@ -50,7 +50,7 @@ struct plugin_registry {
     struct service *services;
     uint32_t n_services;
     struct folder folders[MAX_FOLDERS];
-    uint32_t n_folders, isa;
+    uint32_t n_folders;
 };
 
 static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER; /* of plugins and CUDA modules */
@@ -65,6 +65,7 @@ static void clear_entry(struct plugin_entry *e)
 {
     free(e->path);
     free(e->reason);
+    free(e->claims);
     free(e->warnings);
     free(e->cuda);
     free((void *)(uintptr_t)e->plugin); /* const to everybody else */
@@ -77,6 +78,7 @@ static wk_status fill_entry(struct plugin_entry *e, const struct vetted *v, enum
     e->state = state;
     e->note = v->note;
     memcpy(e->digest, v->digest, sizeof e->digest);
+    if (!(e->claims = strdup(v->claims))) return no_memory(err);
     if (state != PLUGIN_FOUND && !(e->reason = strdup(reason))) return no_memory(err);
     if (v->warnings[0] && !(e->warnings = strdup(v->warnings))) return no_memory(err);
     return WK_OK;
@@ -293,7 +295,7 @@ static wk_status collect_services(struct plugin_registry *r, const struct wk_err
     for (uint32_t i = 0; i < r->n_entries; i++) {
         const struct plugin_entry *e = &r->entries[i];
         if (e->state != PLUGIN_FOUND) continue;
-        wk_status status = claims_parse(e->note.kind, e->note.claims, &claims, err);
+        wk_status status = claims_parse(e->note.kind, e->claims, &claims, err);
         if (status != WK_OK) return status; /* cannot be: it was vetted */
         for (uint32_t j = 0; j < claims.n; j++) {
             struct service *s = &r->services[r->n_services++];
@@ -367,20 +369,20 @@ static const struct service *candidates(const struct plugin_registry *r, const c
 
 /* ---- mapping ------------------------------------------------------------------------------------------- */
 
-static wk_status map_file(struct plugin_entry *e, uint32_t isa, const struct wk_err *err)
+static wk_status map_file(struct plugin_entry *e, const struct wk_err *err)
 {
     struct vetted v;
     struct wk_plugin *plugin = NULL;
     wk_status status = vet_file(e->path, &v, err);
     if (status == WK_OK && strcmp(v.digest, e->digest) != 0)
         status = wk_fail(err, WK_INVALID, "was changed while this worker ran; start it again");
-    if (status == WK_OK) status = module_open(&v, file_name(e), isa, &plugin, err);
+    if (status == WK_OK) status = module_open(&v, file_name(e), &plugin, err);
     vet_release(&v);
     e->plugin = plugin;
     return status;
 }
 
-wk_status plugin_try(const char *path, uint32_t isa, struct plugin_entry *entry, const struct wk_err *err)
+wk_status plugin_try(const char *path, struct plugin_entry *entry, const struct wk_err *err)
 {
     char reason[REASON];
     wk_status status = plugin_inspect(path, entry, err);
@@ -388,19 +390,19 @@ wk_status plugin_try(const char *path, uint32_t isa, struct plugin_entry *entry,
     if (entry->note.kind == WK_KIND_QUANT_CUDA)
         return wk_fail(err, WK_UNSUPPORTED, "%s: the CUDA module of %s, which is mapped with it on a GPU alone", path,
                        entry->note.id);
-    status = map_file(entry, isa, &(struct wk_err){ reason, sizeof reason });
+    status = map_file(entry, &(struct wk_err){ reason, sizeof reason });
     entry->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
     return status == WK_OK ? WK_OK : wk_fail(err, status, "%s: %s", path, reason);
 }
 
 /* false: it was refused, now or before. */
-static bool map_entry(const struct plugin_registry *r, struct plugin_entry *e)
+static bool map_entry(struct plugin_entry *e)
 {
     char reason[REASON] = "";
     if (e->state == PLUGIN_LOADED) return true;
     (void)pthread_mutex_lock(&mapping);
     if (e->state == PLUGIN_FOUND) {
-        const wk_status status = map_file(e, r->isa, &(struct wk_err){ reason, sizeof reason });
+        const wk_status status = map_file(e, &(struct wk_err){ reason, sizeof reason });
         if (status != WK_OK) {
             e->reason = strdup(reason);
             warn("plugin_refused", e->path, reason);
@@ -419,7 +421,7 @@ static const struct plugin_entry *find_server(const struct plugin_registry *r, c
         const struct service *s = candidates(r, key, &n);
         if (n != 1) return NULL;
         struct plugin_entry *e = &r->entries[s->entry];
-        if (map_entry(r, e)) return e;
+        if (map_entry(e)) return e;
     }
 }
 
@@ -430,8 +432,7 @@ wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_reg
     *out = NULL;
     struct plugin_registry *r = calloc(1, sizeof *r);
     if (!r) return no_memory(err);
-    wk_status status = WK_OK;
-    r->isa = o->isa;
+    wk_status status = plugin_options_keep(o->given, o->n_given, err);
     for (uint32_t i = 0; i < o->n_dirs && status == WK_OK; i++)
         status = add_folder(r, o->dirs[i], strlen(o->dirs[i]), true, "--plugin-dir", err);
     const char *list = secure_getenv("WORKER_PLUGIN_PATH");

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "plugin/format.h"
 #include "plugin/plugin.h"
 
 #include <setjmp.h>
@@ -88,9 +89,7 @@ static void put(const char *dir, const char *zoo, const char *name)
 static wk_status open_dirs(struct place *p, uint32_t n_dirs, const char *prefer, struct plugin_registry **r)
 {
     const char *const dirs[] = { p->dir[0], p->dir[1], p->dir[2] };
-    const struct plugin_options o = {
-        .dirs = dirs, .n_dirs = n_dirs, .isa = plugin_detect_isa(), .prefer = &prefer, .n_prefer = prefer != NULL
-    };
+    const struct plugin_options o = { .dirs = dirs, .n_dirs = n_dirs, .prefer = &prefer, .n_prefer = prefer != NULL };
     p->text[0] = '\0';
     return plugin_registry_open(&o, r, &p->err);
 }
@@ -125,8 +124,9 @@ static void test_good_quant(void **state)
     assert_int_equal(e->state, PLUGIN_LOADED);
     assert_ptr_equal(who, e);
     assert_ptr_equal(plugin_find_type_named(r, "ZOO_f"), t);
-    assert_ptr_equal(t->product[WK_ISA_AVX2], t->product[WK_ISA_PORTABLE]); /* levels that are missing are filled */
-    assert_ptr_equal(t->product[WK_ISA_AVX512], t->product[WK_ISA_PORTABLE]);
+    assert_null(format_product_of(t, WK_ISA_AVX2)); /* the next best is taken */
+    for (uint32_t isa = 0; isa < FORMAT_ISAS; isa++)
+        assert_ptr_equal(format_product_for(t, isa), format_product_of(t, WK_ISA_PORTABLE));
     assert_null(plugin_find_type(r, 201, NULL));
     assert_null(plugin_find_type_named(r, "q4_K"));
     assert_null(plugin_find_arch(r, "zoo", NULL));
@@ -140,17 +140,17 @@ static void test_good_quant(void **state)
         w[i][1] = 1;
         rows[i] = w[i];
     }
-    t->pack(tile, rows, 2);
-    t->product[WK_ISA_AVX512](&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
-                                                        .act = WK_ACT_F32,
-                                                        .k = 2,
-                                                        .n_tok = 1,
-                                                        .n_tiles = 1,
-                                                        .x_stride = 8,
-                                                        .y_stride = 16,
-                                                        .tiles = tile,
-                                                        .x = x,
-                                                        .y = y });
+    format_pack(t, tile, rows, 2);
+    format_product_for(t, WK_ISA_AVX512)(&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
+                                                                   .activation = WK_ACTIVATION_F32,
+                                                                   .k = 2,
+                                                                   .n_rows = 1,
+                                                                   .n_tiles = 1,
+                                                                   .x_stride = 8,
+                                                                   .y_stride = 16,
+                                                                   .tiles = tile,
+                                                                   .x = x,
+                                                                   .y = y });
     for (int i = 0; i < 16; i++) assert_true(y[i] == (float)(2 * i + 3));
 
     char text[256], shortened[8];
@@ -212,11 +212,10 @@ static void test_refused(void **state)
         const char *zoo, *words;
     } rows[] = {
         /* before any code runs: these end the process when they are mapped */
-        { "wrong_hash", "was built with other SDK headers: hash" },
-        { "wrong_major", "was built for plugin ABI 7.1, this worker has 0.1; rebuild" },
-        { "newer_minor", "needs plugin ABI 0.99 or later" },
+        { "wrong_major", "was built for plugin ABI 7.0, this worker has 1.0; rebuild" },
+        { "newer_minor", "needs plugin ABI 1.99 or later" },
         { "unknown_kind", "plugin kind 9 is unknown" },
-        { "unknown_flags", "note flags 0x4" },
+        { "unknown_flags", "its note has flag 0x4" },
         { "no_note", "not a worker plugin: no note" },
         { "two_notes", "has 2 notes" },
         { "bad_id", "its id is not of the form" },
@@ -230,17 +229,25 @@ static void test_refused(void **state)
         { "rpath", "says where its libraries are looked for (DT_RPATH)" },
         { "imports_exit_group", "imports _exit, which ends the process without a word" },
         /* after it is mapped */
-        { "no_symbol", "does not export worker_plugin_v0" },
+        { "no_symbol", "does not export worker_plugin_v1" },
         { "differs", "differs from its note in: id" },
         { "null_quant", "struct wk_plugin.quant is NULL" },
         { "null_pack", "struct wk_type_cpu.pack is NULL" },
-        { "null_product", "product[WK_ISA_PORTABLE] is NULL" },
-        { "small_struct", "struct wk_plugin says struct_size 64" },
-        { "odd_size", "struct wk_type_cpu says struct_size" },
+        { "null_product", "products[0].product is NULL" },
+        { "small_struct", "struct wk_plugin says it has 64 bytes" },
+        { "odd_size", "struct wk_type_cpu says it has" },
         { "other_type", "ggml type 201 is not in its note's claims" },
         { "empty_block", "is no block" },
-        { "no_f32", "WK_ACT_F32 is required" },
+        { "no_f32", "WK_ACTIVATION_F32 is required" },
         { "huge_tile", "tile_bytes(1) is 4160" },
+        { "longer_set", "struct wk_type_cpu: byte 104 is set, which this host (ABI 1.0) does not know" },
+        { "product_longer_set", "struct wk_isa_product: byte 16 is set, which this host (ABI 1.0) does not know" },
+        { "type_flags", "struct wk_type_cpu has flag 0x2, which this host (ABI 1.0) does not know" },
+        { "arch_flags", "struct wk_arch has flag 0x8" },
+        { "arch_key_flags", "key \"embedding_length\" has flag 0x100" },
+        { "arch_key_type", "key \"embedding_length\": this host (ABI 1.0) does not know its type 9" },
+        { "arch_key_size", "struct wk_arch.keys[0] says it has 32 bytes; at least 40" },
+        { "many_claims", "claims more than 256 things" },
         { "init_fails", "did not start: the animals are asleep" },
         { "arch_null_record", "struct wk_arch.record is NULL" },
         { "arch_other_name", "claims architecture \"zoo\"" },
@@ -269,6 +276,20 @@ static void test_refused(void **state)
         plugin_registry_close(r);
         assert_int_equal(unlink(path), 0);
     }
+}
+
+/* A struct of a newer SDK, of which nothing new is used. */
+static void test_longer(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    put(p->dir[0], "longer", "longer.so");
+    assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+    const struct wk_type_cpu *t = plugin_find_type(r, 200, NULL);
+    assert_non_null(t);
+    assert_string_equal(t->name, "zoo_F");
+    assert_non_null(format_product_for(t, WK_ISA_AVX512));
+    plugin_registry_close(r);
 }
 
 static void test_not_plugins(void **state)
@@ -310,6 +331,7 @@ static void test_not_plugins(void **state)
     free(e.path);
     free(e.reason);
     free(e.warnings);
+    free(e.claims);
 }
 
 static void test_inspect(void **state)
@@ -323,7 +345,7 @@ static void test_inspect(void **state)
     } rows[] = {
         { "init_fails", WK_OK, "org.example.zoo" }, /* nothing is run */
         { "imports_exit", WK_OK, "org.example.exit" },
-        { "wrong_hash", WK_UNSUPPORTED, "org.example.zoo" },
+        { "wrong_major", WK_UNSUPPORTED, "org.example.zoo" },
         { "bad_id", WK_INVALID, "" },
         { "no_note", WK_INVALID, "" },
     };
@@ -340,6 +362,7 @@ static void test_inspect(void **state)
         free(e.path);
         free(e.reason);
         free(e.warnings);
+        free(e.claims);
     }
     static const char *const paths[] = { "good.so", "./good.so", "", "/", "/nonexistent/folder/x.so", "/tmp/" };
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
@@ -347,6 +370,7 @@ static void test_inspect(void **state)
         free(e.path);
         free(e.reason);
         free(e.warnings);
+        free(e.claims);
     }
 }
 
@@ -453,7 +477,9 @@ static void test_cuda_refused(void **state)
         wk_status status;
     } rows[] = {
         /* before any code runs */
-        { "cuda_wrong_hash", "was built with other SDK headers: hash", WK_UNSUPPORTED },
+        { "cuda_wrong_layout", "was built with other structs in worker/quant_cuda.h: layout 0000000055667788",
+          WK_UNSUPPORTED },
+        { "cuda_wrong_minor", "was built for the CUDA interface 0.1, this worker has 0.2", WK_UNSUPPORTED },
         { "cuda_other_id", "belongs to org.example.rival, not to org.example.zoo", WK_INVALID },
         { "cuda_other_claim", "claims ggml type 201, which its plugin does not serve", WK_INVALID },
         { "good", "is a plugin of kind 2, not a CUDA module", WK_INVALID },
@@ -462,8 +488,8 @@ static void test_cuda_refused(void **state)
         /* after it is mapped */
         { "cuda_no_symbol", "does not export worker_plugin_cuda_v0", WK_INVALID },
         { "cuda_differs", "differs from its note in: id", WK_INVALID },
-        { "cuda_small_struct", "struct wk_quant_cuda says struct_size 16", WK_INVALID },
-        { "cuda_odd_size", "struct wk_type_cuda says struct_size", WK_INVALID },
+        { "cuda_small_struct", "struct wk_quant_cuda says it has 16 bytes", WK_INVALID },
+        { "cuda_odd_size", "struct wk_type_cuda says it has", WK_INVALID },
         { "cuda_other_type", "ggml type 201 is not in its note's claims", WK_INVALID },
         { "cuda_type_twice", "has 2 types, its note claims 1", WK_INVALID },
         { "cuda_null_product", "struct wk_quant_cuda.product is NULL", WK_INVALID },
@@ -506,7 +532,7 @@ static void test_shadowed(void **state)
 {
     struct place *p = *state;
     struct plugin_registry *r;
-    put(p->dir[0], "wrong_hash", "a.so"); /* refused: does not shadow */
+    put(p->dir[0], "wrong_major", "a.so"); /* refused: does not shadow */
     put(p->dir[1], "good", "z.so");
     put(p->dir[2], "differs", "b.so");
     put(p->dir[2], "good", "a.so");
@@ -681,7 +707,7 @@ static void test_isa(void **state)
 {
     (void)state;
     const uint32_t isa = plugin_detect_isa();
-    assert_in_range(isa, WK_ISA_PORTABLE, WK_ISA_COUNT - 1);
+    assert_in_range(isa, WK_ISA_PORTABLE, FORMAT_ISAS - 1);
 #if defined(__x86_64__)
     /* The compiler's own idea, found by other means. */
     assert_int_equal(isa >= WK_ISA_AVX2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
@@ -695,12 +721,12 @@ int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ROW(test_good_quant),       ROW(test_good_arch),   ROW(test_refused),
-        ROW(test_not_plugins),      ROW(test_inspect),     ROW(test_truncated_copies),
-        ROW(test_cuda_found),       ROW(test_cuda_absent), ROW(test_cuda_fewer_types),
-        ROW(test_cuda_refused),     ROW(test_shadowed),    ROW(test_conflict),
-        ROW(test_folders),          ROW(test_above),       ROW(test_without_proc),
-        cmocka_unit_test(test_isa),
+        ROW(test_good_quant),       ROW(test_good_arch),        ROW(test_refused),
+        ROW(test_longer),           ROW(test_not_plugins),      ROW(test_inspect),
+        ROW(test_truncated_copies), ROW(test_cuda_found),       ROW(test_cuda_absent),
+        ROW(test_cuda_fewer_types), ROW(test_cuda_refused),     ROW(test_shadowed),
+        ROW(test_conflict),         ROW(test_folders),          ROW(test_above),
+        ROW(test_without_proc),     cmocka_unit_test(test_isa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

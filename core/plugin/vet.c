@@ -15,6 +15,7 @@
 
 #include "base/sha256.h"
 #include "plugin/elf.h"
+#include "plugin/growth.h"
 
 enum { FILE_LIMIT = 1 << 30 };
 
@@ -203,8 +204,25 @@ static bool text_is_plain(const char *text)
     return *text == '\0';
 }
 
+/* Exact: the interface of CUDA modules has not settled. */
+static wk_status check_cuda_version(const struct wk_note_desc *n, const struct wk_err *err)
+{
+    if (n->abi_major != WK_CUDA_ABI_MAJOR || n->abi_minor_min != WK_CUDA_ABI_MINOR)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "was built for the CUDA interface %u.%u, this worker has %d.%d; rebuild it against the SDK of "
+                       "this worker",
+                       n->abi_major, n->abi_minor_min, WK_CUDA_ABI_MAJOR, WK_CUDA_ABI_MINOR);
+    const uint64_t layout = (uint64_t)n->layout[1] << 32 | n->layout[0];
+    if (layout == WK_LAYOUT_CUDA) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED,
+                   "was built with other structs in worker/quant_cuda.h: layout %016" PRIx64 ", this worker has "
+                   "%016" PRIx64 "; rebuild it against the SDK of this worker",
+                   layout, (uint64_t)WK_LAYOUT_CUDA);
+}
+
 static wk_status check_versions(const struct wk_note_desc *n, const struct wk_err *err)
 {
+    if (n->kind == WK_KIND_QUANT_CUDA) return check_cuda_version(n, err);
     if (n->abi_major != WK_ABI_MAJOR)
         return wk_fail(
             err, WK_UNSUPPORTED,
@@ -214,11 +232,28 @@ static wk_status check_versions(const struct wk_note_desc *n, const struct wk_er
         return wk_fail(err, WK_UNSUPPORTED,
                        "needs plugin ABI %u.%u or later, this worker has %d.%d; use a newer worker", n->abi_major,
                        n->abi_minor_min, WK_ABI_MAJOR, WK_ABI_MINOR);
-    if (n->header_hash[0] != WK_HASH_LO || n->header_hash[1] != WK_HASH_HI)
-        return wk_fail(err, WK_UNSUPPORTED,
-                       "was built with other SDK headers: hash %08x%08x, this worker has %08x%08x; rebuild it against "
-                       "the SDK of this worker",
-                       n->header_hash[1], n->header_hash[0], WK_HASH_HI, WK_HASH_LO);
+    return WK_OK;
+}
+
+/* Copies the fixed part and the claims; what is between them is of a newer ABI. */
+static wk_status read_note(const uint8_t *desc, uint32_t bytes, struct vetted *out, const struct wk_err *err)
+{
+    struct wk_note_desc *n = &out->note;
+    memcpy(n, desc, bytes < sizeof *n ? bytes : sizeof *n);
+    if (bytes < sizeof *n || n->desc_size != bytes || n->claims_at < sizeof *n || n->claims_at >= bytes)
+        return wk_fail(err, WK_INVALID,
+                       "damaged note: %u bytes that say %u with claims at %u, at least %zu and claims within expected",
+                       bytes, n->desc_size, n->claims_at, sizeof *n);
+    const char *claims = (const char *)desc + n->claims_at;
+    const size_t room = bytes - n->claims_at, length = strnlen(claims, room);
+    if (length == room || length >= sizeof out->claims)
+        return wk_fail(err, WK_INVALID, "its claims are not a terminated text of at most %zu bytes",
+                       sizeof out->claims - 1);
+    memcpy(out->claims, claims, length + 1);
+    for (uint32_t i = sizeof *n; i < n->claims_at; i++)
+        if (desc[i])
+            return wk_fail(err, WK_UNSUPPORTED, "byte %u of its note is set, which this host (ABI %d.%d) does not know",
+                           i, WK_ABI_MAJOR, WK_ABI_MINOR);
     return WK_OK;
 }
 
@@ -232,31 +267,28 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     if (count == 0) return wk_fail(err, WK_INVALID, "not a worker plugin: no note");
     if (count > 1) return wk_fail(err, WK_INVALID, "has %u notes; use WORKER_PLUGIN once in a plugin", count);
     struct wk_note_desc *n = &out->note;
-    memcpy(n, desc, bytes < sizeof *n ? bytes : sizeof *n);
-    if (bytes < sizeof *n || n->desc_size != bytes)
-        return wk_fail(err, WK_INVALID, "damaged note: %u bytes that say %u, at least %zu expected", bytes,
-                       n->desc_size, sizeof *n);
+    status = read_note(desc, bytes, out, err);
     /* The note is shown to people even when it is refused: no text that is not one. */
     const bool id_ok = memchr(n->id, 0, sizeof n->id) && id_well_formed(n->id);
-    const bool claims_ok = memchr(n->claims, 0, sizeof n->claims) && text_is_plain(n->claims);
+    const bool claims_ok = text_is_plain(out->claims);
     if (!id_ok) memset(n->id, 0, sizeof n->id);
-    if (!claims_ok) memset(n->claims, 0, sizeof n->claims);
-    if ((status = check_versions(n, err)) != WK_OK) return status;
+    if (!claims_ok) out->claims[0] = '\0';
+    if (status == WK_OK) status = check_versions(n, err);
+    if (status != WK_OK) return status;
     if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT && n->kind != WK_KIND_QUANT_CUDA)
         return wk_fail(
             err, WK_INVALID,
             "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d a quantization's CUDA kernels",
             n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
-    if (n->flags)
-        return wk_fail(err, WK_UNSUPPORTED, "note flags 0x%x are unknown to this worker; use a newer one", n->flags);
+    if ((status = growth_flags(n->flags, 0, "its note", err)) != WK_OK) return status;
+    if (n->reserved) return growth_flags(n->reserved, 0, "its note (reserved)", err);
     if (!id_ok)
         return wk_fail(
             err, WK_INVALID,
             "its id is not of the form \"org.example.name\" (lower-case letters, digits, '.', '-'; at most 63)");
-    if (!claims_ok)
-        return wk_fail(err, WK_INVALID, "its claims are not a line of text of at most %zu bytes", sizeof n->claims - 1);
+    if (!claims_ok) return wk_fail(err, WK_INVALID, "its claims are not a line of plain text");
     struct claims claims;
-    return claims_parse(n->kind, n->claims, &claims, err);
+    return claims_parse(n->kind, out->claims, &claims, err);
 }
 
 /* ---- claims -------------------------------------------------------------------------------------------- */

@@ -13,14 +13,15 @@
 #include <worker/plugin.h>
 #include <worker/quant_cuda.h>
 
-enum { VET_MAX_CLAIMS = 84 }; /* as many as two characters each fit into a note */
+enum { VET_MAX_CLAIMS = 256, VET_CLAIMS_TEXT = 8192 }; /* things claimed; bytes of the text that claims them */
 
 struct vetted {
-    int memfd;                /* sealed copy of the file; -1: none */
-    char digest[65];          /* of the copy */
-    struct wk_note_desc note; /* as in the file, once it has been read; checked when vet_file returned WK_OK */
-    bool foreign;             /* it has no note: not ours, and no reason for a warning */
-    char warnings[128];       /* "imports exit, fork"; "" */
+    int memfd;                    /* sealed copy of the file; -1: none */
+    char digest[65];              /* of the copy */
+    struct wk_note_desc note;     /* as in the file, once it has been read; checked when vet_file returned WK_OK */
+    char claims[VET_CLAIMS_TEXT]; /* the note's, terminated; "" as long as it has not been read */
+    bool foreign;                 /* it has no note: not ours, and no reason for a warning */
+    char warnings[128];           /* "imports exit, fork"; "" */
 };
 
 /* Opens a file that is to be mapped as code: an absolute path, no link; file, folder and all folders above written by
@@ -46,10 +47,13 @@ wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, cons
 /* Maps the copy, checks what the plugin's structs hold against the note and the ABI, starts it, and makes the host's
  * copy of the structs with every slot filled: one block, which the caller frees. Bytes that were mapped before are
  * neither mapped nor started again. file_name: for the plugin's log lines. [main thread] */
-wk_status module_open(const struct vetted *v, const char *file_name, uint32_t isa, struct wk_plugin **out,
-                      const struct wk_err *err);
+wk_status module_open(const struct vetted *v, const char *file_name, struct wk_plugin **out, const struct wk_err *err);
 /* The same for the CUDA module of `plugin`; nothing of it is called. [main thread] */
 wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
                            struct wk_quant_cuda **out, const struct wk_err *err);
+
+/* Keeps copies of the options of --plugin-option, in the place of what was kept before. [main thread], before a plugin
+ * is mapped. */
+wk_status plugin_options_keep(const char *const *list, uint32_t n, const struct wk_err *err);
 
 #endif

@@ -182,7 +182,7 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
         if (slab_files) t = slab_files[0];
     }
     if (!t) {
-        if (need == WK_REQ)
+        if (need == WK_REQUIRED)
             messages_say(b->messages, WK_INVALID,
                          "%s%s%s: missing in the file, the plugin asks for %u rows x %u columns", b->scope, name,
                          suffix, (unsigned)rows, (unsigned)cols);

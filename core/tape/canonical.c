@@ -24,13 +24,13 @@ bool uses_make(const struct tape_program *p, struct arena *scratch, struct uses 
     out->first = arena_take(scratch, (size_t)p->n_values + 2, sizeof *out->first);
     if (!out->first) return false;
     for (uint32_t i = 0; i < p->n_ops; i++)
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < TAPE_IN; k++)
             if (p->ops[i].in[k] != TAPE_NONE) out->first[p->ops[i].in[k] + 2]++, n++;
     for (uint32_t v = 0; v < p->n_values; v++) out->first[v + 2] += out->first[v + 1];
     out->op = arena_take(scratch, n ? n : 1, sizeof *out->op);
     if (!out->op) return false;
     for (uint32_t i = 0; i < p->n_ops; i++)
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < TAPE_IN; k++)
             if (p->ops[i].in[k] != TAPE_NONE) out->op[out->first[p->ops[i].in[k] + 1]++] = i;
     return true;
 }

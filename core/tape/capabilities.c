@@ -20,11 +20,11 @@ static const char *positional(const struct tape_program *p)
     const char *found = "none";
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *o = &p->ops[i];
-        if (o->kind == WK_OP_EMBED && o->u.embed.index == WK_BY_POSITION) found = "learned";
+        if (o->kind == WK_OP_EMBED && o->u.embed.index == WK_EMBED_POSITION) found = "learned";
         if (o->kind != WK_OP_ROPE) continue;
         if (file_says(p, "yarn")) return "yarn";
         if (gguf_tensor_find(p->file, long_factors, sizeof long_factors - 1)) return "longrope";
-        return o->u.rope.style == WK_ROPE_PAIRS ? "rope_llama" : "rope_neox";
+        return o->u.rope.style == WK_ROPE_INTERLEAVED ? "rope_llama" : "rope_neox";
     }
     return found;
 }

@@ -17,7 +17,7 @@ void demand_pass(struct tape_program *p)
         if (o->kind == WK_OP_OUTPUT) continue;
         if (o->kind == WK_OP_ATTENTION && o->u.attn.tap_scores) need(p, o->out, ROWS_ALL);
         enum tape_rows rows = p->values[o->out].rows;
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < TAPE_IN; k++) {
             if (o->in[k] == TAPE_NONE) continue;
             const bool stored = o->kind == WK_OP_ATTENTION && k > 0;
             need(p, o->in[k], stored || o->kind == WK_OP_POOL ? ROWS_ALL : rows);

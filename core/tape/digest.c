@@ -48,9 +48,9 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
             put_u64(s, o->u.attn.head_v);
         put_f32(s, o->u.attn.scale), put_f32(s, o->u.attn.softcap), put_u64(s, o->u.attn.window);
         break;
-    case WK_OP_MAP: put_u64(s, o->u.map.fn), put_f32(s, o->u.map.p); break;
+    case WK_OP_UNARY: put_u64(s, o->u.unary.fn), put_f32(s, o->u.unary.p); break;
     case WK_OP_GLU: put_u64(s, o->u.glu.fn), put_f32(s, o->u.glu.alpha), put_f32(s, o->u.glu.limit); break;
-    case WK_OP_COLS: put_u64(s, o->u.cols.first), put_u64(s, o->u.cols.n); break;
+    case WK_OP_SLICE: put_u64(s, o->u.slice.first), put_u64(s, o->u.slice.n); break;
     case WK_OP_ROUTE: put_u64(s, o->u.route.k), put_u64(s, o->u.route.score), put_f32(s, o->u.route.scale); break;
     case WK_OP_POOL: put_u64(s, o->u.pool.how); break;
     case WK_OP_OUTPUT: put_u64(s, o->u.output.what), put_u64(s, o->u.output.flags); break;
@@ -74,8 +74,8 @@ void tape_digest(const struct tape_program *p, char hex[65])
         const struct tape_op *o = &p->ops[i];
         put_u64(s, o->kind);
         put_u64(s, o->out == TAPE_NONE ? 0 : p->values[o->out].width);
-        for (int k = 0; k < 4; k++) put_u64(s, o->in[k]);
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < TAPE_IN; k++) put_u64(s, o->in[k]);
+        for (int k = 0; k < TAPE_IN; k++) {
             const struct tape_tensor *t = o->t[k] == TAPE_NONE ? NULL : &p->tensors[o->t[k]];
             put_text(s, t ? t->name : "");
             put_u64(s, t ? t->rows : 0), put_u64(s, t ? t->cols : 0), put_u64(s, t ? t->slabs : 0);

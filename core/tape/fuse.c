@@ -186,9 +186,9 @@ static bool epilogue_takes(const struct fuser *f, const struct tape_launch *l, u
     const struct tape_op *o = op_at(f, op);
     if (done(f, op)) return false;
     switch (o->kind) {
-    case WK_OP_MAP: return !l || l->n_map < MAX_MAPS;
+    case WK_OP_UNARY: return !l || l->n_map < MAX_MAPS;
     case WK_OP_ADD: return kind == WK_OP_LINEAR;
-    case WK_OP_OUTPUT: return kind == WK_OP_LINEAR && o->u.output.what == WK_OUT_LOGITS;
+    case WK_OP_OUTPUT: return kind == WK_OP_LINEAR && o->u.output.what == WK_OUTPUT_LOGITS;
     default: return false;
     }
 }
@@ -209,7 +209,7 @@ static void fuse_epilogue(struct fuser *f, uint32_t op)
             l->logits = true;
             break;
         }
-        if (op_at(f, next)->kind == WK_OP_MAP) {
+        if (op_at(f, next)->kind == WK_OP_UNARY) {
             l->map[l->n_map++] = next;
         } else {
             l->add = next;
@@ -230,7 +230,7 @@ static int by_rows(const void *a, const void *b)
     if (x->first != y->first) return x->first < y->first ? -1 : 1;
     return x->op < y->op ? -1 : 1;
 }
-static bool is_sum_or_map(uint16_t kind) { return kind == WK_OP_ADD || kind == WK_OP_MAP || kind == WK_OP_GLU; }
+static bool is_sum_or_map(uint16_t kind) { return kind == WK_OP_ADD || kind == WK_OP_UNARY || kind == WK_OP_GLU; }
 
 /* products of one input, whose results are all kept */
 static void fuse_siblings(struct fuser *f, uint32_t op)
@@ -263,7 +263,7 @@ static void fuse_embed(struct fuser *f, uint32_t op)
             uint32_t other = other_input(o, v), embed = producer(f, other);
             if (op_at(f, embed)->kind != WK_OP_EMBED || done(f, embed) || !vanishes(f, other)) break;
             claim(f, l, embed);
-        } else if (o->kind != WK_OP_MAP || o->u.map.fn != WK_MAP_SCALE) {
+        } else if (o->kind != WK_OP_UNARY || o->u.unary.fn != WK_UNARY_SCALE) {
             break;
         }
         claim(f, l, next);
@@ -368,9 +368,9 @@ static void explain(struct fuser *f, struct tape_launch *l, const struct tape_op
         uint32_t bit;
         void (*explain)(struct fuser *f, struct tape_launch *l, const struct tape_op *o);
     } rows[] = {
-        { WK_OP_NORM, FUSE_NORM, explain_readers },   { WK_OP_ROPE, FUSE_ATTEND, explain_readers },
-        { WK_OP_ROUTE, FUSE_ROUTE, explain_inputs },  { WK_OP_GLU, FUSE_GLU, explain_inputs },
-        { WK_OP_MAP, FUSE_EPILOGUE, explain_inputs }, { WK_OP_ADD, FUSE_EPILOGUE, explain_inputs },
+        { WK_OP_NORM, FUSE_NORM, explain_readers },     { WK_OP_ROPE, FUSE_ATTEND, explain_readers },
+        { WK_OP_ROUTE, FUSE_ROUTE, explain_inputs },    { WK_OP_GLU, FUSE_GLU, explain_inputs },
+        { WK_OP_UNARY, FUSE_EPILOGUE, explain_inputs }, { WK_OP_ADD, FUSE_EPILOGUE, explain_inputs },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].kind != o->kind) continue;
@@ -424,7 +424,7 @@ static void set_rows(struct fuser *f, struct tape_launch *l)
     const struct tape_op *last = op_at(f, l->ops[l->n_ops - 1]);
     l->layer = last->layer;
     if (l->kind == LAUNCH_OUTPUT) {
-        l->rows = last->u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+        l->rows = last->u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
         return;
     }
     l->rows = ROWS_WANTED;

@@ -64,7 +64,7 @@ struct builder {
 };
 void builder_table(struct builder *b, struct wk_builder *out);
 uint32_t builder_op(void *self, const struct wk_op *op); /* ops.c */
-uint32_t builder_supports(void *self, uint32_t kind, uint32_t size);
+uint32_t builder_supports(void *self, const struct wk_op *op);
 const char *op_kind_name(uint32_t kind);
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
@@ -72,9 +72,9 @@ const char *op_kind_name(uint32_t kind);
 /* Is the name one of the list, or does it begin with one of its prefixes, which end in '*'? */
 bool name_listed(const char *const *list, uint32_t n, struct gguf_str name);
 /* Checks arch->keys against the file, and that it has no others below the architecture's name. On success meta is ready
- * for open(); its strings are in `scratch`. */
+ * for open(); its strings are in `scratch`. host: NULL, or the plugin's. */
 bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf_accepted *accepted,
-                struct arena *scratch, struct wk_meta *meta, struct messages *m);
+                const struct wk_host *host, struct arena *scratch, struct wk_meta *meta, struct messages *m);
 /* The file's <architecture>.context_length where the caller asks for no other. */
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m);
 

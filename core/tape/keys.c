@@ -24,7 +24,7 @@ static bool number_at(struct check *c, const struct wk_key *k, const struct gguf
     char text[MESSAGE_BYTES];
     const struct wk_err err = { text, sizeof text };
     wk_status status;
-    if (k->type == WK_KEY_BOOL || ((k->flags & WK_KEY_DIFFERS) && kv->element_type == GGUF_BOOL)) {
+    if (k->type == WK_KEY_BOOL || ((k->flags & WK_KEY_VARIES) && kv->element_type == GGUF_BOOL)) {
         bool flag = false;
         status = gguf_bool_at(c->file, kv, i, &flag, &err);
         *out = flag ? 1.0 : 0.0;
@@ -100,14 +100,14 @@ static bool read_array(struct check *c, const struct wk_key *k, const struct ggu
     }
     for (uint64_t i = 0; i < kv->count; i++) {
         if (!number_at(c, k, kv, i, &each[i]) || !in_range(c, k, each[i])) return false;
-        if (each[i] == each[0] || (k->flags & WK_KEY_DIFFERS)) continue;
+        if (each[i] == each[0] || (k->flags & WK_KEY_VARIES)) continue;
         messages_say(c->messages, WK_UNSUPPORTED,
                      "%s: elements 0 and %llu are %.9g and %.9g, one value for all layers is served", c->name,
                      (unsigned long long)i, each[0], each[i]);
         return false;
     }
-    v->num = each[0];
-    v->each = each;
+    v->number = each[0];
+    v->numbers = each;
     v->count = (uint32_t)kv->count; /* as many as there are layers, each of 1 byte at least in the file */
     return true;
 }
@@ -115,7 +115,7 @@ static bool read_array(struct check *c, const struct wk_key *k, const struct ggu
 static bool read_number(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, struct wk_key_value *v)
 {
     if (kv->type == GGUF_ARRAY) return read_array(c, k, kv, v);
-    return number_at(c, k, kv, 0, &v->num) && in_range(c, k, v->num);
+    return number_at(c, k, kv, 0, &v->number) && in_range(c, k, v->number);
 }
 
 static bool read_text(struct check *c, const struct gguf_kv *kv, const char **out)
@@ -144,7 +144,7 @@ static bool read_text(struct check *c, const struct gguf_kv *kv, const char **ou
 
 static bool has_key(const struct check *c, const struct wk_key *k)
 {
-    return c->which >= 16 || !(k->flags & WK_KEY_NOT_OF(c->which));
+    return c->which >= 16 || !(k->flags & WK_KEY_NOT_FOR(c->which));
 }
 
 static bool read_value(struct check *c, const struct wk_key *k, struct wk_key_value *v)
@@ -170,7 +170,7 @@ static bool read_value(struct check *c, const struct wk_key *k, struct wk_key_va
 /* What is not read, or not served and accepted, is as if it were not there. */
 static void read_key(struct check *c, const struct wk_key *k, struct wk_key_value *v)
 {
-    const struct wk_key_value absent = { .num = k->def, .text = "" };
+    const struct wk_key_value absent = { .number = k->default_number, .text = "" };
     *v = absent;
     if (has_key(c, k) && !read_value(c, k, v)) *v = absent;
 }
@@ -241,6 +241,31 @@ static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, u
     return 1;
 }
 
+/* For an architecture that is no plugin's: it has no options, and what it logs is dropped. */
+static void no_log(void *self, uint32_t level, const char *text)
+{
+    (void)self;
+    (void)level;
+    (void)text;
+}
+static const char *no_option(void *self, const char *key)
+{
+    (void)self;
+    (void)key;
+    return NULL;
+}
+static const void *no_extension(void *self, const char *id)
+{
+    (void)self;
+    (void)id;
+    return NULL;
+}
+static const struct wk_host no_host = { .struct_size = sizeof no_host,
+                                        .abi_minor = WK_ABI_MINOR,
+                                        .log = no_log,
+                                        .option = no_option,
+                                        .extension = no_extension };
+
 /* general.architecture as a terminated string of at most TAPE_NAME - 1 bytes that the plugin claims. */
 static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], uint32_t *which,
                               struct messages *m)
@@ -266,7 +291,7 @@ static bool find_architecture(const struct wk_arch *arch, const struct gguf *fil
 }
 
 bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf_accepted *accepted,
-                struct arena *scratch, struct wk_meta *meta, struct messages *m)
+                const struct wk_host *host, struct arena *scratch, struct wk_meta *meta, struct messages *m)
 {
     char architecture[TAPE_NAME];
     uint32_t which;
@@ -296,7 +321,9 @@ bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf
     *meta = (struct wk_meta){ .struct_size = sizeof *meta,
                               .n_values = arch->n_keys,
                               .architecture = name,
-                              .value = values,
+                              .values = values,
+                              .value_size = sizeof *values,
+                              .host = host ? host : &no_host,
                               .self = c,
                               .tensor = meta_tensor };
     return m->status == WK_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugin/call.h"
+#include "plugin/growth.h"
 #include "tape/internal.h"
 
 union any_op {
@@ -14,10 +15,10 @@ union any_op {
     struct wk_op_linear linear;
     struct wk_op_norm norm;
     struct wk_op_rope rope;
-    struct wk_attn attn;
-    struct wk_op_map map;
+    struct wk_op_attention attention;
+    struct wk_op_unary unary;
     struct wk_op_glu glu;
-    struct wk_op_cols cols;
+    struct wk_op_slice slice;
     struct wk_op_route route;
     struct wk_op_pool pool;
     struct wk_op_output output;
@@ -70,6 +71,16 @@ static bool name_after_input(struct builder *b, struct draft *d, const char *wha
     char base[2 * TAPE_NAME];
     (void)snprintf(base, sizeof base, "%s.%s", input(b, d, 0)->name, what);
     return strlen(base) + 8 < TAPE_NAME ? name_it(b, d, base, false) : name_in_scope(b, d, what, false);
+}
+
+/* A struct that an operation points to, in the host's size. */
+static bool grown(struct builder *b, void *ours, size_t known, size_t least, const void *theirs, uint64_t size,
+                  const char *where, const char *what)
+{
+    char text[MESSAGE_BYTES];
+    const wk_status status = growth_copy(ours, known, least, theirs, size, what, &(struct wk_err){ text, sizeof text });
+    if (status != WK_OK) messages_say(b->messages, status, "%s: %s", where, text);
+    return status == WK_OK;
 }
 
 /* ---- checks that several kinds share ------------------------------------------------------------------- */
@@ -128,14 +139,14 @@ static bool as_input(const struct builder *b, struct draft *d, int i)
 static bool take_embed(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_embed *e = &a->embed;
-    if (!name_after_tensor(b, d) || !known(b, d, "index", e->index, 0, WK_BY_POSITION + 1)) return false;
+    if (!name_after_tensor(b, d) || !known(b, d, "index", e->index, 0, WK_EMBED_POSITION + 1)) return false;
     const struct tape_tensor *t = weight(b, d, 0);
     if (!tensor_is(b, d, 0, t->rows, t->cols, 1)) return false;
-    if (e->index == WK_BY_POSITION && (uint64_t)b->p->context + e->offset > t->rows)
+    if (e->index == WK_EMBED_POSITION && (uint64_t)b->p->context + e->offset > t->rows)
         REFUSE(WK_INVALID,
                "%s: a context of %u positions (+ %u) reaches past the table's %u rows; ask for a shorter context",
                d->name, (unsigned)b->p->context, (unsigned)e->offset, (unsigned)t->rows);
-    if (e->index == WK_BY_TOKEN) {
+    if (e->index == WK_EMBED_TOKEN) {
         if (e->offset) REFUSE(WK_INVALID, "%s: an offset of %u for a table of tokens", d->name, (unsigned)e->offset);
         if (b->p->n_vocab && b->p->n_vocab != t->rows)
             REFUSE(WK_INVALID, "%s: %u tokens, another table has %u", d->name, (unsigned)t->rows,
@@ -205,7 +216,7 @@ static bool take_norm(struct builder *b, const union any_op *a, struct draft *d)
 }
 
 /* The program's copy of a table of frequencies: one for all ropes that have the same numbers. */
-static const double *share_frequencies(struct builder *b, const struct wk_freqs *f)
+static const double *share_frequencies(struct builder *b, const struct wk_rope_freqs *f)
 {
     for (uint32_t i = b->p->n_ops; i-- > 0;) {
         const struct tape_op *o = &b->p->ops[i];
@@ -219,14 +230,19 @@ static const double *share_frequencies(struct builder *b, const struct wk_freqs 
 }
 static bool take_rope(struct builder *b, const union any_op *a, struct draft *d)
 {
-    const struct wk_freqs *f = a->rope.freqs;
+    const struct wk_rope_freqs *f = a->rope.freqs;
     const struct tape_value *x = input(b, d, 0);
     uint32_t head = a->rope.head;
     if (!name_after_input(b, d, "rope") || !one_slot(b, d, 0)) return false;
-    if (!f || f->struct_size < sizeof *f || !f->freq) REFUSE(WK_INVALID, "%s: no frequencies", d->name);
-    if (f->struct_size > sizeof *f || f->pad)
-        REFUSE(WK_UNSUPPORTED, "%s: frequencies of a newer ABI than %d.%d", d->name, WK_ABI_MAJOR, WK_ABI_MINOR);
-    if (!known(b, d, "style", f->style, 0, WK_ROPE_HALVES + 1)) return false;
+    struct wk_rope_freqs copy;
+    if (!f) REFUSE(WK_INVALID, "%s: no frequencies", d->name);
+    if (!grown(b, &copy, sizeof copy, WK_ROPE_FREQS_SIZE_1_0, f, f->struct_size, d->name, "struct wk_rope_freqs"))
+        return false;
+    f = &copy;
+    if (!f->freq) REFUSE(WK_INVALID, "%s: no frequencies", d->name);
+    if (f->reserved)
+        REFUSE(WK_UNSUPPORTED, "%s: frequencies: reserved is %u, must be 0", d->name, (unsigned)f->reserved);
+    if (!known(b, d, "style", f->style, 0, WK_ROPE_HALF + 1)) return false;
     if (!head || x->width % head)
         REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of head %u", d->name, x->name, (unsigned)x->width,
                (unsigned)head);
@@ -266,7 +282,7 @@ static bool take_kv_layer(struct builder *b, struct draft *d)
 }
 static bool take_attention(struct builder *b, const union any_op *a, struct draft *d)
 {
-    const struct wk_attn *t = &a->attn;
+    const struct wk_op_attention *t = &a->attention;
     uint32_t q = input(b, d, 0)->width, k = input(b, d, 1)->width, v = input(b, d, 2)->width;
     if (!name_in_scope(b, d, "attention", false) || !one_slot(b, d, 0) || !one_slot(b, d, 1) || !one_slot(b, d, 2))
         return false;
@@ -282,6 +298,9 @@ static bool take_attention(struct builder *b, const union any_op *a, struct draf
     if (v % t->kv_heads)
         REFUSE(WK_INVALID, "%s: v is %u wide for %u heads", d->name, (unsigned)v, (unsigned)t->kv_heads);
     if (!tensor_is(b, d, 0, 1, t->heads, 1) || !finite_number(b, d, "scale", (double)t->scale)) return false;
+    if (t->scale == 0)
+        REFUSE(WK_INVALID, "%s: scale is 0, which would give every key the same weight; it is usually 1 / sqrt(%u)",
+               d->name, (unsigned)(q / t->heads));
     if (!isfinite(t->softcap) || t->softcap < 0)
         REFUSE(WK_INVALID, "%s: soft-cap %g must be 0 or above", d->name, (double)t->softcap);
     d->op.u.attn.heads = t->heads;
@@ -296,22 +315,22 @@ static bool take_attention(struct builder *b, const union any_op *a, struct draf
     return take_kv_layer(b, d);
 }
 
-static bool take_map(struct builder *b, const union any_op *a, struct draft *d)
+static bool take_unary(struct builder *b, const union any_op *a, struct draft *d)
 {
-    static const char *const names[WK_MAP_END] = {
-        [WK_MAP_SCALE] = "scale", [WK_MAP_GELU_TANH] = "gelu",  [WK_MAP_GELU_ERF] = "gelu",
-        [WK_MAP_SILU] = "silu",   [WK_MAP_SIGMOID] = "sigmoid", [WK_MAP_TANH] = "tanh",
-        [WK_MAP_RELU] = "relu",   [WK_MAP_SOFTCAP] = "softcap"
+    static const char *const names[WK_UNARY_END] = {
+        [WK_UNARY_SCALE] = "scale", [WK_UNARY_GELU_TANH] = "gelu",  [WK_UNARY_GELU_ERF] = "gelu",
+        [WK_UNARY_SILU] = "silu",   [WK_UNARY_SIGMOID] = "sigmoid", [WK_UNARY_TANH] = "tanh",
+        [WK_UNARY_RELU] = "relu",   [WK_UNARY_SOFTCAP] = "softcap"
     };
-    uint32_t fn = a->map.fn;
-    if (!name_after_input(b, d, fn && fn < WK_MAP_END ? names[fn] : "map") ||
-        !known(b, d, "function", fn, 1, WK_MAP_END))
+    uint32_t fn = a->unary.fn;
+    if (!name_after_input(b, d, fn && fn < WK_UNARY_END ? names[fn] : "unary") ||
+        !known(b, d, "function", fn, 1, WK_UNARY_END))
         return false;
-    if (!finite_number(b, d, "p", (double)a->map.p)) return false;
-    if (fn == WK_MAP_SOFTCAP && !(a->map.p > 0))
-        REFUSE(WK_INVALID, "%s: a cap of %g must be above 0", d->name, (double)a->map.p);
-    d->op.u.map.fn = fn;
-    d->op.u.map.p = a->map.p;
+    if (!finite_number(b, d, "p", (double)a->unary.p)) return false;
+    if (fn == WK_UNARY_SOFTCAP && !(a->unary.p > 0))
+        REFUSE(WK_INVALID, "%s: a cap of %g must be above 0", d->name, (double)a->unary.p);
+    d->op.u.unary.fn = fn;
+    d->op.u.unary.p = a->unary.p;
     return as_input(b, d, 0);
 }
 static bool take_glu(struct builder *b, const union any_op *a, struct draft *d)
@@ -321,7 +340,7 @@ static bool take_glu(struct builder *b, const union any_op *a, struct draft *d)
         return false;
     if (!finite_number(b, d, "alpha", (double)g->alpha) || !finite_number(b, d, "limit", (double)g->limit))
         return false;
-    if (g->fn == WK_GLU_CLAMP && !(g->limit > 0))
+    if (g->fn == WK_GLU_SILU_CLAMPED && !(g->limit > 0))
         REFUSE(WK_INVALID, "%s: a limit of %g must be above 0", d->name, (double)g->limit);
     d->op.u.glu.fn = g->fn;
     d->op.u.glu.alpha = g->alpha;
@@ -346,16 +365,16 @@ static bool take_mul(struct builder *b, const union any_op *a, struct draft *d)
                (unsigned)y->slots);
     return as_input(b, d, 0);
 }
-static bool take_cols(struct builder *b, const union any_op *a, struct draft *d)
+static bool take_slice(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct tape_value *x = input(b, d, 0);
-    const struct wk_op_cols *c = &a->cols;
-    if (!name_after_input(b, d, "cols")) return false;
+    const struct wk_op_slice *c = &a->slice;
+    if (!name_after_input(b, d, "slice")) return false;
     if (!c->n || (uint64_t)c->first + c->n > x->width)
         REFUSE(WK_INVALID, "%s: columns %u to %llu of %s, which is %u wide", d->name, (unsigned)c->first,
                (unsigned long long)c->first + c->n, x->name, (unsigned)x->width);
-    d->op.u.cols.first = c->first;
-    d->op.u.cols.n = c->n;
+    d->op.u.slice.first = c->first;
+    d->op.u.slice.n = c->n;
     d->width = c->n;
     d->slots = x->slots;
     return true;
@@ -402,10 +421,10 @@ static bool take_output(struct builder *b, const union any_op *a, struct draft *
 {
     const struct wk_op_output *o = &a->output;
     const struct tape_value *x = input(b, d, 0);
-    const bool logits = o->what == WK_OUT_LOGITS, pooled = producer(b, x)->kind == WK_OP_POOL;
-    (void)snprintf(d->name, sizeof d->name, "%s", o->what == WK_OUT_EMBEDDING ? "embedding" : "logits");
-    if (!known(b, d, "output", o->what, 1, WK_OUT_END) || !one_slot(b, d, 0)) return false;
-    if (o->flags & ~(uint32_t)(logits ? 0 : WK_EMBEDDING_L2)) return known(b, d, "flags", o->flags, 0, 0);
+    const bool logits = o->what == WK_OUTPUT_LOGITS, pooled = producer(b, x)->kind == WK_OP_POOL;
+    (void)snprintf(d->name, sizeof d->name, "%s", o->what == WK_OUTPUT_EMBEDDING ? "embedding" : "logits");
+    if (!known(b, d, "output", o->what, 1, WK_OUTPUT_END) || !one_slot(b, d, 0)) return false;
+    if (o->flags & ~(uint32_t)(logits ? 0 : WK_OUTPUT_L2_NORM)) return known(b, d, "flags", o->flags, 0, 0);
     if (logits == pooled)
         REFUSE(WK_INVALID, "%s: %s is %s", d->name, x->name,
                pooled ? "one pooled row a sequence" : "not the result of pool");
@@ -421,19 +440,25 @@ static bool take_output(struct builder *b, const union any_op *a, struct draft *
 static bool take_custom(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_custom *c = &a->custom;
-    if (!c->def || c->def->struct_size < sizeof *c->def || !c->def->name || !c->def->width || !c->def->cpu)
+    if (!c->def) REFUSE(WK_INVALID, "%scustom: no definition", b->scope);
+    struct wk_custom_def *def = arena_take(b->arena, 1, sizeof *def);
+    if (!def) return messages_no_memory(b->messages), false;
+    if (!grown(b, def, sizeof *def, WK_CUSTOM_DEF_SIZE_1_0, c->def, c->def->struct_size, b->scope,
+               "struct wk_custom_def"))
+        return false;
+    if (!def->name || !def->width || !def->cpu)
         REFUSE(WK_INVALID, "%scustom: the definition lacks a name, a width or a function", b->scope);
-    if (!name_in_scope(b, d, c->def->name, false)) return false;
-    uint32_t widths[4], n = 0;
-    for (; n < 4 && d->op.in[n] != TAPE_NONE; n++) {
+    if (!name_in_scope(b, d, def->name, false)) return false;
+    uint32_t widths[TAPE_IN], n = 0;
+    for (; n < TAPE_IN && d->op.in[n] != TAPE_NONE; n++) {
         if (!one_slot(b, d, (int)n)) return false;
         widths[n] = input(b, d, (int)n)->width;
     }
     if (c->params_bytes > 4096 || (c->params_bytes && !c->params))
         REFUSE(WK_INVALID, "%s: %u bytes of parameters, at most 4096", d->name, (unsigned)c->params_bytes);
     struct plugin_call call;
-    PLUGIN_CALL(&call, c->def->width, "custom operation's width");
-    d->width = c->def->width(widths, n);
+    PLUGIN_CALL(&call, def->width, "custom operation's width");
+    d->width = def->width(widths, n);
     plugin_call_end(&call);
     if (!d->width)
         REFUSE(WK_INVALID, "%s: the plugin's operation refuses inputs of these widths (first: %u)", d->name,
@@ -444,7 +469,7 @@ static bool take_custom(struct builder *b, const union any_op *a, struct draft *
         memcpy(copy, c->params, c->params_bytes);
         d->op.u.custom.params = copy;
     }
-    d->op.u.custom.def = c->def;
+    d->op.u.custom.def = def;
     d->op.u.custom.params_bytes = c->params_bytes;
     return true;
 }
@@ -453,70 +478,92 @@ static bool take_custom(struct builder *b, const union any_op *a, struct draft *
 
 static const struct op_kind {
     const char *name;
-    uint16_t size, pad;      /* bytes this host knows; offset of the field that must be 0 (0: none) */
+    uint16_t least, size;    /* bytes in ABI 1.0; bytes this host knows */
+    uint16_t reserved;       /* offset of the field that must be 0; 0: none */
     uint8_t n_in, n_t, need; /* inputs that must be there; tensors it may have; tensors it must have */
     bool (*take)(struct builder *b, const union any_op *a, struct draft *d);
 } kinds[WK_OP_END] = {
-#define PAD(type) offsetof(struct type, pad)
-    [WK_OP_EMBED] = { "embed", sizeof(struct wk_op_embed), 0, 0, 1, 1, take_embed },
-    [WK_OP_LINEAR] = { "linear", sizeof(struct wk_op_linear), PAD(wk_op_linear), 1, 2, 1, take_linear },
-    [WK_OP_NORM] = { "norm", sizeof(struct wk_op_norm), PAD(wk_op_norm), 1, 2, 0, take_norm },
-    [WK_OP_ROPE] = { "rope", sizeof(struct wk_op_rope), PAD(wk_op_rope), 1, 0, 0, take_rope },
-    [WK_OP_ATTENTION] = { "attention", sizeof(struct wk_attn), 0, 3, 1, 0, take_attention },
-    [WK_OP_MAP] = { "map", sizeof(struct wk_op_map), 0, 1, 0, 0, take_map },
-    [WK_OP_GLU] = { "glu", sizeof(struct wk_op_glu), PAD(wk_op_glu), 2, 0, 0, take_glu },
-    [WK_OP_ADD] = { "add", sizeof(struct wk_op), 0, 2, 0, 0, take_add },
-    [WK_OP_MUL] = { "mul", sizeof(struct wk_op), 0, 2, 0, 0, take_mul },
-    [WK_OP_COLS] = { "cols", sizeof(struct wk_op_cols), 0, 1, 0, 0, take_cols },
-    [WK_OP_ROUTE] = { "route", sizeof(struct wk_op_route), PAD(wk_op_route), 1, 0, 0, take_route },
-    [WK_OP_EXPERT] = { "expert", sizeof(struct wk_op_linear), PAD(wk_op_linear), 2, 2, 1, take_expert },
-    [WK_OP_COMBINE] = { "combine", sizeof(struct wk_op), 0, 2, 0, 0, take_combine },
-    [WK_OP_POOL] = { "pool", sizeof(struct wk_op_pool), PAD(wk_op_pool), 1, 0, 0, take_pool },
-    [WK_OP_OUTPUT] = { "output", sizeof(struct wk_op_output), 0, 1, 0, 0, take_output },
-    [WK_OP_CUSTOM] = { "custom", sizeof(struct wk_op_custom), PAD(wk_op_custom), 0, 0, 0, take_custom },
-#undef PAD
+#define PLAIN WK_OP_SIZE_1_0, sizeof(struct wk_op), 0
+#define OP(NAME, name) WK_OP_##NAME##_SIZE_1_0, sizeof(struct wk_op_##name), 0
+#define OP_RESERVED(NAME, name) \
+    WK_OP_##NAME##_SIZE_1_0, sizeof(struct wk_op_##name), offsetof(struct wk_op_##name, reserved)
+    [WK_OP_EMBED] = { "embed", OP(EMBED, embed), 0, 1, 1, take_embed },
+    [WK_OP_LINEAR] = { "linear", OP_RESERVED(LINEAR, linear), 1, 2, 1, take_linear },
+    [WK_OP_NORM] = { "norm", OP_RESERVED(NORM, norm), 1, 2, 0, take_norm },
+    [WK_OP_ROPE] = { "rope", OP_RESERVED(ROPE, rope), 1, 0, 0, take_rope },
+    [WK_OP_ATTENTION] = { "attention", OP(ATTENTION, attention), 3, 1, 0, take_attention },
+    [WK_OP_UNARY] = { "unary", OP(UNARY, unary), 1, 0, 0, take_unary },
+    [WK_OP_GLU] = { "glu", OP_RESERVED(GLU, glu), 2, 0, 0, take_glu },
+    [WK_OP_ADD] = { "add", PLAIN, 2, 0, 0, take_add },
+    [WK_OP_MUL] = { "mul", PLAIN, 2, 0, 0, take_mul },
+    [WK_OP_SLICE] = { "slice", OP(SLICE, slice), 1, 0, 0, take_slice },
+    [WK_OP_ROUTE] = { "route", OP_RESERVED(ROUTE, route), 1, 0, 0, take_route },
+    [WK_OP_EXPERT] = { "expert", OP_RESERVED(LINEAR, linear), 2, 2, 1, take_expert },
+    [WK_OP_COMBINE] = { "combine", PLAIN, 2, 0, 0, take_combine },
+    [WK_OP_POOL] = { "pool", OP_RESERVED(POOL, pool), 1, 0, 0, take_pool },
+    [WK_OP_OUTPUT] = { "output", OP(OUTPUT, output), 1, 0, 0, take_output },
+    [WK_OP_CUSTOM] = { "custom", OP_RESERVED(CUSTOM, custom), 0, 0, 0, take_custom },
+#undef PLAIN
+#undef OP
+#undef OP_RESERVED
 };
 enum { MAX_OP_BYTES = 1024 };
 
 const char *op_kind_name(uint32_t kind) { return kind && kind < WK_OP_END ? kinds[kind].name : "?"; }
 
-uint32_t builder_supports(void *self, uint32_t kind, uint32_t size)
-{
-    (void)self;
-    return kind && kind < WK_OP_END && size >= sizeof(struct wk_op) && size <= kinds[kind].size;
-}
-
 /* The growth rule: an operation of a newer SDK is taken iff it uses nothing that this host does not know. */
-static bool readable(struct builder *b, const struct wk_op *o, union any_op *copy)
+static wk_status readable(const struct wk_op *o, union any_op *copy, const struct wk_err *err)
 {
     if (!o->kind || o->kind >= WK_OP_END)
-        REFUSE(WK_UNSUPPORTED, "op %u needs ABI %d.%u, this host has %d.%d", (unsigned)o->kind, WK_ABI_MAJOR,
-               (unsigned)o->since, WK_ABI_MAJOR, WK_ABI_MINOR);
+        return wk_fail(err, WK_UNSUPPORTED, "op %u needs ABI %d.%u, this host has %d.%d", (unsigned)o->kind,
+                       WK_ABI_MAJOR, (unsigned)o->since, WK_ABI_MAJOR, WK_ABI_MINOR);
     const struct op_kind *k = &kinds[o->kind];
-    if (o->size < k->size || o->size > MAX_OP_BYTES)
-        REFUSE(WK_INVALID, "%s%s: %u bytes, must be %u to %d", b->scope, k->name, (unsigned)o->size, (unsigned)k->size,
-               MAX_OP_BYTES);
-    memcpy(copy, o, k->size);
-    uint32_t set = 0; /* offset of the first byte that is not understood */
-    for (uint32_t i = o->size; i-- > k->size;)
-        if (((const unsigned char *)o)[i]) set = i;
-    uint32_t pad = 0;
-    if (k->pad) memcpy(&pad, (const unsigned char *)o + k->pad, sizeof pad);
-    if (pad) set = k->pad;
-    for (uint32_t i = 4; i-- > k->n_t;)
+    if (o->size > MAX_OP_BYTES)
+        return wk_fail(err, WK_INVALID, "%s: %u bytes, at most %d", k->name, (unsigned)o->size, MAX_OP_BYTES);
+    const wk_status status = growth_copy(copy, k->size, k->least, o, o->size, k->name, err);
+    if (status != WK_OK) return status;
+    uint32_t set = 0; /* offset of the first field that means nothing in this kind */
+    uint32_t reserved = 0;
+    if (k->reserved) memcpy(&reserved, (const unsigned char *)copy + k->reserved, sizeof reserved);
+    if (reserved) set = k->reserved;
+    for (uint32_t i = TAPE_IN; o->kind != WK_OP_CUSTOM && i-- > k->n_t;)
         if (o->t[i]) set = (uint32_t)(offsetof(struct wk_op, t) + i * sizeof o->t[0]);
-    for (uint32_t i = 4; o->kind != WK_OP_CUSTOM && i-- > k->n_in;)
+    for (uint32_t i = TAPE_IN; o->kind != WK_OP_CUSTOM && i-- > k->n_in;)
         if (o->in[i]) set = (uint32_t)(offsetof(struct wk_op, in) + i * sizeof o->in[0]);
-    if (!set) return true;
-    REFUSE(WK_UNSUPPORTED, "%s%s: byte %u is set, unknown to this host (ABI %d.%d)", b->scope, k->name, (unsigned)set,
-           WK_ABI_MAJOR, WK_ABI_MINOR);
+    if (!set) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED, "%s: byte %u is set, unknown to this host (ABI %d.%d)", k->name, (unsigned)set,
+                   WK_ABI_MAJOR, WK_ABI_MINOR);
+}
+
+/* Enumerators and flags are the last thing that a newer plugin may have set: the take functions would refuse these. */
+static bool knows_values(const union any_op *a)
+{
+    switch (a->o.kind) {
+    case WK_OP_EMBED: return a->embed.index <= WK_EMBED_POSITION;
+    case WK_OP_NORM: return a->norm.kind <= WK_NORM_LAYER;
+    case WK_OP_ATTENTION: return a->attention.flags == 0;
+    case WK_OP_UNARY: return a->unary.fn && a->unary.fn < WK_UNARY_END;
+    case WK_OP_GLU: return a->glu.fn && a->glu.fn < WK_GLU_END;
+    case WK_OP_ROUTE: return a->route.score && a->route.score < WK_SCORE_END;
+    case WK_OP_POOL: return a->pool.how && a->pool.how < WK_POOL_END;
+    case WK_OP_OUTPUT:
+        return a->output.what && a->output.what < WK_OUTPUT_END && !(a->output.flags & ~(uint32_t)WK_OUTPUT_L2_NORM);
+    default: return true;
+    }
+}
+
+uint32_t builder_supports(void *self, const struct wk_op *o)
+{
+    (void)self;
+    union any_op copy;
+    return readable(o, &copy, NULL) == WK_OK && knows_values(&copy);
 }
 
 /* Ids become indices. An input that failed before stops the operation without another word. */
 static bool resolve(struct builder *b, const struct wk_op *o, struct draft *d)
 {
     const struct op_kind *k = &kinds[o->kind];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TAPE_IN; i++) {
         d->op.in[i] = o->in[i] ? o->in[i] - 1 : TAPE_NONE;
         d->op.t[i] = o->t[i] ? o->t[i] - 1 : TAPE_NONE;
         bool missing = (i < k->n_in && !o->in[i]) || (i < k->need && !o->t[i]);
@@ -543,7 +590,7 @@ static uint32_t commit(struct builder *b, struct draft *d)
         messages_no_memory(b->messages);
         return 0;
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TAPE_IN; i++)
         if (d->op.in[i] != TAPE_NONE) p->values[d->op.in[i]].n_readers++;
     if (makes_value) {
         d->op.out = p->n_values;
@@ -562,10 +609,12 @@ uint32_t builder_op(void *self, const struct wk_op *o)
     struct builder *b = self;
     if (b->messages->status == WK_NO_MEMORY) return 0;
     union any_op copy;
-    memset(&copy, 0, sizeof copy);
+    char text[MESSAGE_BYTES];
     struct draft d = { .op = { .kind = o->kind, .layer = b->layer, .out = TAPE_NONE, .launch = TAPE_NONE },
                        .slots = 1 };
-    if (!readable(b, o, &copy) || !resolve(b, o, &d)) return 0;
+    const wk_status status = readable(o, &copy, &(struct wk_err){ text, sizeof text });
+    if (status != WK_OK) messages_say(b->messages, status, "%s%s", b->scope, text);
+    if (status != WK_OK || !resolve(b, o, &d)) return 0;
     if (b->p->n_ops == TAPE_MAX_OPS) {
         if (b->messages->status == WK_OK)
             messages_say(b->messages, WK_INVALID, "more than %d operations", TAPE_MAX_OPS);

@@ -28,7 +28,7 @@ static void live(const struct tape_program *p, struct life *life)
         if (l->out != TAPE_NONE && !l->logits) life[l->out].from = i;
         for (uint32_t k = 0; k < l->n_ops; k++) {
             const struct tape_op *o = &p->ops[l->ops[k]];
-            for (int n = 0; n < 4; n++)
+            for (int n = 0; n < TAPE_IN; n++)
                 if (o->in[n] != TAPE_NONE && !inside(l, p->values[o->in[n]].op)) life[o->in[n]].to = i;
         }
     }

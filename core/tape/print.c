@@ -18,14 +18,14 @@ static const char *rows_name(enum tape_rows rows)
 static void print_fields(const struct tape_op *o, FILE *out)
 {
     switch (o->kind) {
-    case WK_OP_EMBED: fprintf(out, " by %s", o->u.embed.index == WK_BY_TOKEN ? "token" : "position"); break;
+    case WK_OP_EMBED: fprintf(out, " by %s", o->u.embed.index == WK_EMBED_TOKEN ? "token" : "position"); break;
     case WK_OP_LINEAR:
     case WK_OP_EXPERT: fprintf(out, " rows %u..%u", o->u.linear.first, o->u.linear.first + o->u.linear.n); break;
     case WK_OP_NORM:
         fprintf(out, " %s eps %g", o->u.norm.kind == WK_NORM_RMS ? "rms" : "layer", (double)o->u.norm.eps);
         break;
     case WK_OP_ROPE:
-        fprintf(out, " %s head %u pairs %u mscale %.9g", o->u.rope.style == WK_ROPE_PAIRS ? "pairs" : "halves",
+        fprintf(out, " %s head %u pairs %u mscale %.9g", o->u.rope.style == WK_ROPE_INTERLEAVED ? "pairs" : "halves",
                 o->u.rope.head, o->u.rope.n, o->u.rope.mscale);
         break;
     case WK_OP_ATTENTION:
@@ -35,7 +35,7 @@ static void print_fields(const struct tape_op *o, FILE *out)
         if (o->u.attn.softcap > 0) fprintf(out, " softcap %g", (double)o->u.attn.softcap);
         break;
     case WK_OP_ROUTE: fprintf(out, " top %u", o->u.route.k); break;
-    case WK_OP_MAP: fprintf(out, " function %u p %g", o->u.map.fn, (double)o->u.map.p); break;
+    case WK_OP_UNARY: fprintf(out, " function %u p %g", o->u.unary.fn, (double)o->u.unary.p); break;
     case WK_OP_GLU: fprintf(out, " function %u", o->u.glu.fn); break;
     default: break;
     }
@@ -54,10 +54,10 @@ static void print_op(const struct tape_program *p, uint32_t i, FILE *out)
         if (v->tapped) fprintf(out, " tapped");
         fprintf(out, " <-");
     }
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < TAPE_IN; k++)
         if (o->in[k] != TAPE_NONE) fprintf(out, " %s", p->values[o->in[k]].name);
     print_fields(o, out);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < TAPE_IN; k++) {
         if (o->t[k] == TAPE_NONE) continue;
         const struct tape_tensor *t = &p->tensors[o->t[k]];
         fprintf(out, "  %s(%s %s %u x %u", t->name, tape_role_name(t->role), t->type->name, t->rows, t->cols);

@@ -63,7 +63,8 @@ static bool prepare(struct builder *b, struct wk_meta *meta)
         messages_no_memory(b->messages);
         return false;
     }
-    if (!keys_check(b->arch, p->file, b->options->accepted, b->scratch, meta, b->messages)) return false;
+    if (!keys_check(b->arch, p->file, b->options->accepted, b->options->host, b->scratch, meta, b->messages))
+        return false;
     (void)snprintf(p->architecture, sizeof p->architecture, "%s", meta->architecture);
     return keys_context(p->file, p->architecture, b->options->context, &p->context, b->messages);
 }

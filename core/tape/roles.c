@@ -12,7 +12,7 @@ const char *tape_role_name(enum tape_role role)
 
 static bool passes_through(uint16_t kind)
 {
-    return kind == WK_OP_NORM || kind == WK_OP_ROPE || kind == WK_OP_MAP || kind == WK_OP_COLS || kind == WK_OP_MUL;
+    return kind == WK_OP_NORM || kind == WK_OP_ROPE || kind == WK_OP_UNARY || kind == WK_OP_SLICE || kind == WK_OP_MUL;
 }
 
 /* Follows the only (or first) reader through operations that keep a row's meaning to the one that tells the role. */
@@ -25,12 +25,13 @@ static enum tape_role by_reader(const struct tape_program *p, const struct uses 
         case WK_OP_ATTENTION: return v == o->in[0] ? ROLE_Q : v == o->in[1] ? ROLE_K : ROLE_V;
         case WK_OP_GLU: return v == o->in[0] ? ROLE_GATE : ROLE_UP;
         case WK_OP_ROUTE: return ROLE_ROUTER;
-        case WK_OP_OUTPUT: return o->u.output.what == WK_OUT_LOGITS ? ROLE_HEAD : ROLE_OTHER;
+        case WK_OP_OUTPUT: return o->u.output.what == WK_OUTPUT_LOGITS ? ROLE_HEAD : ROLE_OTHER;
         case WK_OP_LINEAR: return activated ? ROLE_UP : ROLE_OTHER;
         default: break;
         }
         if (!passes_through(o->kind) || o->in[0] != v) return ROLE_OTHER;
-        if (o->kind == WK_OP_MAP && o->u.map.fn != WK_MAP_SCALE && o->u.map.fn != WK_MAP_SOFTCAP) activated = true;
+        if (o->kind == WK_OP_UNARY && o->u.unary.fn != WK_UNARY_SCALE && o->u.unary.fn != WK_UNARY_SOFTCAP)
+            activated = true;
         v = o->out;
     }
     return ROLE_OTHER;
@@ -42,7 +43,7 @@ static enum tape_role of_linear(const struct tape_program *p, const struct uses 
     if (role != ROLE_OTHER) return role;
     const struct tape_op *from = &p->ops[p->values[o->in[0]].op];
     if (from->kind == WK_OP_ATTENTION) return ROLE_O;
-    return from->kind == WK_OP_GLU || from->kind == WK_OP_MAP ? ROLE_DOWN : ROLE_OTHER;
+    return from->kind == WK_OP_GLU || from->kind == WK_OP_UNARY ? ROLE_DOWN : ROLE_OTHER;
 }
 
 static void give(struct tape_program *p, uint32_t t, enum tape_role role)

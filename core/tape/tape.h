@@ -25,6 +25,7 @@ enum {
     TAPE_MAX_SLOTS = 64,
     TAPE_MAX_MESSAGES = 16,
     TAPE_NAME = 64,
+    TAPE_IN = 8, /* inputs and tensors of an operation, at most */
     TAPE_MAX_GROUPS = 8
 };
 
@@ -87,13 +88,13 @@ struct tape_value {
 };
 
 struct tape_op {
-    uint16_t kind;   /* WK_OP_* */
-    uint32_t layer;  /* TAPE_NONE outside layers */
-    uint32_t in[4];  /* value indices, TAPE_NONE: none */
-    uint32_t t[4];   /* tensor indices, TAPE_NONE: none */
-    uint32_t out;    /* value index; TAPE_NONE for OUTPUT */
-    uint32_t launch; /* where it is computed */
-    union {          /* by kind, copied from the plugin's struct */
+    uint16_t kind;        /* WK_OP_* */
+    uint32_t layer;       /* TAPE_NONE outside layers */
+    uint32_t in[TAPE_IN]; /* value indices, TAPE_NONE: none */
+    uint32_t t[TAPE_IN];  /* tensor indices, TAPE_NONE: none */
+    uint32_t out;         /* value index; TAPE_NONE for OUTPUT */
+    uint32_t launch;      /* where it is computed */
+    union {               /* by kind, copied from the plugin's struct */
         struct {
             uint32_t index, offset;
         } embed;
@@ -120,14 +121,14 @@ tap_scores: a tap asks for "<value name>.scores", F32 after scale and cap */
         struct {
             uint32_t fn;
             float p;
-        } map;
+        } unary;
         struct {
             uint32_t fn;
             float alpha, limit;
         } glu;
         struct {
             uint32_t first, n;
-        } cols;
+        } slice;
         struct {
             uint32_t k, score;
             float scale;
@@ -249,6 +250,7 @@ struct tape_options {
     uint32_t fuse;           /* mask of FUSE_* */
     const char *const *taps; /* [n_taps] value names; "*": all */
     uint32_t n_taps;
+    const struct wk_host *host;     /* of the plugin, for its open(); NULL: it is told of no options */
     struct gguf_accepted *accepted; /* keys that may be there unread; NULL: none */
     const struct wk_type_cpu *(*find_type)(void *user, uint32_t ggml_type); /* NULL result: nobody serves it */
     void (*describe_types)(void *user, char *text, size_t cap);             /* who was asked, for the refusal */

@@ -132,7 +132,7 @@ static const char *const converter_keys[] = {
 static inline const struct wk_key *test_find_key(const struct wk_arch *arch, uint32_t which, const char *name)
 {
     for (uint32_t i = 0; i < arch->n_keys; i++)
-        if (strcmp(arch->keys[i].name, name) == 0 && !(arch->keys[i].flags & WK_KEY_NOT_OF(which)))
+        if (strcmp(arch->keys[i].name, name) == 0 && !(arch->keys[i].flags & WK_KEY_NOT_FOR(which)))
             return &arch->keys[i];
     return NULL;
 }

@@ -22,28 +22,29 @@ static wk_status open_nothing(const struct wk_meta *meta, void **model, const st
 }
 static void close_nothing(void *model) { (void)model; }
 
-static struct wk_freqs plain_rope(double freq[T_D / 2])
+static struct wk_rope_freqs plain_rope(double freq[T_D / 2])
 {
     wk_rope_frequencies(freq, T_D / 2, 10000);
-    return wk_freqs_of(freq, T_D / 2, WK_ROPE_HALVES, 1);
+    return wk_rope_freqs_of(freq, T_D / 2, WK_ROPE_HALF, 1);
 }
 
 static void gpt2_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
-    const struct wk_attn att = { .heads = T_H, .kv_heads = T_H, .scale = 0.35f };
+    const struct wk_op_attention att = { .heads = T_H, .kv_heads = T_H, .scale = 0.35f };
     const struct wk_rows wq = { "attn_qkv", 3 * T_E, 0, T_E, 0 }, wk = { "attn_qkv", 3 * T_E, T_E, T_E, 0 },
                          wv = { "attn_qkv", 3 * T_E, 2 * T_E, T_E, 0 };
-    wk_val x = wk_add(b, wk_embed(b, "token_embd", T_V, T_E), wk_embed_pos(b, "position_embd", T_C, T_E, 0));
+    wk_value x = wk_add(b, wk_embed(b, "token_embd", T_V, T_E), wk_embed_pos(b, "position_embd", T_C, T_E, 0));
     for (uint32_t l = 0; l < T_L; l++) {
         wk_layer(b, l);
-        wk_val h = wk_layer_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_linear_rows(b, h, wq, WK_REQ), k = wk_linear_rows(b, h, wk, WK_REQ),
-               v = wk_linear_rows(b, h, wv, WK_REQ);
-        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", T_E, WK_REQ));
+        wk_value h = wk_layer_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_linear_rows(b, h, wq, WK_REQUIRED), k = wk_linear_rows(b, h, wk, WK_REQUIRED),
+                 v = wk_linear_rows(b, h, wv, WK_REQUIRED);
+        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", T_E, WK_REQUIRED));
         h = wk_layer_norm(b, x, "ffn_norm", 1e-5f);
-        x = wk_add(b, x,
-                   wk_linear(b, wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", T_F, WK_REQ)), "ffn_down", T_E, WK_REQ));
+        x = wk_add(
+            b, x,
+            wk_linear(b, wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", T_F, WK_REQUIRED)), "ffn_down", T_E, WK_REQUIRED));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", 1e-5f), "token_embd", T_V, WK_NONE));
@@ -52,25 +53,25 @@ static void gpt2_record(const struct wk_builder *b, const void *model)
 static void gpt_oss_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
-    struct wk_attn att = { .heads = T_H, .kv_heads = T_G, .scale = 0.35f };
+    struct wk_op_attention att = { .heads = T_H, .kv_heads = T_G, .scale = 0.35f };
     double freq[T_D / 2];
-    const struct wk_freqs rope = plain_rope(freq);
-    wk_val x = wk_embed(b, "token_embd", T_V, T_E);
+    const struct wk_rope_freqs rope = plain_rope(freq);
+    wk_value x = wk_embed(b, "token_embd", T_V, T_E);
     for (uint32_t l = 0; l < T_L; l++) {
         wk_layer(b, l);
         att.window = l % 2 ? 0 : 40;
-        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", T_H * T_D, WK_REQ), T_D, &rope);
-        wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", T_G * T_D, WK_REQ), T_D, &rope);
-        wk_val v = wk_linear(b, h, "attn_v", T_G * T_D, WK_REQ);
-        wk_val a = wk_attention(b, q, k, v, "attn_sinks", &att);
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", T_E, WK_REQ));
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", T_H * T_D, WK_REQUIRED), T_D, &rope);
+        wk_value k = wk_rope(b, wk_linear(b, h, "attn_k", T_G * T_D, WK_REQUIRED), T_D, &rope);
+        wk_value v = wk_linear(b, h, "attn_v", T_G * T_D, WK_REQUIRED);
+        wk_value a = wk_attention(b, q, k, v, "attn_sinks", &att);
+        x = wk_add(b, x, wk_linear(b, a, "attn_output", T_E, WK_REQUIRED));
         h = wk_rms_norm(b, x, "post_attention_norm", 1e-5f);
-        wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_REQ), T_K, WK_SOFTMAX_TOPK, 1.0f);
-        wk_val g = wk_expert(b, h, r, "ffn_gate_exps", T_X, T_F, WK_REQ),
-               u = wk_expert(b, h, r, "ffn_up_exps", T_X, T_F, WK_REQ);
-        wk_val f = wk_glu_op(b, WK_GLU_CLAMP, g, u, 1.702f, 7.0f);
-        x = wk_add(b, x, wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", T_X, T_E, WK_REQ), r));
+        wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_REQUIRED), T_K, WK_SOFTMAX_TOPK, 1.0f);
+        wk_value g = wk_expert(b, h, r, "ffn_gate_exps", T_X, T_F, WK_REQUIRED),
+                 u = wk_expert(b, h, r, "ffn_up_exps", T_X, T_F, WK_REQUIRED);
+        wk_value f = wk_glu_op(b, WK_GLU_SILU_CLAMPED, g, u, 1.702f, 7.0f);
+        x = wk_add(b, x, wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", T_X, T_E, WK_REQUIRED), r));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", T_V, WK_NONE));
@@ -79,21 +80,21 @@ static void gpt_oss_record(const struct wk_builder *b, const void *model)
 static void gemma2_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
-    struct wk_attn att = { .heads = T_H, .kv_heads = T_G, .scale = 0.35f, .softcap = 50.0f };
+    struct wk_op_attention att = { .heads = T_H, .kv_heads = T_G, .scale = 0.35f, .softcap = 50.0f };
     double freq[T_D / 2];
-    const struct wk_freqs rope = plain_rope(freq);
-    wk_val x = wk_scale(b, wk_embed(b, "token_embd", T_V, T_E), sqrtf((float)T_E));
+    const struct wk_rope_freqs rope = plain_rope(freq);
+    wk_value x = wk_scale(b, wk_embed(b, "token_embd", T_V, T_E), sqrtf((float)T_E));
     for (uint32_t l = 0; l < T_L; l++) {
         wk_layer(b, l);
         att.window = l % 2 ? 0 : 40;
-        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-6f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", T_H * T_D, WK_NONE), T_D, &rope);
-        wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", T_G * T_D, WK_NONE), T_D, &rope);
-        wk_val a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", T_G * T_D, WK_NONE), NULL, &att);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-6f);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", T_H * T_D, WK_NONE), T_D, &rope);
+        wk_value k = wk_rope(b, wk_linear(b, h, "attn_k", T_G * T_D, WK_NONE), T_D, &rope);
+        wk_value a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", T_G * T_D, WK_NONE), NULL, &att);
         x = wk_add(b, x, wk_rms_norm(b, wk_linear(b, a, "attn_output", T_E, WK_NONE), "post_attention_norm", 1e-6f));
         h = wk_rms_norm(b, x, "ffn_norm", 1e-6f);
-        wk_val f = wk_glu(b, WK_GLU_GELU_TANH, wk_linear(b, h, "ffn_gate", T_F, WK_NONE),
-                          wk_linear(b, h, "ffn_up", T_F, WK_NONE));
+        wk_value f = wk_glu(b, WK_GLU_GELU_TANH, wk_linear(b, h, "ffn_gate", T_F, WK_NONE),
+                            wk_linear(b, h, "ffn_up", T_F, WK_NONE));
         x = wk_add(b, x, wk_rms_norm(b, wk_linear(b, f, "ffn_down", T_E, WK_NONE), "post_ffw_norm", 1e-6f));
     }
     wk_end_layers(b);
@@ -104,23 +105,23 @@ static void gemma2_record(const struct wk_builder *b, const void *model)
 static void mixtral_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
-    const struct wk_attn att = { .heads = T_H, .kv_heads = T_G, .scale = 0.35f };
+    const struct wk_op_attention att = { .heads = T_H, .kv_heads = T_G, .scale = 0.35f };
     double freq[T_D / 2];
-    const struct wk_freqs rope = plain_rope(freq);
-    wk_val x = wk_embed(b, "token_embd", T_V, T_E);
+    const struct wk_rope_freqs rope = plain_rope(freq);
+    wk_value x = wk_embed(b, "token_embd", T_V, T_E);
     for (uint32_t l = 0; l < T_L; l++) {
         wk_layer(b, l);
-        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val v = wk_linear(b, h, "attn_v", T_G * T_D,
-                             WK_NONE); /* v, k, q: patterns must not depend on the order of recording */
-        wk_val k = wk_head_norm(b, wk_linear(b, h, "attn_k", T_G * T_D, WK_NONE), "attn_k_norm", T_D, 1e-5f);
-        wk_val q = wk_head_norm(b, wk_linear(b, h, "attn_q", T_H * T_D, WK_NONE), "attn_q_norm", T_D, 1e-5f);
-        wk_val a = wk_attention(b, wk_rope(b, q, T_D, &rope), wk_rope(b, k, T_D, &rope), v, NULL, &att);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value v = wk_linear(b, h, "attn_v", T_G * T_D,
+                               WK_NONE); /* v, k, q: patterns must not depend on the order of recording */
+        wk_value k = wk_head_norm(b, wk_linear(b, h, "attn_k", T_G * T_D, WK_NONE), "attn_k_norm", T_D, 1e-5f);
+        wk_value q = wk_head_norm(b, wk_linear(b, h, "attn_q", T_H * T_D, WK_NONE), "attn_q_norm", T_D, 1e-5f);
+        wk_value a = wk_attention(b, wk_rope(b, q, T_D, &rope), wk_rope(b, k, T_D, &rope), v, NULL, &att);
         x = wk_add(b, wk_linear(b, a, "attn_output", T_E, WK_NONE), x);
         h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
-        wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_NONE), T_K, WK_SOFTMAX_ALL_RENORM, 1.0f);
-        wk_val u = wk_expert(b, h, r, "ffn_up_exps", T_X, T_F, WK_NONE),
-               g = wk_expert(b, h, r, "ffn_gate_exps", T_X, T_F, WK_NONE);
+        wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_NONE), T_K, WK_SOFTMAX_ALL_RENORM, 1.0f);
+        wk_value u = wk_expert(b, h, r, "ffn_up_exps", T_X, T_F, WK_NONE),
+                 g = wk_expert(b, h, r, "ffn_gate_exps", T_X, T_F, WK_NONE);
         x = wk_add(
             b, wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", T_X, T_E, WK_NONE), r), x);
     }
@@ -316,7 +317,7 @@ static uint32_t check_tail(const struct tape_program *p, const struct tape_launc
 {
     for (uint32_t i = 0; i < l->n_map; i++) {
         const struct tape_op *map = &p->ops[l->map[i]];
-        assert_true(map->kind == WK_OP_MAP && map->in[0] == v);
+        assert_true(map->kind == WK_OP_UNARY && map->in[0] == v);
         v = map->out;
     }
     if (l->add == TAPE_NONE) return v;

@@ -24,37 +24,37 @@ static uint32_t dice(uint32_t sides)
 
 /* Values to choose from, with how often each was read: what nobody read is summed at the end. */
 struct pool {
-    wk_val v[4096];
+    wk_value v[4096];
     uint32_t reads[4096], n;
 };
 static struct pool pool;
 
-static wk_val pick(void)
+static wk_value pick(void)
 {
     uint32_t back = dice(LIVE) + 1, i = back > pool.n ? pool.n - 1 : pool.n - back;
     if (dice(3)) i = pool.n - 1; /* mostly chains */
     pool.reads[i]++;
     return pool.v[i];
 }
-static void put(wk_val v) { pool.v[pool.n++] = v; }
+static void put(wk_value v) { pool.v[pool.n++] = v; }
 
-static wk_val linear(const struct wk_builder *b, wk_val x)
+static wk_value linear(const struct wk_builder *b, wk_value x)
 {
     char name[8];
     (void)snprintf(name, sizeof name, "w%u", dice(6));
-    return wk_linear(b, x, name, E, dice(2) ? WK_OPT : WK_NONE);
+    return wk_linear(b, x, name, E, dice(2) ? WK_OPTIONAL : WK_NONE);
 }
-static wk_val rope_of(const struct wk_builder *b, wk_val x, uint32_t head)
+static wk_value rope_of(const struct wk_builder *b, wk_value x, uint32_t head)
 {
     double freq[4];
     wk_rope_frequencies(freq, 4, 100 + dice(2));
-    const struct wk_freqs f = wk_freqs_of(freq, 4, dice(2), 1);
+    const struct wk_rope_freqs f = wk_rope_freqs_of(freq, 4, dice(2), 1);
     return wk_rope(b, x, head, &f);
 }
 static void attention(const struct wk_builder *b)
 {
-    const struct wk_attn a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
-    wk_val x = pick(), q = linear(b, x), k = linear(b, x), v = dice(4) ? linear(b, x) : k;
+    const struct wk_op_attention a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
+    wk_value x = pick(), q = linear(b, x), k = linear(b, x), v = dice(4) ? linear(b, x) : k;
     if (dice(2))
         q = wk_head_norm(b, q, dice(2) ? "n8" : NULL, 8, 1e-5f);
     else if (dice(3) == 0)
@@ -70,8 +70,8 @@ static void attention(const struct wk_builder *b)
 }
 static void experts(const struct wk_builder *b)
 {
-    wk_val x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SOFTMAX_TOPK, 1),
-           y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
+    wk_value x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SOFTMAX_TOPK, 1),
+             y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
     switch (dice(3)) {
     case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;
     case 1: y = wk_gelu_tanh(b, y); break;
@@ -82,7 +82,7 @@ static void experts(const struct wk_builder *b)
 }
 static void step(const struct wk_builder *b)
 {
-    wk_val x;
+    wk_value x;
     switch (dice(12)) {
     case 0:
     case 1: put(linear(b, pick())); break;
@@ -91,7 +91,7 @@ static void step(const struct wk_builder *b)
     case 4:
     case 5: x = pick(), put(wk_add(b, x, pick())); break;
     case 6: x = pick(), put(wk_binary(b, WK_OP_MUL, x, wk_linear(b, pick(), "one", 1, WK_NONE))); break;
-    case 7: put(wk_map(b, pick(), 1 + dice(WK_MAP_END - 2), 2)); break;
+    case 7: put(wk_unary(b, pick(), 1 + dice(WK_UNARY_END - 2), 2)); break;
     case 8: x = pick(), put(wk_glu(b, WK_GLU_GELU_TANH, linear(b, x), linear(b, dice(4) ? x : pick()))); break;
     case 9: attention(b); break;
     case 10: experts(b); break;
@@ -107,7 +107,7 @@ static void record(const struct wk_builder *b, const void *model)
     memset(&pool, 0, sizeof pool);
     put(wk_embed(b, "token_embd", T_V, E));
     if (dice(2)) {
-        wk_val p = wk_scale(b, wk_embed_pos(b, "position_embd", T_C, E, 0), 2);
+        wk_value p = wk_scale(b, wk_embed_pos(b, "position_embd", T_C, E, 0), 2);
         pool.reads[0]++;
         put(wk_add(b, pool.v[0], p));
     }
@@ -117,7 +117,7 @@ static void record(const struct wk_builder *b, const void *model)
         step(b);
     }
     wk_end_layers(b);
-    wk_val x = pool.v[pool.n - 1];
+    wk_value x = pool.v[pool.n - 1];
     for (uint32_t i = 0; i + 1 < pool.n; i++)
         if (!pool.reads[i]) x = wk_add(b, pool.v[i], x);
     if (dice(3) == 0) wk_embedding(b, wk_pool(b, x, WK_POOL_LAST), 0);

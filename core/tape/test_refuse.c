@@ -55,13 +55,13 @@ static struct gguf_build *toy_file(void)
 }
 
 /* x = embed; logits(output(w x)): right, and the frame that rows below break. */
-static wk_val begin(const struct wk_builder *b)
+static wk_value begin(const struct wk_builder *b)
 {
-    wk_val x = wk_embed(b, "token_embd", T_V, E);
+    wk_value x = wk_embed(b, "token_embd", T_V, E);
     wk_layer(b, 0);
     return x;
 }
-static void finish(const struct wk_builder *b, wk_val x)
+static void finish(const struct wk_builder *b, wk_value x)
 {
     x = wk_linear(b, x, "w", E, WK_NONE);
     wk_end_layers(b);
@@ -89,8 +89,8 @@ static wk_status attempt(struct gguf_build *g, void (*record)(const struct wk_bu
 
 /* ---- broken recordings --------------------------------------------------------------------------------- */
 
-static const struct wk_attn heads_4_2 = { .heads = 4, .kv_heads = 2, .scale = 1 };
-static wk_val attend(const struct wk_builder *b, wk_val q, wk_val k, wk_val v, struct wk_attn a)
+static const struct wk_op_attention heads_4_2 = { .heads = 4, .kv_heads = 2, .scale = 1 };
+static wk_value attend(const struct wk_builder *b, wk_value q, wk_value k, wk_value v, struct wk_op_attention a)
 {
     return wk_attention(b, q, k, v, NULL, &a);
 }
@@ -99,13 +99,13 @@ static void missing(const struct wk_builder *b) { finish(b, wk_linear(b, begin(b
 static void wrong_shape(const struct wk_builder *b) { finish(b, wk_linear(b, begin(b), "w", 2 * E, WK_NONE)); }
 static void unread(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     (void)wk_linear(b, x, "w", E, WK_NONE);
     finish(b, x);
 }
 static void no_output(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     (void)wk_add(b, x, x);
 }
 static void two_outputs(const struct wk_builder *b)
@@ -119,72 +119,72 @@ static void no_tokens(const struct wk_builder *b)
 }
 static void few_logits(const struct wk_builder *b)
 {
-    wk_val x = wk_linear(b, begin(b), "w", E, WK_NONE);
+    wk_value x = wk_linear(b, begin(b), "w", E, WK_NONE);
     wk_end_layers(b);
     wk_logits(b, wk_linear_rows(b, x, (struct wk_rows){ "output", T_V, 0, T_V - 1, 0 }, WK_NONE));
 }
 static void add_widths(const struct wk_builder *b)
 {
-    wk_val x = begin(b), y = wk_linear(b, x, "w", E, WK_NONE);
-    x = wk_add(b, wk_add(b, x, y), wk_cols(b, y, 0, 20));
+    wk_value x = begin(b), y = wk_linear(b, x, "w", E, WK_NONE);
+    x = wk_add(b, wk_add(b, x, y), wk_slice(b, y, 0, 20));
     finish(b, x);
 }
 static void mul_widths(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, wk_binary(b, WK_OP_MUL, x, wk_cols(b, x, 0, 2)));
+    wk_value x = begin(b);
+    finish(b, wk_binary(b, WK_OP_MUL, x, wk_slice(b, x, 0, 2)));
 }
 static void glu_widths(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, wk_glu(b, WK_GLU_SILU, x, wk_cols(b, x, 0, 2)));
+    wk_value x = begin(b);
+    finish(b, wk_glu(b, WK_GLU_SILU, x, wk_slice(b, x, 0, 2)));
 }
-static void cols_past(const struct wk_builder *b) { finish(b, wk_cols(b, begin(b), 30, 3)); }
+static void cols_past(const struct wk_builder *b) { finish(b, wk_slice(b, begin(b), 30, 3)); }
 static void rows_past(const struct wk_builder *b)
 {
     finish(b, wk_linear_rows(b, begin(b), (struct wk_rows){ "w", E, 20, 13, 0 }, WK_NONE));
 }
 static void attention_q(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, attend(b, x, wk_cols(b, x, 0, 30), x, heads_4_2));
+    wk_value x = begin(b);
+    finish(b, attend(b, x, wk_slice(b, x, 0, 30), x, heads_4_2));
 }
 static void attention_v(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, attend(b, x, wk_cols(b, x, 0, 16), wk_cols(b, x, 0, 15), heads_4_2));
+    wk_value x = begin(b);
+    finish(b, attend(b, x, wk_slice(b, x, 0, 16), wk_slice(b, x, 0, 15), heads_4_2));
 }
 static void attention_heads(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 3, .scale = 1 }));
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 3, .scale = 1 }));
 }
 static void attention_no_heads(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, attend(b, x, x, x, (struct wk_attn){ .scale = 1 }));
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .scale = 1 }));
 }
 static void attention_scale(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = NAN }));
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = NAN }));
 }
 static void attention_flags(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = 1, .flags = 2 }));
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .flags = 2 }));
 }
 static void windows(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     for (uint32_t i = 0; i < 9; i++)
-        x = attend(b, x, x, x, (struct wk_attn){ .heads = 4, .kv_heads = 4, .scale = 1, .window = i });
+        x = attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .window = i });
     finish(b, x);
 }
 static void rope_with(const struct wk_builder *b, uint32_t head, uint32_t n, double freq0, uint32_t style)
 {
     double freq[16] = { freq0 };
-    const struct wk_freqs f = wk_freqs_of(freq, n, style, 1);
+    const struct wk_rope_freqs f = wk_rope_freqs_of(freq, n, style, 1);
     finish(b, wk_rope(b, begin(b), head, &f));
 }
 static void rope_head(const struct wk_builder *b) { rope_with(b, 5, 2, 1, 0); }
@@ -196,47 +196,47 @@ static void norm_eps(const struct wk_builder *b) { finish(b, wk_rms_norm(b, begi
 static void norm_nan(const struct wk_builder *b) { finish(b, wk_rms_norm(b, begin(b), NULL, NAN)); }
 static void norm_group(const struct wk_builder *b) { finish(b, wk_head_norm(b, begin(b), NULL, 5, 1e-5f)); }
 static void norm_kind(const struct wk_builder *b) { finish(b, wk_norm(b, begin(b), NULL, 7, 0, 1e-5f, WK_NONE)); }
-static void map_fn(const struct wk_builder *b) { finish(b, wk_map(b, begin(b), 99, 0)); }
+static void map_fn(const struct wk_builder *b) { finish(b, wk_unary(b, begin(b), 99, 0)); }
 static void map_cap(const struct wk_builder *b) { finish(b, wk_softcap(b, begin(b), 0)); }
 static void map_nan(const struct wk_builder *b) { finish(b, wk_scale(b, begin(b), INFINITY)); }
 static void glu_fn(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_glu(b, 0, x, x));
 }
 static void glu_limit(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
-    finish(b, wk_glu(b, WK_GLU_CLAMP, x, x));
+    wk_value x = begin(b);
+    finish(b, wk_glu(b, WK_GLU_SILU_CLAMPED, x, x));
 }
 static void route_top(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_combine(b, x, wk_route(b, x, 40, WK_SOFTMAX_TOPK, 1)));
 }
 static void route_score(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_combine(b, x, wk_route(b, x, 2, 77, 1)));
 }
 static void combine_slots(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_combine(b, x, wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1)));
 }
 static void combine_no_route(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_combine(b, x, x));
 }
 static void expert_count(const struct wk_builder *b)
 {
-    wk_val x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
+    wk_value x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
     finish(b, wk_combine(b, wk_expert(b, x, r, "w", 1, E, WK_NONE), r));
 }
 static void slots(const struct wk_builder *b)
 {
-    wk_val x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
+    wk_value x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
     finish(b, wk_linear(b, r, "output", T_V, WK_NONE));
 }
 static void pool_read(const struct wk_builder *b) { finish(b, wk_pool(b, begin(b), WK_POOL_MEAN)); }
@@ -246,7 +246,7 @@ static void embedding_flags(const struct wk_builder *b) { wk_embedding(b, wk_poo
 static void output_what(const struct wk_builder *b) { wk_output(b, begin(b), 3, 0); }
 static void context_past(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_add(b, x, wk_embed_pos(b, "w", E, E, 2)));
 }
 static void name_twice(const struct wk_builder *b) { finish(b, wk_name(b, wk_name(b, begin(b), "mine"), "mine")); }
@@ -256,36 +256,36 @@ static void name_long(const struct wk_builder *b)
 }
 static void by_hand(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     wk_refuse(b, "the author's own words");
     finish(b, x);
 }
 static void strange_id(const struct wk_builder *b)
 {
     (void)begin(b);
-    finish(b, wk_scale(b, (wk_val){ 1234 }, 1));
+    finish(b, wk_scale(b, (wk_value){ 1234 }, 1));
 }
 static void strange_zero(const struct wk_builder *b)
 {
     (void)begin(b);
-    finish(b, wk_scale(b, (wk_val){ 0 }, 1));
+    finish(b, wk_scale(b, (wk_value){ 0 }, 1));
 }
 static void layer_far(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     wk_layer(b, 70000);
     wk_layer(b, 0);
     finish(b, x);
 }
 static void many_ops(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     for (int i = 0; i < TAPE_MAX_OPS + 10; i++) x = wk_scale(b, x, 1);
     finish(b, x);
 }
 static void custom_nothing(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_custom(b, NULL, &x, 1, NULL, 0));
 }
 static uint32_t refuse_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 && in_width[0] == 7 ? 7 : 0; }
@@ -298,7 +298,7 @@ static void custom_of(const struct wk_builder *b, uint32_t (*width)(const uint32
 {
     static struct wk_custom_def def = { .struct_size = sizeof def, .name = "twist", .cpu = copy_row };
     def.width = width;
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     finish(b, wk_custom(b, &def, &x, 1, NULL, 0));
 }
 static void custom_refuses(const struct wk_builder *b) { custom_of(b, refuse_width); }
@@ -317,54 +317,54 @@ static const struct broken {
     { no_tokens, WK_INVALID,
       "token_embd: a context of 128 positions (+ 0) reaches past the table's 48 rows; ask for a shorter context" },
     { few_logits, WK_INVALID, "logits: 47 wide, the table of tokens has 48 rows" },
-    { add_widths, WK_INVALID, "blk.0.add2: blk.0.add1 is 32 wide, blk.0.w.cols 20" },
-    { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.cols 2" },
-    { glu_widths, WK_INVALID, "blk.0.glu: token_embd is 32 wide, token_embd.cols 2" },
-    { cols_past, WK_INVALID, "token_embd.cols: columns 30 to 33 of token_embd, which is 32 wide" },
+    { add_widths, WK_INVALID, "blk.0.add2: blk.0.add1 is 32 wide, blk.0.w.slice 20" },
+    { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.slice 2" },
+    { glu_widths, WK_INVALID, "blk.0.glu: token_embd is 32 wide, token_embd.slice 2" },
+    { cols_past, WK_INVALID, "token_embd.slice: columns 30 to 33 of token_embd, which is 32 wide" },
     { rows_past, WK_INVALID, "blk.0.w: rows 20 to 33 of blk.0.w.weight, which has 32" },
     { attention_q, WK_INVALID, "blk.0.attention: q is 32 wide for 4 heads, k 30 for 2" },
     { attention_v, WK_INVALID, "blk.0.attention: v is 15 wide for 2 heads" },
     { attention_heads, WK_INVALID, "blk.0.attention: 4 heads for 3 of k and v, must be a multiple" },
     { attention_no_heads, WK_INVALID, "blk.0.attention: 0 heads for 0 of k and v, must be a multiple" },
     { attention_scale, WK_INVALID, "blk.0.attention: scale is not a finite number" },
-    { attention_flags, WK_UNSUPPORTED, "blk.0.attention: flags 0x2 are unknown to this host (ABI 0.1)" },
+    { attention_flags, WK_UNSUPPORTED, "blk.0.attention: flags 0x2 are unknown to this host (ABI 1.0)" },
     { windows, WK_INVALID, "blk.0.attention.9: more than 8 different attention windows" },
     { rope_head, WK_INVALID, "token_embd.rope: token_embd is 32 wide, not a multiple of head 5" },
     { rope_pairs, WK_INVALID, "token_embd.rope: 5 pairs in a head of 8" },
     { rope_nan, WK_INVALID, "token_embd.rope: frequency 0 is not a finite number" },
-    { rope_style, WK_UNSUPPORTED, "token_embd.rope: style 2 is unknown to this host (ABI 0.1)" },
+    { rope_style, WK_UNSUPPORTED, "token_embd.rope: style 2 is unknown to this host (ABI 1.0)" },
     { rope_none, WK_INVALID, "token_embd.rope: no frequencies" },
     { norm_eps, WK_INVALID, "blk.0.norm: eps 0 must be above 0" },
     { norm_nan, WK_INVALID, "blk.0.norm: eps nan must be above 0" },
     { norm_group, WK_INVALID, "blk.0.norm: token_embd is 32 wide, not a multiple of 5" },
-    { norm_kind, WK_UNSUPPORTED, "blk.0.norm: norm 7 is unknown to this host (ABI 0.1)" },
-    { map_fn, WK_UNSUPPORTED, "token_embd.map: function 99 is unknown to this host (ABI 0.1)" },
+    { norm_kind, WK_UNSUPPORTED, "blk.0.norm: norm 7 is unknown to this host (ABI 1.0)" },
+    { map_fn, WK_UNSUPPORTED, "token_embd.unary: function 99 is unknown to this host (ABI 1.0)" },
     { map_cap, WK_INVALID, "token_embd.softcap: a cap of 0 must be above 0" },
     { map_nan, WK_INVALID, "token_embd.scale: p is not a finite number" },
-    { glu_fn, WK_UNSUPPORTED, "blk.0.glu: function 0 is unknown to this host (ABI 0.1)" },
+    { glu_fn, WK_UNSUPPORTED, "blk.0.glu: function 0 is unknown to this host (ABI 1.0)" },
     { glu_limit, WK_INVALID, "blk.0.glu: a limit of 0 must be above 0" },
     { route_top, WK_INVALID, "blk.0.route: top 40 of 32 (1 to 64 are served)" },
-    { route_score, WK_UNSUPPORTED, "blk.0.route: score 77 is unknown to this host (ABI 0.1)" },
+    { route_score, WK_UNSUPPORTED, "blk.0.route: score 77 is unknown to this host (ABI 1.0)" },
     { combine_slots, WK_INVALID, "blk.0.combine: token_embd has 1 slots, blk.0.route 2" },
     { combine_no_route, WK_INVALID, "blk.0.combine: token_embd is not the result of a route" },
     { expert_count, WK_INVALID, "blk.0.w: 1 experts, blk.0.route chooses among 32" },
     { slots, WK_INVALID, "blk.0.output.weight: missing in the file, the plugin asks for 48 rows x 1 columns" },
     { pool_read, WK_INVALID, "blk.0.linear: only an output reads blk.0.pool, one pooled row a sequence" },
-    { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 0.1)" },
+    { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 1.0)" },
     { embedding_unpooled, WK_INVALID, "embedding: token_embd is not the result of pool" },
-    { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 0.1)" },
-    { output_what, WK_UNSUPPORTED, "logits: output 3 is unknown to this host (ABI 0.1)" },
+    { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 1.0)" },
+    { output_what, WK_UNSUPPORTED, "logits: output 3 is unknown to this host (ABI 1.0)" },
     { context_past, WK_INVALID,
       "blk.0.w: a context of 128 positions (+ 2) reaches past the table's 32 rows; ask for a shorter context" },
     { name_twice, WK_INVALID, "blk.0.mine: two values of this name" },
     { name_long, WK_INVALID,
       "blk.0.a_name_of_sixty_four_bytes_is_longer_than_any_tensor_may_have_ok: a name has at most 63 bytes" },
     { by_hand, WK_INVALID, "the author's own words" },
-    { strange_id, WK_INVALID, "blk.0.map: input 0 is no value or tensor of this model" },
-    { strange_zero, WK_INVALID, "blk.0.map: input 0 is no value or tensor of this model" },
+    { strange_id, WK_INVALID, "blk.0.unary: input 0 is no value or tensor of this model" },
+    { strange_zero, WK_INVALID, "blk.0.unary: input 0 is no value or tensor of this model" },
     { layer_far, WK_INVALID, "layer 70000: at most 65535" },
     { many_ops, WK_INVALID, "more than 65536 operations" },
-    { custom_nothing, WK_INVALID, "blk.0.custom: the definition lacks a name, a width or a function" },
+    { custom_nothing, WK_INVALID, "blk.0.custom: no definition" },
     { custom_refuses, WK_INVALID, "blk.0.twist: the plugin's operation refuses inputs of these widths (first: 32)" },
     { custom_huge, WK_INVALID, "blk.0.twist: 16777216 wide, must be below 16777216" },
 };
@@ -483,8 +483,8 @@ static void errors_are_sticky(void **state)
 
 static void aliased(const struct wk_builder *b)
 {
-    wk_val x = wk_linear(b, begin(b), "attn_output", E, WK_OPT);
-    const struct wk_attn a = { .heads = 4, .kv_heads = 4, .scale = 1 };
+    wk_value x = wk_linear(b, begin(b), "attn_output", E, WK_OPTIONAL);
+    const struct wk_op_attention a = { .heads = 4, .kv_heads = 4, .scale = 1 };
     finish(b, wk_attention(b, x, x, x, "sinks", &a));
 }
 static void aliases(void **state)
@@ -510,18 +510,20 @@ static void aliases(void **state)
 /* ---- the growth rule ----------------------------------------------------------------------------------- */
 
 static struct {
-    struct wk_attn a;
-    uint32_t next[3];
+    struct wk_op_attention a;
+    uint32_t next[4];
 } longer;
-static uint32_t longer_bytes, new_kind, supported[3];
+static uint32_t longer_bytes, new_kind;
+static int supported[3];
 
 static void put_longer(const struct wk_builder *b)
 {
-    wk_val x = begin(b), y;
-    longer.a = (struct wk_attn){ .o = { .size = longer_bytes, .kind = WK_OP_ATTENTION, .in = { x.id, x.id, x.id } },
-                                 .heads = 4,
-                                 .kv_heads = 4,
-                                 .scale = 1 };
+    wk_value x = begin(b), y;
+    longer.a =
+        (struct wk_op_attention){ .o = { .size = longer_bytes, .kind = WK_OP_ATTENTION, .in = { x.id, x.id, x.id } },
+                                  .heads = 4,
+                                  .kv_heads = 4,
+                                  .scale = 1 };
     y.id = b->op(b->self, &longer.a.o);
     finish(b, y);
 }
@@ -529,23 +531,28 @@ static void put_new_kind(const struct wk_builder *b)
 {
     const struct wk_op o = { .size = sizeof o, .kind = (uint16_t)new_kind, .since = 4 };
     (void)begin(b);
-    supported[0] = b->supports(b->self, new_kind, sizeof o);
-    supported[1] = b->supports(b->self, WK_OP_ATTENTION, sizeof(struct wk_attn));
-    supported[2] = b->supports(b->self, WK_OP_ATTENTION, sizeof(struct wk_attn) + 8);
-    finish(b, wk_put(b, &o));
+    longer.a.o.kind = WK_OP_ATTENTION;
+    supported[0] = wk_supports(b, &o);
+    longer.a.o.size = sizeof longer.a;
+    supported[1] = wk_supports(b, &longer.a.o);
+    longer.a.o.size = sizeof longer;
+    longer.next[0] = 1;
+    supported[2] = wk_supports(b, &longer.a.o);
+    longer.next[0] = 0;
+    finish(b, wk_append(b, &o));
 }
-static void put_pad(const struct wk_builder *b)
+static void put_reserved(const struct wk_builder *b)
 {
     const struct wk_op_norm n = { .o = { .size = sizeof n, .kind = WK_OP_NORM, .in = { begin(b).id } },
                                   .eps = 1e-5f,
-                                  .pad = 1 };
-    finish(b, wk_put(b, &n.o));
+                                  .reserved = 1 };
+    finish(b, wk_append(b, &n.o));
 }
 static void put_third_input(const struct wk_builder *b)
 {
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     const struct wk_op o = { .size = sizeof o, .kind = WK_OP_ADD, .in = { x.id, x.id, x.id } };
-    finish(b, wk_put(b, &o));
+    finish(b, wk_append(b, &o));
 }
 
 static void growth(void **state)
@@ -557,28 +564,31 @@ static void growth(void **state)
     assert_int_equal(attempt(g, put_longer, text), WK_OK); /* longer, and zero where we know nothing */
     longer.next[0] = 1;
     assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
-    assert_string_equal(text, "blk.0.attention: byte 64 is set, unknown to this host (ABI 0.1)");
+    assert_string_equal(text,
+                        "blk.0.attention: byte 96 is set, which this host (ABI 1.0) does not know; use a newer worker");
     longer.next[0] = 0;
     longer.next[2] = 0x100;
     assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
-    assert_string_equal(text, "blk.0.attention: byte 73 is set, unknown to this host (ABI 0.1)");
+    assert_string_equal(
+        text, "blk.0.attention: byte 105 is set, which this host (ABI 1.0) does not know; use a newer worker");
     longer.next[2] = 0;
-    longer_bytes = sizeof(struct wk_attn) - 4; /* shorter than its first version */
+    longer_bytes = sizeof(struct wk_op_attention) - 8; /* shorter than its first version */
     assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
-    assert_string_equal(text, "blk.0.attention: 60 bytes, must be 64 to 1024");
+    assert_string_equal(
+        text, "blk.0.attention says it has 88 bytes; at least 96, a multiple of 8 and at most 65536 expected");
     longer_bytes = 1u << 30;
     assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
     for (new_kind = 0; new_kind < 40; new_kind += new_kind ? 23 : 17) {
         assert_int_equal(attempt(g, put_new_kind, text), WK_UNSUPPORTED);
         char expected[80];
-        (void)snprintf(expected, sizeof expected, "op %u needs ABI 0.4, this host has 0.1", new_kind);
+        (void)snprintf(expected, sizeof expected, "blk.0.op %u needs ABI 1.4, this host has 1.0", new_kind);
         assert_string_equal(text, expected);
         assert_true(!supported[0] && supported[1] && !supported[2]);
     }
-    assert_int_equal(attempt(g, put_pad, text), WK_UNSUPPORTED);
-    assert_string_equal(text, "blk.0.norm: byte 52 is set, unknown to this host (ABI 0.1)");
+    assert_int_equal(attempt(g, put_reserved, text), WK_UNSUPPORTED);
+    assert_string_equal(text, "blk.0.norm: byte 84 is set, unknown to this host (ABI 1.0)");
     assert_int_equal(attempt(g, put_third_input, text), WK_UNSUPPORTED);
-    assert_string_equal(text, "blk.0.add: byte 16 is set, unknown to this host (ABI 0.1)");
+    assert_string_equal(text, "blk.0.add: byte 16 is set, unknown to this host (ABI 1.0)");
     gguf_build_free(g);
 }
 
@@ -620,11 +630,11 @@ static void twist_and_embed(const struct wk_builder *b)
         .struct_size = sizeof def, .name = "twist", .width = same_width, .cpu = copy_row
     };
     static const uint32_t params[2] = { 7, 8 };
-    wk_val x = begin(b);
+    wk_value x = begin(b);
     x = wk_custom(b, &def, &x, 1, params, sizeof params);
     x = wk_linear(b, x, "w", E, WK_NONE);
     wk_end_layers(b);
-    wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_EMBEDDING_L2);
+    wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_OUTPUT_L2_NORM);
     wk_logits(b, wk_linear(b, x, "output", T_V, WK_NONE));
 }
 static void both_outputs_and_a_custom_operation(void **state)
@@ -645,7 +655,7 @@ static void both_outputs_and_a_custom_operation(void **state)
         const struct tape_launch *l = &p->launches[i];
         if (l->kind != LAUNCH_OUTPUT) continue;
         outputs++;
-        assert_true(l->n_ops == 2 && l->rows == ROWS_POOLED && p->ops[l->ops[1]].u.output.flags == WK_EMBEDDING_L2);
+        assert_true(l->n_ops == 2 && l->rows == ROWS_POOLED && p->ops[l->ops[1]].u.output.flags == WK_OUTPUT_L2_NORM);
         assert_string_equal(p->values[l->x].name, "blk.0.w");
     }
     assert_int_equal(outputs, 1);

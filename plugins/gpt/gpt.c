@@ -47,7 +47,7 @@ enum {
 enum { MAX_HEAD = 1024, MAX_LAYERS = 512, MAX_CONTEXT = 1 << 27 };
 
 static const char *const names[] = { "gpt2", "gpt-oss", "gptoss" };
-#define NOT_OF_GPT2 WK_KEY_NOT_OF(0)
+#define NOT_OF_GPT2 WK_KEY_NOT_FOR(0)
 
 /* Ranges: several times what the published models have, small enough that every product below stays inside 32 bits. Up
  * to LAYER_EPS GPT-2's keys as well; what only one of the two needs is asked for in open().
@@ -92,8 +92,8 @@ static const struct wk_key keys[] = {
        llama.cpp rounds. */
     [YARN_TRUNCATE] = { "rope.scaling.yarn_truncate", WK_KEY_BOOL, NOT_OF_GPT2, 0, 1, 0 },
     /* true, or 1: behind the window. A number n: of n layers all but the last; 0: all. */
-    [WINDOW_PATTERN] = { "attention.sliding_window_pattern", WK_KEY_U32,
-                         WK_KEY_PER_LAYER | WK_KEY_DIFFERS | NOT_OF_GPT2, 0, MAX_LAYERS, 2 },
+    [WINDOW_PATTERN] = { "attention.sliding_window_pattern", WK_KEY_U32, WK_KEY_PER_LAYER | WK_KEY_VARIES | NOT_OF_GPT2,
+                         0, MAX_LAYERS, 2 },
     /* Of these one value changes nothing. */
     { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
     { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
@@ -154,26 +154,25 @@ static void gpt_oss_record(const struct wk_builder *b, const struct gpt *m);
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static uint32_t u32(const struct wk_meta *meta, int key) { return (uint32_t)meta->value[key].num; }
-static uint32_t u32_or(const struct wk_meta *meta, int key, uint32_t other)
+static uint32_t u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
 {
-    return meta->value[key].present ? u32(meta, key) : other;
+    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
 }
 
-static wk_status need(const struct wk_meta *meta, int key, const struct wk_err *err)
+static wk_status need(const struct wk_meta *meta, uint32_t key, const struct wk_err *err)
 {
-    if (meta->value[key].present) return WK_OK;
+    if (wk_meta_has(meta, key)) return WK_OK;
     return wk_fail(err, WK_INVALID, "%.64s.%s is missing", meta->architecture, keys[key].name);
 }
 
 static wk_status open_heads(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
-    m->H = u32(meta, HEADS);
+    m->H = wk_meta_u32(meta, HEADS);
     m->G = u32_or(meta, KV_HEADS, m->H);
     if (m->H % m->G)
         return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
                        (unsigned)m->H, (unsigned)m->G);
-    if (!meta->value[KEY_LENGTH].present && m->E % m->H)
+    if (!wk_meta_has(meta, KEY_LENGTH) && m->E % m->H)
         return wk_fail(
             err, WK_INVALID,
             "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
@@ -188,30 +187,30 @@ static wk_status open_heads(const struct wk_meta *meta, struct gpt *m, const str
 
 static wk_status open_rotation(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
-    const struct wk_key_value *v = meta->value;
     struct rotation *r = &m->rotation;
     const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
     if (dim % 2 || dim > m->D)
         return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
                        (unsigned)dim, (unsigned)m->D);
     r->n = dim / 2;
-    r->base = v[ROPE_BASE].num;
-    r->mscale = v[ROPE_MSCALE].num;
-    if (v[ROPE_BASE_WINDOW].present && v[ROPE_BASE_WINDOW].num != r->base)
+    r->base = wk_meta_number(meta, ROPE_BASE);
+    r->mscale = wk_meta_number(meta, ROPE_MSCALE);
+    if (wk_meta_has(meta, ROPE_BASE_WINDOW) && wk_meta_number(meta, ROPE_BASE_WINDOW) != r->base)
         return wk_fail(err, WK_UNSUPPORTED, "rope.freq_base_swa is %g; %g, as rope.freq_base, is served",
-                       v[ROPE_BASE_WINDOW].num, r->base);
-    if (v[ROPE_TYPE].present && strcmp(v[ROPE_TYPE].text, "none") == 0) return WK_OK;
-    if (v[ROPE_TYPE].present && strcmp(v[ROPE_TYPE].text, "yarn") != 0)
-        return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none and yarn are served", v[ROPE_TYPE].text);
+                       wk_meta_number(meta, ROPE_BASE_WINDOW), r->base);
+    if (wk_meta_has(meta, ROPE_TYPE) && strcmp(wk_meta_text(meta, ROPE_TYPE), "none") == 0) return WK_OK;
+    if (wk_meta_has(meta, ROPE_TYPE) && strcmp(wk_meta_text(meta, ROPE_TYPE), "yarn") != 0)
+        return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none and yarn are served",
+                       wk_meta_text(meta, ROPE_TYPE));
     r->stretched = 1;
     r->yarn = (struct wk_yarn){ .base = r->base,
-                                .factor = v[ROPE_FACTOR].num,
+                                .factor = wk_meta_number(meta, ROPE_FACTOR),
                                 .original_context = u32_or(meta, ROPE_CONTEXT, m->C),
-                                .beta_fast = v[YARN_FAST].num,
-                                .beta_slow = v[YARN_SLOW].num,
-                                .extrapolation = v[YARN_EXT].num,
-                                .rounded = u32(meta, YARN_TRUNCATE) };
-    r->mscale *= v[YARN_MSCALE].num * wk_yarn_mscale(r->yarn.factor);
+                                .beta_fast = wk_meta_number(meta, YARN_FAST),
+                                .beta_slow = wk_meta_number(meta, YARN_SLOW),
+                                .extrapolation = wk_meta_number(meta, YARN_EXT),
+                                .rounded = wk_meta_u32(meta, YARN_TRUNCATE) };
+    r->mscale *= wk_meta_number(meta, YARN_MSCALE) * wk_yarn_mscale(r->yarn.factor);
     if (r->yarn.beta_fast < r->yarn.beta_slow)
         return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
                        r->yarn.beta_fast, r->yarn.beta_slow);
@@ -223,8 +222,8 @@ static wk_status open_gpt2(const struct wk_meta *meta, struct gpt *m, const stru
     wk_status status = need(meta, LAYER_EPS, err);
     if (status != WK_OK) return status;
     m->record = gpt2_record;
-    m->eps = (float)meta->value[LAYER_EPS].num;
-    m->F = u32(meta, FEED_FORWARD);
+    m->eps = (float)wk_meta_number(meta, LAYER_EPS);
+    m->F = wk_meta_u32(meta, FEED_FORWARD);
     if (m->G != m->H || m->D != m->E / m->H || m->E % m->H || m->Dv != m->D)
         return wk_fail(err, WK_UNSUPPORTED,
                        "%u heads of %u values, %u of k and %u of v, in a row of %u; gpt2 is served with equal heads "
@@ -236,28 +235,28 @@ static wk_status open_gpt2(const struct wk_meta *meta, struct gpt *m, const stru
 /* Layers behind the window: as the file lists them, else of each so many all but the last. */
 static void open_windows(const struct wk_meta *meta, struct gpt *m)
 {
-    const struct wk_key_value *pattern = &meta->value[WINDOW_PATTERN];
+    const struct wk_key_value *pattern = wk_meta_value(meta, WINDOW_PATTERN);
     for (uint32_t l = 0; l < m->L; l++) {
-        const uint32_t n = (uint32_t)(pattern->count ? pattern->each[l] : pattern->num);
+        const uint32_t n = (uint32_t)(pattern->count ? pattern->numbers[l] : pattern->number);
         const bool behind = pattern->count ? n != 0 : !n || l % n < n - 1;
-        m->window[l] = behind ? u32(meta, WINDOW) : 0;
+        m->window[l] = behind ? wk_meta_u32(meta, WINDOW) : 0;
     }
 }
 
 /* Window, base and experts have no defaults: a file that lost one would be computed as another model. */
 static wk_status open_gpt_oss(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
-    static const int needed[] = { RMS_EPS, WINDOW, EXPERTS, EXPERTS_USED, ROPE_BASE };
+    static const uint32_t needed[] = { RMS_EPS, WINDOW, EXPERTS, EXPERTS_USED, ROPE_BASE };
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         wk_status status = need(meta, needed[i], err);
         if (status != WK_OK) return status;
     }
     m->record = gpt_oss_record;
     open_windows(meta, m);
-    m->eps = (float)meta->value[RMS_EPS].num;
-    m->F = u32_or(meta, EXPERT_FEED_FORWARD, u32(meta, FEED_FORWARD));
-    m->X = u32(meta, EXPERTS);
-    m->K = u32(meta, EXPERTS_USED);
+    m->eps = (float)wk_meta_number(meta, RMS_EPS);
+    m->F = u32_or(meta, EXPERT_FEED_FORWARD, wk_meta_u32(meta, FEED_FORWARD));
+    m->X = wk_meta_u32(meta, EXPERTS);
+    m->K = wk_meta_u32(meta, EXPERTS_USED);
     if (m->K > m->X)
         return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K,
                        (unsigned)m->X);
@@ -266,9 +265,9 @@ static wk_status open_gpt_oss(const struct wk_meta *meta, struct gpt *m, const s
 
 static wk_status fill(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
-    m->L = u32(meta, BLOCKS);
-    m->E = u32(meta, EMBEDDING);
-    m->C = u32(meta, CONTEXT);
+    m->L = wk_meta_u32(meta, BLOCKS);
+    m->E = wk_meta_u32(meta, EMBEDDING);
+    m->C = wk_meta_u32(meta, CONTEXT);
     wk_status status = open_heads(meta, m, err);
     if (status == WK_OK)
         status = strcmp(meta->architecture, "gpt2") == 0 ? open_gpt2(meta, m, err) : open_gpt_oss(meta, m, err);
@@ -295,25 +294,25 @@ static void gpt_close(void *model) { free(model); }
 /* ---- record: GPT-2 ------------------------------------------------------------------------------------- */
 
 /* q, k or v: a third of attn_qkv. */
-static wk_val third(const struct wk_builder *b, wk_val h, const struct gpt *m, uint32_t i)
+static wk_value third(const struct wk_builder *b, wk_value h, const struct gpt *m, uint32_t i)
 {
     return wk_linear_rows(b, h, (struct wk_rows){ .name = "attn_qkv", .total = 3 * m->E, .first = i * m->E, .n = m->E },
-                          WK_REQ);
+                          WK_REQUIRED);
 }
 static void gpt2_record(const struct wk_builder *b, const struct gpt *m)
 {
-    const struct wk_attn att = { .heads = m->H, .kv_heads = m->H, .scale = 1 / sqrtf((float)m->D) };
+    const struct wk_op_attention att = { .heads = m->H, .kv_heads = m->H, .scale = 1 / sqrtf((float)m->D) };
 
-    wk_val x = wk_add(b, wk_embed(b, "token_embd", m->V, m->E), wk_embed_pos(b, "position_embd", m->C, m->E, 0));
+    wk_value x = wk_add(b, wk_embed(b, "token_embd", m->V, m->E), wk_embed_pos(b, "position_embd", m->C, m->E, 0));
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name>          */
-        wk_val h = wk_layer_norm(b, x, "attn_norm", m->eps);
-        wk_val q = third(b, h, m, 0), k = third(b, h, m, 1), v = third(b, h, m, 2);
-        wk_val a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [E]   */
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_REQ));
+        wk_value h = wk_layer_norm(b, x, "attn_norm", m->eps);
+        wk_value q = third(b, h, m, 0), k = third(b, h, m, 1), v = third(b, h, m, 2);
+        wk_value a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [E]   */
+        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_REQUIRED));
         h = wk_layer_norm(b, x, "ffn_norm", m->eps);
-        wk_val u = wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", m->F, WK_REQ));
-        x = wk_add(b, x, wk_linear(b, u, "ffn_down", m->E, WK_REQ));
+        wk_value u = wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", m->F, WK_REQUIRED));
+        x = wk_add(b, x, wk_linear(b, u, "ffn_down", m->E, WK_REQUIRED));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", m->eps), m->head, m->V, WK_NONE));
@@ -321,38 +320,38 @@ static void gpt2_record(const struct wk_builder *b, const struct gpt *m)
 
 /* ---- record: GPT-OSS ----------------------------------------------------------------------------------- */
 
-static struct wk_freqs rotate(const struct rotation *r, double *freq)
+static struct wk_rope_freqs rotate(const struct rotation *r, double *freq)
 {
     wk_rope_frequencies(freq, r->n, r->base);
     if (r->stretched) wk_rope_yarn(freq, r->n, &r->yarn);
-    return wk_freqs_of(freq, r->n, WK_ROPE_HALVES, r->mscale);
+    return wk_rope_freqs_of(freq, r->n, WK_ROPE_HALF, r->mscale);
 }
 
-static wk_val experts(const struct wk_builder *b, wk_val h, const struct gpt *m)
+static wk_value experts(const struct wk_builder *b, wk_value h, const struct gpt *m)
 {
-    wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_REQ), m->K, WK_SOFTMAX_TOPK, 1.0f);
-    wk_val g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_REQ);
-    wk_val u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_REQ);
-    wk_val f = wk_glu_op(b, WK_GLU_CLAMP, g, u, 1.702f, 7.0f);
-    return wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", m->X, m->E, WK_REQ), r);
+    wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_REQUIRED), m->K, WK_SOFTMAX_TOPK, 1.0f);
+    wk_value g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_REQUIRED);
+    wk_value u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_REQUIRED);
+    wk_value f = wk_glu_op(b, WK_GLU_SILU_CLAMPED, g, u, 1.702f, 7.0f);
+    return wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", m->X, m->E, WK_REQUIRED), r);
 }
 
 static void gpt_oss_record(const struct wk_builder *b, const struct gpt *m)
 {
-    struct wk_attn att = { .heads = m->H, .kv_heads = m->G, .scale = 1 / sqrtf((float)m->D) };
+    struct wk_op_attention att = { .heads = m->H, .kv_heads = m->G, .scale = 1 / sqrtf((float)m->D) };
     double freq[MAX_HEAD / 2];
-    const struct wk_freqs rope = rotate(&m->rotation, freq);
+    const struct wk_rope_freqs rope = rotate(&m->rotation, freq);
 
-    wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
+    wk_value x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name>          */
         att.window = m->window[l];
-        wk_val h = wk_rms_norm(b, x, "attn_norm", m->eps);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", m->H * m->D, WK_REQ), m->D, &rope);
-        wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", m->G * m->D, WK_REQ), m->D, &rope);
-        wk_val v = wk_linear(b, h, "attn_v", m->G * m->Dv, WK_REQ);
-        wk_val a = wk_attention(b, q, k, v, "attn_sinks", &att); /* one more logit a head, no value  [H*D] */
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_REQ));
+        wk_value h = wk_rms_norm(b, x, "attn_norm", m->eps);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", m->H * m->D, WK_REQUIRED), m->D, &rope);
+        wk_value k = wk_rope(b, wk_linear(b, h, "attn_k", m->G * m->D, WK_REQUIRED), m->D, &rope);
+        wk_value v = wk_linear(b, h, "attn_v", m->G * m->Dv, WK_REQUIRED);
+        wk_value a = wk_attention(b, q, k, v, "attn_sinks", &att); /* one more logit a head, no value  [H*D] */
+        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_REQUIRED));
         h = wk_rms_norm(b, x, "post_attention_norm", m->eps); /* the file's name for the norm before the experts */
         x = wk_add(b, x, experts(b, h, m));
     }
@@ -367,17 +366,13 @@ static void gpt_record(const struct wk_builder *b, const void *model)
 }
 
 static const struct wk_arch gpt = { .struct_size = sizeof gpt,
-                                    .n_names = sizeof names / sizeof names[0],
-                                    .names = names,
-                                    .keys = keys,
-                                    .n_keys = N_KEYS,
-                                    .ignored_keys = ignored_keys,
-                                    .n_ignored_keys = sizeof ignored_keys / sizeof ignored_keys[0],
-                                    .aliases = aliases,
-                                    .n_aliases = sizeof aliases / sizeof aliases[0],
+                                    WK_ARCH_NAMES(names),
+                                    WK_ARCH_KEYS(keys),
+                                    WK_ARCH_IGNORED_KEYS(ignored_keys),
+                                    WK_ARCH_ALIASES(aliases),
                                     .open = gpt_open,
                                     .record = gpt_record,
                                     .close = gpt_close };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.gpt", "arch:gpt2,gpt-oss,gptoss", .name = "gpt", .version = "0.1.0",
+WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.gpt", "arch:gpt2,gpt-oss,gptoss", .name = "gpt", .version = "1.0.0",
               .arch = &gpt);

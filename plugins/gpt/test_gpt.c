@@ -113,11 +113,11 @@ static void gpt_oss(void **state)
     assert_string_equal(bias_of(r.p, "blk.1.ffn_down_exps"), "blk.1.ffn_down_exps.bias");
     assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
                 op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_TOPK);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALVES);
+    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
     uint32_t clamps = 0;
     for (uint32_t i = 0; i < r.p->n_ops; i++) {
         if (r.p->ops[i].kind != WK_OP_GLU) continue;
-        assert_int_equal(r.p->ops[i].u.glu.fn, WK_GLU_CLAMP);
+        assert_int_equal(r.p->ops[i].u.glu.fn, WK_GLU_SILU_CLAMPED);
         near((double)r.p->ops[i].u.glu.alpha, 1.702);
         near((double)r.p->ops[i].u.glu.limit, 7);
         clamps++;

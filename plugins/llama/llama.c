@@ -134,9 +134,9 @@ struct flavour {
  * window that its own reference disagrees about by one position; like llama.cpp we attend to everything, which is the
  * same up to 2,047 positions. Qwen's configurations name windows that are switched off. */
 static const struct flavour flavours[] = {
-    { "llama", WK_ROPE_PAIRS, WK_OPT, 0, 0, 1, 1 },  { "qwen2", WK_ROPE_HALVES, WK_REQ, 0, 0, 0, 0 },
-    { "qwen3", WK_ROPE_HALVES, WK_OPT, 1, 0, 0, 0 }, { "qwen3moe", WK_ROPE_HALVES, WK_OPT, 1, 0, 0, 2 },
-    { "phi3", WK_ROPE_HALVES, WK_OPT, 0, 1, 0, 0 },
+    { "llama", WK_ROPE_INTERLEAVED, WK_OPTIONAL, 0, 0, 1, 1 }, { "qwen2", WK_ROPE_HALF, WK_REQUIRED, 0, 0, 0, 0 },
+    { "qwen3", WK_ROPE_HALF, WK_OPTIONAL, 1, 0, 0, 0 },        { "qwen3moe", WK_ROPE_HALF, WK_OPTIONAL, 1, 0, 0, 2 },
+    { "phi3", WK_ROPE_HALF, WK_OPTIONAL, 0, 1, 0, 0 },
 };
 static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3moe", "phi3" };
 
@@ -160,32 +160,32 @@ struct llama {
     float expert_scale;      /* of the chosen experts' weights */
     uint32_t expert_weights; /* WK_SOFTMAX_* */
     const char *head;        /* "output" or, tied, "token_embd" */
-    uint32_t head_bias;      /* WK_OPT, or WK_NONE: rows of the embedding have none */
+    uint32_t head_bias;      /* WK_OPTIONAL, or WK_NONE: rows of the embedding have none */
     struct wk_rows wq, wk, wv, wg, wu;
     struct rotation rotation;
 };
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static uint32_t u32(const struct wk_meta *meta, int key) { return (uint32_t)meta->value[key].num; }
-static uint32_t u32_or(const struct wk_meta *meta, int key, uint32_t other)
+static uint32_t u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
 {
-    return meta->value[key].present ? u32(meta, key) : other;
+    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
 }
 
 static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
-    const struct wk_key_value *v = meta->value;
     struct rotation *r = &m->rotation;
     const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
     if (dim % 2 || dim > m->D)
         return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
                        (unsigned)dim, (unsigned)m->D);
     r->n = dim / 2;
-    r->base = v[ROPE_BASE].num;
-    r->factor = v[ROPE_FACTOR].num > 0 ? v[ROPE_FACTOR].num : v[ROPE_FACTOR_OLD].num > 0 ? v[ROPE_FACTOR_OLD].num : 1;
-    r->mscale = v[ROPE_MSCALE].num;
-    r->original_context = u32_or(meta, ROPE_CONTEXT, u32(meta, CONTEXT));
+    r->base = wk_meta_number(meta, ROPE_BASE);
+    r->factor = wk_meta_number(meta, ROPE_FACTOR) > 0       ? wk_meta_number(meta, ROPE_FACTOR)
+                : wk_meta_number(meta, ROPE_FACTOR_OLD) > 0 ? wk_meta_number(meta, ROPE_FACTOR_OLD)
+                                                            : 1;
+    r->mscale = wk_meta_number(meta, ROPE_MSCALE);
+    r->original_context = u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, CONTEXT));
     if (r->factor < 1)
         return wk_fail(err, WK_INVALID, "rope.scaling.factor is %g, must be 0 (none) or at least 1", r->factor);
     static const struct {
@@ -195,29 +195,29 @@ static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, cons
         { "none", UNSCALED }, { "", LINEAR }, { "linear", LINEAR }, { "yarn", YARN }, { "longrope", LONGROPE }
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(v[ROPE_TYPE].text, types[i].name) != 0) continue;
+        if (strcmp(wk_meta_text(meta, ROPE_TYPE), types[i].name) != 0) continue;
         r->scaling = types[i].scaling;
-        r->ext = v[YARN_EXT].num;
-        r->beta_fast = v[YARN_FAST].num;
-        r->beta_slow = v[YARN_SLOW].num;
-        if (r->scaling == YARN) r->mscale *= v[YARN_MSCALE].num * wk_yarn_mscale(r->factor);
+        r->ext = wk_meta_number(meta, YARN_EXT);
+        r->beta_fast = wk_meta_number(meta, YARN_FAST);
+        r->beta_slow = wk_meta_number(meta, YARN_SLOW);
+        if (r->scaling == YARN) r->mscale *= wk_meta_number(meta, YARN_MSCALE) * wk_yarn_mscale(r->factor);
         if (r->scaling == YARN && r->beta_fast < r->beta_slow)
             return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
                            r->beta_fast, r->beta_slow);
         return WK_OK;
     }
     return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none, linear, yarn and longrope are served",
-                   v[ROPE_TYPE].text);
+                   wk_meta_text(meta, ROPE_TYPE));
 }
 
 static wk_status open_heads(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
-    m->H = u32(meta, HEADS);
+    m->H = wk_meta_u32(meta, HEADS);
     m->G = u32_or(meta, KV_HEADS, m->H);
     if (m->H % m->G)
         return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
                        (unsigned)m->H, (unsigned)m->G);
-    if (!meta->value[KEY_LENGTH].present && m->E % m->H)
+    if (!wk_meta_has(meta, KEY_LENGTH) && m->E % m->H)
         return wk_fail(
             err, WK_INVALID,
             "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
@@ -226,23 +226,24 @@ static wk_status open_heads(const struct wk_meta *meta, struct llama *m, const s
     if (m->D < 2 || m->D > MAX_HEAD)
         return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d",
                        (unsigned)m->D, MAX_HEAD);
-    const double scale = meta->value[ATTENTION_SCALE].num;
+    const double scale = wk_meta_number(meta, ATTENTION_SCALE);
     m->scale = scale > 0 ? (float)scale : 1 / sqrtf((float)m->D);
     return WK_OK;
 }
 
 static wk_status open_feed_forward(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
-    m->X = u32(meta, EXPERTS);
-    m->K = u32(meta, EXPERTS_USED);
-    m->F = m->X && u32(meta, EXPERT_FEED_FORWARD) ? u32(meta, EXPERT_FEED_FORWARD) : u32(meta, FEED_FORWARD);
+    m->X = wk_meta_u32(meta, EXPERTS);
+    m->K = wk_meta_u32(meta, EXPERTS_USED);
+    m->F = m->X && wk_meta_u32(meta, EXPERT_FEED_FORWARD) ? wk_meta_u32(meta, EXPERT_FEED_FORWARD)
+                                                          : wk_meta_u32(meta, FEED_FORWARD);
     if (!m->F) return wk_fail(err, WK_INVALID, "feed_forward_length is 0, must be at least 1");
     if (m->X && !m->is->experts)
         return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; %s is served without experts", (unsigned)m->X,
                        m->is->name);
     if (!m->X && m->is->experts == 2) return wk_fail(err, WK_INVALID, "expert_count is 0; %s has experts", m->is->name);
-    m->expert_weights = u32(meta, EXPERT_NORM) ? WK_SOFTMAX_ALL_RENORM : WK_SOFTMAX_ALL;
-    m->expert_scale = meta->value[EXPERT_SCALE].num > 0 ? (float)meta->value[EXPERT_SCALE].num : 1;
+    m->expert_weights = wk_meta_u32(meta, EXPERT_NORM) ? WK_SOFTMAX_ALL_RENORM : WK_SOFTMAX_ALL;
+    m->expert_scale = wk_meta_number(meta, EXPERT_SCALE) > 0 ? (float)wk_meta_number(meta, EXPERT_SCALE) : 1;
     if (m->X && (!m->K || m->K > m->X))
         return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K,
                        (unsigned)m->X);
@@ -278,10 +279,10 @@ static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct 
         if (strcmp(meta->architecture, flavours[i].name) == 0) m->is = &flavours[i];
     if (!m->is)
         return wk_fail(err, WK_UNSUPPORTED, "architecture %.64s is not one of this plugin's", meta->architecture);
-    m->L = u32(meta, BLOCKS);
-    m->E = u32(meta, EMBEDDING);
-    m->eps = (float)meta->value[EPS].num;
-    m->window = m->is->window ? u32(meta, WINDOW) : 0;
+    m->L = wk_meta_u32(meta, BLOCKS);
+    m->E = wk_meta_u32(meta, EMBEDDING);
+    m->eps = (float)wk_meta_number(meta, EPS);
+    m->window = m->is->window ? wk_meta_u32(meta, WINDOW) : 0;
     wk_status status = open_heads(meta, m, err);
     if (status == WK_OK) status = open_feed_forward(meta, m, err);
     if (status == WK_OK) status = open_rotation(meta, m, err);
@@ -291,7 +292,7 @@ static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct 
         return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
     const uint32_t own_head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL);
     m->head = own_head ? "output" : "token_embd";
-    m->head_bias = own_head ? WK_OPT : WK_NONE;
+    m->head_bias = own_head ? WK_OPTIONAL : WK_NONE;
     return WK_OK;
 }
 
@@ -316,23 +317,23 @@ static void llama_close(void *model) { free(model); }
 static void divide_by_factors(const struct wk_builder *b, const struct rotation *r, double *freq)
 {
     float all[MAX_HEAD / 2], many[MAX_HEAD / 2], few[MAX_HEAD / 2];
-    if (b->read(b->self, "rope_freqs.weight", all, r->n)) wk_rope_divide(freq, r->n, all);
+    if (b->read(b->self, "rope_freqs.weight", all, r->n)) wk_rope_scale_factors(freq, r->n, all);
     const uint32_t has_many = b->read(b->self, "rope_factors_long.weight", many, r->n),
                    has_few = b->read(b->self, "rope_factors_short.weight", few, r->n);
     if (has_many != has_few)
         wk_refuse(b, "rope_factors_long.weight and rope_factors_short.weight: the file has one without the other");
     else if (has_many)
-        wk_rope_divide(freq, r->n, b->context > r->original_context ? many : few);
+        wk_rope_scale_factors(freq, r->n, b->context > r->original_context ? many : few);
     else if (r->scaling == LONGROPE)
         wk_refuse(
             b, "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
 }
-static struct wk_freqs rotate(const struct wk_builder *b, const struct llama *m, double *freq)
+static struct wk_rope_freqs rotate(const struct wk_builder *b, const struct llama *m, double *freq)
 {
     const struct rotation *r = &m->rotation;
     wk_rope_frequencies(freq, r->n, r->base);
     divide_by_factors(b, r, freq);
-    if (r->scaling == LINEAR) wk_rope_stretch(freq, r->n, r->factor);
+    if (r->scaling == LINEAR) wk_rope_scale_linear(freq, r->n, r->factor);
     if (r->scaling == YARN) {
         const struct wk_yarn y = { .base = r->base,
                                    .factor = r->factor,
@@ -342,45 +343,46 @@ static struct wk_freqs rotate(const struct wk_builder *b, const struct llama *m,
                                    .extrapolation = r->ext };
         wk_rope_yarn(freq, r->n, &y);
     }
-    return wk_freqs_of(freq, r->n, m->is->rope, r->mscale);
+    return wk_rope_freqs_of(freq, r->n, m->is->rope, r->mscale);
 }
 
-static wk_val feed_forward(const struct wk_builder *b, wk_val h, const struct llama *m)
+static wk_value feed_forward(const struct wk_builder *b, wk_value h, const struct llama *m)
 {
-    wk_val g = wk_linear_rows(b, h, m->wg, WK_OPT); /* phi3: ranges of ffn_up                 */
-    wk_val u = wk_linear_rows(b, h, m->wu, WK_OPT);
-    return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_OPT);
+    wk_value g = wk_linear_rows(b, h, m->wg, WK_OPTIONAL); /* phi3: ranges of ffn_up                 */
+    wk_value u = wk_linear_rows(b, h, m->wu, WK_OPTIONAL);
+    return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_OPTIONAL);
 }
-static wk_val experts(const struct wk_builder *b, wk_val h, const struct llama *m)
+static wk_value experts(const struct wk_builder *b, wk_value h, const struct llama *m)
 {
-    wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_OPT), m->K, m->expert_weights, m->expert_scale);
-    wk_val g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_OPT);
-    wk_val u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_OPT);
-    return wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", m->X, m->E, WK_OPT), r);
+    wk_value r =
+        wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_OPTIONAL), m->K, m->expert_weights, m->expert_scale);
+    wk_value g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_OPTIONAL);
+    wk_value u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_OPTIONAL);
+    return wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", m->X, m->E, WK_OPTIONAL), r);
 }
 
 static void llama_record(const struct wk_builder *b, const void *model)
 {
     const struct llama *m = model;
-    const struct wk_attn att = { .heads = m->H, .kv_heads = m->G, .scale = m->scale, .window = m->window };
+    const struct wk_op_attention att = { .heads = m->H, .kv_heads = m->G, .scale = m->scale, .window = m->window };
     double freq[MAX_HEAD / 2];
-    const struct wk_freqs rope = rotate(b, m, freq);
+    const struct wk_rope_freqs rope = rotate(b, m, freq);
 
-    wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
+    wk_value x = wk_embed(b, "token_embd", m->V, m->E); /* x = the token's row              [E]   */
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name>          */
-        wk_val h = wk_rms_norm(b, x, "attn_norm", m->eps);
-        wk_val q = wk_linear_rows(b, h, m->wq, m->is->qkv_bias); /* q = Wq h (+ bq)                  [H*D] */
-        wk_val k = wk_linear_rows(b, h, m->wk, m->is->qkv_bias); /* phi3: wq, wk, wv are row ranges  [G*D] */
-        wk_val v = wk_linear_rows(b, h, m->wv, m->is->qkv_bias); /* of attn_qkv                      [G*D] */
+        wk_value h = wk_rms_norm(b, x, "attn_norm", m->eps);
+        wk_value q = wk_linear_rows(b, h, m->wq, m->is->qkv_bias); /* q = Wq h (+ bq)                  [H*D] */
+        wk_value k = wk_linear_rows(b, h, m->wk, m->is->qkv_bias); /* phi3: wq, wk, wv are row ranges  [G*D] */
+        wk_value v = wk_linear_rows(b, h, m->wv, m->is->qkv_bias); /* of attn_qkv                      [G*D] */
         if (m->is->head_norm) {
             q = wk_head_norm(b, q, "attn_q_norm", m->D, m->eps);
             k = wk_head_norm(b, k, "attn_k_norm", m->D, m->eps);
         }
         q = wk_rope(b, q, m->D, &rope);
         k = wk_rope(b, k, m->D, &rope);
-        wk_val a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [H*D] */
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_OPT));
+        wk_value a = wk_attention(b, q, k, v, NULL, &att); /* softmax(q k / sqrt D) v          [H*D] */
+        x = wk_add(b, x, wk_linear(b, a, "attn_output", m->E, WK_OPTIONAL));
         h = wk_rms_norm(b, x, "ffn_norm", m->eps);
         x = wk_add(b, x, m->X ? experts(b, h, m) : feed_forward(b, h, m));
     }
@@ -389,17 +391,13 @@ static void llama_record(const struct wk_builder *b, const void *model)
 }
 
 static const struct wk_arch llama = { .struct_size = sizeof llama,
-                                      .n_names = sizeof names / sizeof names[0],
-                                      .names = names,
-                                      .keys = keys,
-                                      .n_keys = N_KEYS,
-                                      .aliases = aliases,
-                                      .n_aliases = sizeof aliases / sizeof aliases[0],
-                                      .ignored_keys = ignored_keys,
-                                      .n_ignored_keys = sizeof ignored_keys / sizeof ignored_keys[0],
+                                      WK_ARCH_NAMES(names),
+                                      WK_ARCH_KEYS(keys),
+                                      WK_ARCH_ALIASES(aliases),
+                                      WK_ARCH_IGNORED_KEYS(ignored_keys),
                                       .open = llama_open,
                                       .record = llama_record,
                                       .close = llama_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.llama", "arch:llama,qwen2,qwen3,qwen3moe,phi3", .name = "llama",
-              .version = "0.1.0", .arch = &llama);
+              .version = "1.0.0", .arch = &llama);

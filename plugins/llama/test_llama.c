@@ -63,7 +63,7 @@ static void what_tells_members_apart(void **state)
 {
     (void)state;
     struct opened r = record_with(llama_file(LLAMA), 0);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_PAIRS);
+    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_INTERLEAVED);
     assert_int_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
     close_model(&r);
     r = record_with(llama_file(LLAMA_BIASED), 0);
@@ -74,7 +74,7 @@ static void what_tells_members_apart(void **state)
         assert_int_not_equal(op_of(r.p, biased[i])->t[1], TAPE_NONE);
     close_model(&r);
     r = record_with(llama_file(QWEN2), 0);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALVES);
+    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
     assert_int_not_equal(op_of(r.p, "blk.1.attn_v")->t[1], TAPE_NONE);
     close_model(&r);
     r = record_with(llama_file(QWEN3), 0);

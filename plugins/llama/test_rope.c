@@ -27,9 +27,9 @@ static void stretched_and_divided(void **state)
     (void)state;
     double f[4] = { 1, 0.5, 0.25, 0.125 };
     const float factor[4] = { 1, 2, 4, 8 };
-    wk_rope_stretch(f, 4, 2);
+    wk_rope_scale_linear(f, 4, 2);
     near(f[3], 0.0625, 1e-15);
-    wk_rope_divide(f, 4, factor);
+    wk_rope_scale_factors(f, 4, factor);
     near(f[0], 0.5, 1e-15);
     near(f[3], 0.0078125, 1e-15);
 }

@@ -33,24 +33,24 @@ static const struct wk_tile_layout q8_0_layout = {
 };
 
 /* X(name, ggml type, ggml's spelling, values a block, bytes a block, forms of activations) */
-#define QUANT_BASIC_TYPES(X)                           \
-    X(f32, 0, "f32", 1, 4, WK_ACT_F32)                 \
-    X(f16, 1, "f16", 1, 2, WK_ACT_F32)                 \
-    X(bf16, 30, "bf16", 1, 2, WK_ACT_F32)              \
-    X(q8_0, 8, "q8_0", 32, 34, WK_ACT_F32 | WK_ACT_Q8) \
-    X(q4_0, 2, "q4_0", 32, 18, WK_ACT_F32 | WK_ACT_Q8) \
-    X(q4_1, 3, "q4_1", 32, 20, WK_ACT_F32 | WK_ACT_Q8) \
-    X(q5_0, 6, "q5_0", 32, 22, WK_ACT_F32 | WK_ACT_Q8) \
-    X(q5_1, 7, "q5_1", 32, 24, WK_ACT_F32 | WK_ACT_Q8)
+#define QUANT_BASIC_TYPES(X)                                         \
+    X(f32, 0, "f32", 1, 4, WK_ACTIVATION_F32)                        \
+    X(f16, 1, "f16", 1, 2, WK_ACTIVATION_F32)                        \
+    X(bf16, 30, "bf16", 1, 2, WK_ACTIVATION_F32)                     \
+    X(q8_0, 8, "q8_0", 32, 34, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8) \
+    X(q4_0, 2, "q4_0", 32, 18, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8) \
+    X(q4_1, 3, "q4_1", 32, 20, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8) \
+    X(q5_0, 6, "q5_0", 32, 22, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8) \
+    X(q5_1, 7, "q5_1", 32, 24, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8)
 
-#define DECLARE(name, ...)                                                                         \
-    uint64_t name##_tile_bytes(uint32_t k);                                                        \
-    void name##_pack(void *tile, const void *const rows[16], uint32_t k);                          \
-    void name##_unpack(void *const rows[16], const void *tile, uint32_t k);                        \
-    void name##_dequantize(float *y, const void *blocks, uint64_t n);                              \
-    wk_status name##_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err); \
-    void name##_product_portable(const struct wk_cpu_product *p);                                  \
-    void name##_product_avx2(const struct wk_cpu_product *p);                                      \
+#define DECLARE(name, ...)                                                             \
+    uint64_t name##_tile_bytes(uint32_t k);                                            \
+    void name##_pack(const struct wk_pack *in);                                        \
+    void name##_unpack(const struct wk_unpack *in);                                    \
+    void name##_dequantize(const struct wk_dequantize *in);                            \
+    wk_status name##_quantize(const struct wk_quantize *in, const struct wk_err *err); \
+    void name##_product_portable(const struct wk_cpu_product *p);                      \
+    void name##_product_avx2(const struct wk_cpu_product *p);                          \
     void name##_product_avx512(const struct wk_cpu_product *p);
 QUANT_BASIC_TYPES(DECLARE)
 #undef DECLARE

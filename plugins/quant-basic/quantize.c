@@ -7,37 +7,45 @@
 
 #include "formats.h"
 
-wk_status f32_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status f32_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    if (!status) memcpy(blocks, x, n * sizeof *x);
+    if (!status) memcpy(in->blocks, x, n * sizeof *x);
     return status;
 }
 
-wk_status f16_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status f16_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    for (uint64_t i = 0; !status && i < n; i++) status = wk_store_half((uint8_t *)blocks + 2 * i, x[i], i, err);
+    for (uint64_t i = 0; !status && i < n; i++) status = wk_store_half((uint8_t *)in->blocks + 2 * i, x[i], i, err);
     return status;
 }
 
-wk_status bf16_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status bf16_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
     for (uint64_t i = 0; !status && i < n; i++) {
         const uint16_t h = wk_float_to_bf16(x[i]);
         if ((h & 0x7f80u) == 0x7f80u)
             return wk_fail(err, WK_INVALID, "value %llu is %g: too large for BF16", (unsigned long long)i,
                            (double)x[i]);
-        memcpy((uint8_t *)blocks + 2 * i, &h, 2);
+        memcpy((uint8_t *)in->blocks + 2 * i, &h, 2);
     }
     return status;
 }
 
-wk_status q8_0_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q8_0_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 32, b += 34) {
         float max = 0;
         for (uint32_t j = 0; j < 32; j++) max = fmaxf(max, fabsf(x[i + j]));
@@ -86,10 +94,12 @@ static float encode_range(const float *x, float top, uint8_t q[32], float *min)
     return d;
 }
 
-wk_status q4_0_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q4_0_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks, q[32];
+    uint8_t *b = in->blocks, q[32];
     for (uint64_t i = 0; !status && i < n; i += 32, b += 18) {
         const float d = encode_symmetric(x + i, 8, q);
         status = wk_store_half(b, d, i, err);
@@ -98,10 +108,12 @@ wk_status q4_0_quantize(void *blocks, const float *x, uint64_t n, const struct w
     return status;
 }
 
-wk_status q5_0_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q5_0_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks, q[32];
+    uint8_t *b = in->blocks, q[32];
     for (uint64_t i = 0; !status && i < n; i += 32, b += 22) {
         const float d = encode_symmetric(x + i, 16, q);
         status = wk_store_half(b, d, i, err);
@@ -111,10 +123,12 @@ wk_status q5_0_quantize(void *blocks, const float *x, uint64_t n, const struct w
     return status;
 }
 
-wk_status q4_1_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q4_1_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks, q[32];
+    uint8_t *b = in->blocks, q[32];
     for (uint64_t i = 0; !status && i < n; i += 32, b += 20) {
         float m;
         const float d = encode_range(x + i, 15, q, &m);
@@ -125,10 +139,12 @@ wk_status q4_1_quantize(void *blocks, const float *x, uint64_t n, const struct w
     return status;
 }
 
-wk_status q5_1_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q5_1_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks, q[32];
+    uint8_t *b = in->blocks, q[32];
     for (uint64_t i = 0; !status && i < n; i += 32, b += 24) {
         float m;
         const float d = encode_range(x + i, 31, q, &m);

@@ -13,15 +13,19 @@ static void levels(float *y, const uint8_t *n, float d)
     }
 }
 
-void iq4_nl_dequantize(float *y, const void *blocks, uint64_t n)
+void iq4_nl_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 32, b += 18) levels(y + i, b + 2, wk_load_half(b));
 }
 
-void iq4_xs_dequantize(float *y, const void *blocks, uint64_t n)
+void iq4_xs_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 256, b += 136) {
         const float d = wk_load_half(b);
         const uint32_t high = wk_load_u16(b + 2);

@@ -84,10 +84,12 @@ static void store_levels(uint8_t *n, const float *x, float scale)
         n[j] = (uint8_t)(nearest_index(x[j] * inverse) | nearest_index(x[j + 16] * inverse) << 4);
 }
 
-wk_status iq4_nl_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status iq4_nl_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 32, b += 18) {
         status = wk_store_half(b, fit(x + i), i, err);
         if (!status) store_levels(b + 2, x + i, wk_load_half(b));
@@ -110,10 +112,12 @@ static float code_of(const float *x, float scale, float d)
     return best;
 }
 
-wk_status iq4_xs_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status iq4_xs_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 136) {
         float fits[8], far = 0;
         for (uint32_t j = 0; j < 8; j++) {

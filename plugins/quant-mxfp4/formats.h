@@ -19,8 +19,8 @@ static const struct wk_tile_layout mxfp4_layout = {
     32, 17, 2, 0, { { WK_FIELD_WORDS, 4, 1, 0 }, { WK_FIELD_BYTES, 1, 0, 256 } }
 };
 
-void mxfp4_dequantize(float *y, const void *blocks, uint64_t n);
-wk_status mxfp4_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err);
+void mxfp4_dequantize(const struct wk_dequantize *in);
+wk_status mxfp4_quantize(const struct wk_quantize *in, const struct wk_err *err);
 void mxfp4_product_portable(const struct wk_cpu_product *p);
 void mxfp4_product_avx2(const struct wk_cpu_product *p);
 void mxfp4_product_avx512(const struct wk_cpu_product *p);

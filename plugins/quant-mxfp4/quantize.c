@@ -19,10 +19,12 @@ static uint8_t nibble(float x, float d)
     return level && x < 0 ? level | 8 : level;
 }
 
-wk_status mxfp4_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status mxfp4_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 32, b += 17) {
         float max = 0;
         for (uint32_t j = 0; j < 32; j++) max = fmaxf(max, fabsf(x[i + j]));

@@ -14,6 +14,26 @@
 
 #include "cuda/mxfp4_bits.h"
 #include "formats.h"
+
+static const struct wk_tensor_params plain = { sizeof plain, 1.0f };
+
+static void dequantize(void (*fn)(const struct wk_dequantize *), float *y, const void *blocks, uint64_t n)
+{
+    fn(&(struct wk_dequantize){
+        .struct_size = sizeof(struct wk_dequantize), .n = n, .blocks = blocks, .y = y, .tensor = &plain });
+}
+
+static wk_status quantize(wk_status (*fn)(const struct wk_quantize *, const struct wk_err *), void *blocks,
+                          const float *x, uint64_t n, const struct wk_err *err)
+{
+    return fn(&(struct wk_quantize){ .struct_size = sizeof(struct wk_quantize),
+                                     .row_length = (uint32_t)n,
+                                     .n = n,
+                                     .x = x,
+                                     .blocks = blocks,
+                                     .tensor = &plain },
+              err);
+}
 #include "test_data.h"
 
 static const double level[16] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6 };
@@ -25,7 +45,7 @@ static void test_every_value(void **state)
         uint8_t block[17] = { (uint8_t)e };
         float y[32];
         for (uint32_t j = 0; j < 16; j++) block[1 + j] = (uint8_t)(j | (15 - j) << 4);
-        mxfp4_dequantize(y, block, 32);
+        dequantize(mxfp4_dequantize, y, block, 32);
         for (uint32_t j = 0; j < 32; j++) {
             const float expected = (float)ldexp(level[j < 16 ? j : 31 - j], e - 127);
             assert_memory_equal(&y[j], &expected, sizeof expected);
@@ -75,7 +95,7 @@ static void test_device_values(void **state)
             for (uint32_t q = 0; e <= 240 && q < 16; q++) {
                 uint8_t block[17] = { (uint8_t)e, (uint8_t)q };
                 float y[32];
-                mxfp4_dequantize(y, block, 32);
+                dequantize(mxfp4_dequantize, y, block, 32);
                 const float value = wk_half_to_float((uint16_t)mxfp4_half(q)) * scale;
                 assert_true(value == y[0] || (isinf(value) && isinf(y[0])));
             }
@@ -90,7 +110,7 @@ static void data_known_encoder(void **state)
     size_t n;
     char *source = data_read("quant/source.f32", &n), *theirs = data_read("quant/mxfp4.raw", NULL);
     assert_true(n >= N * sizeof(float));
-    assert_int_equal(mxfp4_quantize(ours, (const float *)(const void *)source, N, NULL), WK_OK);
+    assert_int_equal(quantize(mxfp4_quantize, ours, (const float *)(const void *)source, N, NULL), WK_OK);
     assert_memory_equal(ours, theirs, sizeof ours);
     free(source);
     free(theirs);
@@ -101,7 +121,7 @@ static uint8_t encode(float largest, float x, uint8_t *e)
 {
     float values[32] = { largest, x };
     uint8_t block[17];
-    assert_int_equal(mxfp4_quantize(block, values, 32, NULL), WK_OK);
+    assert_int_equal(quantize(mxfp4_quantize, block, values, 32, NULL), WK_OK);
     *e = block[0];
     return block[2] & 15;
 }
@@ -133,9 +153,9 @@ static void call(void (*product)(const struct wk_cpu_product *), uint32_t act, c
 {
     static _Alignas(64) struct wk_tile_scratch scratch;
     const struct wk_cpu_product p = { .struct_size = sizeof p,
-                                      .act = act,
+                                      .activation = act,
                                       .k = 32,
-                                      .n_tok = 1,
+                                      .n_rows = 1,
                                       .n_tiles = 1,
                                       .y_stride = 16,
                                       .tiles = tile,
@@ -150,7 +170,7 @@ static void call(void (*product)(const struct wk_cpu_product *), uint32_t act, c
 static void check_exponents(void (*product)(const struct wk_cpu_product *))
 {
     float x[32] = { [19] = 1 };
-    struct wk_act_q8 q;
+    struct wk_activation_q8 q;
     wk_quantize_act_q8(x, 32, &q);
     for (uint32_t t = 0; t < 16; t++) {
         _Alignas(64) uint8_t tile[320];
@@ -163,8 +183,8 @@ static void check_exponents(void (*product)(const struct wk_cpu_product *))
         }
         wk_layout_pack(&mxfp4_layout, tile, from, 32);
         float exact[16], near[16];
-        call(product, WK_ACT_F32, tile, x, exact);
-        call(product, WK_ACT_Q8, tile, &q, near);
+        call(product, WK_ACTIVATION_F32, tile, x, exact);
+        call(product, WK_ACTIVATION_Q8, tile, &q, near);
         for (int r = 0; r < 16; r++) {
             const double w = ldexp(-6, 16 * (int)t + r - 127);
             assert_int_equal(isnan(exact[r]), 16 * t + (uint32_t)r >= 228);

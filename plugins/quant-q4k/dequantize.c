@@ -32,21 +32,27 @@ static void k4_block(float *y, const uint8_t *b, const uint8_t *qh, const uint8_
     }
 }
 
-void q4_K_dequantize(float *y, const void *blocks, uint64_t n)
+void q4_K_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 256, b += 144) k4_block(y + i, b, NULL, b + 16);
 }
 
-void q5_K_dequantize(float *y, const void *blocks, uint64_t n)
+void q5_K_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 256, b += 176) k4_block(y + i, b, b + 16, b + 48);
 }
 
-void q6_K_dequantize(float *y, const void *blocks, uint64_t n)
+void q6_K_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 256, b += 210) {
         const float d = wk_load_half(b + 208);
         for (uint32_t v = 0; v < 256; v++) {
@@ -58,9 +64,11 @@ void q6_K_dequantize(float *y, const void *blocks, uint64_t n)
     }
 }
 
-void q2_K_dequantize(float *y, const void *blocks, uint64_t n)
+void q2_K_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 256, b += 84) {
         const float d = wk_load_half(b + 80), dmin = wk_load_half(b + 82);
         for (uint32_t v = 0; v < 256; v++) {
@@ -78,9 +86,11 @@ static int32_t q3_K_scale(const uint8_t *sc, uint32_t s)
     return low | (sc[8 + s % 4] >> (2 * (s / 4)) & 3) << 4;
 }
 
-void q3_K_dequantize(float *y, const void *blocks, uint64_t n)
+void q3_K_dequantize(const struct wk_dequantize *in)
 {
-    const uint8_t *b = blocks;
+    float *y = in->y;
+    const uint64_t n = in->n;
+    const uint8_t *b = in->blocks;
     for (uint64_t i = 0; i < n; i += 256, b += 110) {
         const float d = wk_load_half(b + 108);
         for (uint32_t v = 0; v < 256; v++) {

@@ -234,10 +234,12 @@ static void store_k4_nibbles(uint8_t *qs, const uint8_t *q)
     }
 }
 
-wk_status q4_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q4_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 144) {
         struct range_block r;
         status = range_encode(x + i, 32, 15, 63, &r, b, i, err);
@@ -248,10 +250,12 @@ wk_status q4_K_quantize(void *blocks, const float *x, uint64_t n, const struct w
     return status;
 }
 
-wk_status q5_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q5_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 176) {
         struct range_block r;
         status = range_encode(x + i, 32, 31, 63, &r, b, i, err);
@@ -276,10 +280,12 @@ static void store_pairs(uint8_t *qs, const uint8_t *q)
     }
 }
 
-wk_status q2_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q2_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks;
+    uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 84) {
         struct range_block r;
         status = range_encode(x + i, 16, 3, 15, &r, b + 80, i, err);
@@ -290,10 +296,12 @@ wk_status q2_K_quantize(void *blocks, const float *x, uint64_t n, const struct w
     return status;
 }
 
-wk_status q3_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q3_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks, scale[16], q[256];
+    uint8_t *b = in->blocks, scale[16], q[256];
     for (uint64_t i = 0; !status && i < n; i += 256, b += 110) {
         status = symmetric_encode(x + i, 4, 32, scale, q, b + 108, i, err);
         if (status) return status;
@@ -308,10 +316,12 @@ wk_status q3_K_quantize(void *blocks, const float *x, uint64_t n, const struct w
     return status;
 }
 
-wk_status q6_K_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+wk_status q6_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
-    uint8_t *b = blocks, scale[16], q[256];
+    uint8_t *b = in->blocks, scale[16], q[256];
     for (uint64_t i = 0; !status && i < n; i += 256, b += 210) {
         status = symmetric_encode(x + i, 32, 128, scale, q, b + 208, i, err);
         if (status) return status;

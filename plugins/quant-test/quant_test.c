@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/format.h"
 #include "quant_test.h"
 #include "test_data.h"
 
@@ -81,7 +82,7 @@ static void random_bits(const struct wk_type_cpu *type, uint8_t *row, uint32_t k
         while (!(most < 1000)) {
             for (uint32_t i = 0; i < type->block_bytes; i++)
                 row[b * type->block_bytes + i] = (uint8_t)(noise_bits(s) >> 56);
-            type->dequantize(y, row + b * type->block_bytes, type->block);
+            format_dequantize(type, y, row + b * type->block_bytes, type->block);
             most = 0;
             for (uint32_t i = 0; i < type->block; i++) most = fabsf(y[i]) < most ? most : fabsf(y[i]); /* NaN stays */
         }
@@ -104,7 +105,7 @@ uint8_t *random_rows(const struct wk_type_cpu *type, uint32_t k, uint32_t kind, 
         if (kind == ROWS_BITS)
             random_bits(type, rows + r * bytes, k, s);
         else
-            assert_int_equal(type->quantize(rows + r * bytes, x, k, NULL), WK_OK);
+            assert_int_equal(format_quantize(type, rows + r * bytes, x, k, NULL), WK_OK);
     }
     free(x);
     return rows;
@@ -130,7 +131,7 @@ static void check_values(const struct wk_type_cpu *type, const char *raw_path, c
     const uint64_t n = value_bytes / sizeof(float);
     assert_int_equal(raw_bytes, n / type->block * type->block_bytes);
     float *y = aligned_bytes(value_bytes);
-    type->dequantize(y, raw, n);
+    format_dequantize(type, y, raw, n);
     for (uint64_t v = 0; v < n; v++) {
         if (memcmp(y + v, values + 4 * v, 4)) {
             float expected;
@@ -201,10 +202,10 @@ void test_round_trip(void **state)
         memset(tile, 0xa5, tile_bytes);
         memset(again, 0x5a, tile_bytes);
         memset(out, 0, 16 * bytes + 1);
-        type->pack(tile, from, k);
-        type->pack(again, from, k);
+        format_pack(type, tile, from, k);
+        format_pack(type, again, from, k);
         assert_memory_equal(tile, again, tile_bytes);
-        type->unpack(to, tile, k);
+        format_unpack(type, to, tile, k);
         assert_memory_equal(in + 1, out + 1, 16 * bytes);
         free(in);
         free(out);
@@ -241,8 +242,8 @@ void test_encoder(void **state)
         float *x = aligned_bytes(N * sizeof *x), *y = aligned_bytes(N * sizeof *y);
         uint8_t *blocks = aligned_bytes(row_bytes(type, N));
         for (uint32_t v = 0; v < N; v++) x[v] = noise_gauss(&s);
-        assert_int_equal(type->quantize(blocks, x, N, NULL), WK_OK);
-        type->dequantize(y, blocks, N);
+        assert_int_equal(format_quantize(type, blocks, x, N, NULL), WK_OK);
+        format_dequantize(type, y, blocks, N);
         const double error = rms_error(x, y, N);
         print_message("%-5s rms error on sigma 1: %.5f", type->name, error);
         assert_true(error < error_bound(type));
@@ -251,8 +252,8 @@ void test_encoder(void **state)
         static const float constants[] = { 0, 1, -1, 1e-30f, -3e4f, 5e-8f };
         for (uint32_t c = 0; c < sizeof constants / sizeof *constants; c++) {
             for (uint32_t v = 0; v < 256; v++) x[v] = constants[c];
-            assert_int_equal(type->quantize(blocks, x, 256, NULL), WK_OK);
-            type->dequantize(y, blocks, 256);
+            assert_int_equal(format_quantize(type, blocks, x, 256, NULL), WK_OK);
+            format_dequantize(type, y, blocks, 256);
             for (uint32_t v = 0; v < 256; v++) assert_true(fabsf(y[v] - x[v]) <= relative * fabsf(x[v]) + 5e-7f);
         }
 
@@ -280,8 +281,8 @@ void data_encoder(void **state)
         const uint64_t n = bytes / sizeof *values;
         uint8_t *blocks = aligned_bytes(n / type->block * type->block_bytes);
         assert_true(bytes <= source_bytes);
-        assert_int_equal(type->quantize(blocks, source, n, NULL), WK_OK);
-        type->dequantize(y, blocks, n);
+        assert_int_equal(format_quantize(type, blocks, source, n, NULL), WK_OK);
+        format_dequantize(type, y, blocks, n);
         const double ours = rms_error(source, y, n), theirs = rms_error(source, values, n);
         print_message("%-5s rms error %.6g, known encoder %.6g\n", type->name, ours, theirs);
         assert_true(ours <= 1.001 * theirs); /* both deterministic: no noise to allow for */
@@ -304,11 +305,11 @@ void test_encoder_refuses(void **state)
         char text[256] = "";
         const struct wk_err err = { text, sizeof text };
         x[300] = bad[i % 3];
-        assert_int_equal(type->quantize(blocks, x, 512, &err), WK_INVALID);
+        assert_int_equal(format_quantize(type, blocks, x, 512, &err), WK_INVALID);
         assert_non_null(strstr(text, "300"));
         if (type->block > 1 && !scale_is_exponent(type)) {
             x[300] = 3e38f; /* finite, but no half can scale it */
-            assert_int_equal(type->quantize(blocks, x, 512, &err), WK_INVALID);
+            assert_int_equal(format_quantize(type, blocks, x, 512, &err), WK_INVALID);
             assert_non_null(strstr(text, "65504"));
         }
     }

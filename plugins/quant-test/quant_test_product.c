@@ -6,6 +6,7 @@
 
 #include <worker/cpu/act_q8.h>
 
+#include "plugin/format.h"
 #include "quant_test.h"
 
 enum { MAX_TILES = 3, MAX_TOKENS = 133 };
@@ -32,14 +33,14 @@ static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint
         const void *from[16];
         for (uint32_t r = 0; r < 16; r++) {
             from[r] = rows + r * row_bytes(type, k);
-            type->dequantize(p->weights + ((uint64_t)i * 16 + r) * k, from[r], k);
+            format_dequantize(type, p->weights + ((uint64_t)i * 16 + r) * k, from[r], k);
         }
-        type->pack(p->tiles + i * p->tile_bytes, from, k);
+        format_pack(type, p->tiles + i * p->tile_bytes, from, k);
         free(rows);
     }
     const uint32_t blocks = (k + 31) / 32;
     p->stride[0] = ((uint64_t)k * sizeof(float) + 7) / 8 * 8 + 8;
-    p->stride[1] = blocks * sizeof(struct wk_act_q8) + 24;
+    p->stride[1] = blocks * sizeof(struct wk_activation_q8) + 24;
     for (uint32_t f = 0; f < 2; f++) p->x[f] = (uint8_t *)aligned_bytes(MAX_TOKENS * p->stride[f] + 8) + 8;
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
         float *x = (float *)(void *)(p->x[0] + t * p->stride[0]);
@@ -48,7 +49,7 @@ static void problem_make(struct problem *p, const struct wk_type_cpu *type, uint
                    : t % 3 == 2 && i % 2 ? 1
                    : t % 3               ? -1.0f
                                          : 1.0f;
-        wk_quantize_act_q8(x, k, (struct wk_act_q8 *)(void *)(p->x[1] + t * p->stride[1]));
+        wk_quantize_act_q8(x, k, (struct wk_activation_q8 *)(void *)(p->x[1] + t * p->stride[1]));
     }
 }
 
@@ -65,22 +66,22 @@ static double activation(const struct problem *p, uint32_t form, uint32_t t, uin
 {
     const uint8_t *row = p->x[form] + t * p->stride[form];
     if (form == 0) return (double)((const float *)(const void *)row)[i];
-    const struct wk_act_q8 *b = (const struct wk_act_q8 *)(const void *)row + i / 32;
+    const struct wk_activation_q8 *b = (const struct wk_activation_q8 *)(const void *)row + i / 32;
     return (double)b->d * b->q[i % 32];
 }
 
-/* y: [n_tok][stride], poisoned here; the guard columns past n_tiles must stay poisoned. */
+/* y: [n_rows][stride], poisoned here; the guard columns past n_tiles must stay poisoned. */
 static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t tile, uint32_t n_tiles, uint32_t t0,
-                uint32_t n_tok, float *y, uint64_t y_stride)
+                uint32_t n_rows, float *y, uint64_t y_stride)
 {
     const uint64_t scratch_bytes = p->type->scratch_bytes(p->k);
     void *scratch = aligned_bytes(scratch_bytes);
     memset(scratch, p->rubbish, scratch_bytes);
-    memset(y, 0xff, n_tok * y_stride * sizeof *y);
+    memset(y, 0xff, n_rows * y_stride * sizeof *y);
     const struct wk_cpu_product call = { .struct_size = sizeof call,
-                                         .act = form ? WK_ACT_Q8 : WK_ACT_F32,
+                                         .activation = form ? WK_ACTIVATION_Q8 : WK_ACTIVATION_F32,
                                          .k = p->k,
-                                         .n_tok = n_tok,
+                                         .n_rows = n_rows,
                                          .n_tiles = n_tiles,
                                          .x_stride = p->stride[form],
                                          .y_stride = y_stride,
@@ -88,9 +89,9 @@ static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t t
                                          .x = p->x[form] + t0 * p->stride[form],
                                          .y = y,
                                          .scratch = scratch };
-    p->type->product[isa](&call);
+    format_product_of(p->type, isa)(&call);
     free(scratch);
-    for (uint32_t t = 0; t < n_tok; t++) {
+    for (uint32_t t = 0; t < n_rows; t++) {
         for (uint64_t j = 16 * n_tiles; j < y_stride; j++) {
             uint32_t bits;
             memcpy(&bits, y + t * y_stride + j, 4);
@@ -99,12 +100,13 @@ static void run(const struct problem *p, uint32_t isa, uint32_t form, uint32_t t
     }
 }
 
-static void check_against_double(const struct problem *p, uint32_t isa, uint32_t form, uint32_t n_tiles, uint32_t n_tok)
+static void check_against_double(const struct problem *p, uint32_t isa, uint32_t form, uint32_t n_tiles,
+                                 uint32_t n_rows)
 {
     const uint64_t stride = 16 * n_tiles + 3;
-    float *y = aligned_bytes(n_tok * stride * sizeof *y);
-    run(p, isa, form, 0, n_tiles, 0, n_tok, y, stride);
-    for (uint32_t t = 0; t < n_tok; t++) {
+    float *y = aligned_bytes(n_rows * stride * sizeof *y);
+    run(p, isa, form, 0, n_tiles, 0, n_rows, y, stride);
+    for (uint32_t t = 0; t < n_rows; t++) {
         for (uint32_t row = 0; row < 16 * n_tiles; row++) {
             const float *w = p->weights + (uint64_t)row * p->k;
             double sum = 0, magnitude = 0, most = 1;
@@ -118,13 +120,13 @@ static void check_against_double(const struct problem *p, uint32_t isa, uint32_t
             const double error = fabs((double)y[t * stride + row] - sum), bound = 4e-6 * magnitude * most;
             if (!(error <= bound))
                 fail_msg("%s isa %u form %u k %u tiles %u tokens %u: y[%u][%u] = %.9g, expected %.9g", p->type->name,
-                         isa, form, p->k, n_tiles, n_tok, t, row, (double)y[t * stride + row], sum);
+                         isa, form, p->k, n_tiles, n_rows, t, row, (double)y[t * stride + row], sum);
         }
     }
     free(y);
 }
 
-static uint32_t forms(const struct wk_type_cpu *type) { return type->acts & WK_ACT_Q8 ? 2 : 1; }
+static uint32_t forms(const struct wk_type_cpu *type) { return type->activations & WK_ACTIVATION_Q8 ? 2 : 1; }
 
 /* Row lengths a type can have: the shortest, an odd number of blocks, a longer one; for plain types also any number. */
 static uint32_t length(const struct wk_type_cpu *type, uint32_t i)
@@ -142,7 +144,7 @@ void test_product(void **state)
         struct problem p;
         problem_make(&p, quant->types[i / 3], length(quant->types[i / 3], i % 3), ROWS_GAUSS, &s);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
-            if (!p.type->product[isa]) continue;
+            if (!format_product_of(p.type, isa)) continue;
             for (uint32_t form = 0; form < forms(p.type); form++) {
                 for (uint32_t n = 0; n < sizeof tokens / sizeof *tokens; n++) {
                     /* The double loop is the slow part: all token counts at the short lengths, some at the long one. */
@@ -165,7 +167,7 @@ void test_product_extremes(void **state)
         struct problem p;
         problem_make(&p, quant->types[i / 2], length(quant->types[i / 2], 1), i % 2 ? ROWS_BITS : ROWS_EXTREME, &s);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
-            for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
+            for (uint32_t form = 0; format_product_of(p.type, isa) && form < forms(p.type); form++) {
                 check_against_double(&p, isa, form, 3, 7);
                 check_against_double(&p, isa, form, 1, 1);
             }
@@ -187,7 +189,7 @@ void test_product_same_bits(void **state)
         float *whole = aligned_bytes(MAX_TOKENS * stride * sizeof *whole),
               *part = aligned_bytes(MAX_TOKENS * stride * sizeof *part);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
-            for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
+            for (uint32_t form = 0; format_product_of(p.type, isa) && form < forms(p.type); form++) {
                 run(&p, isa, form, 0, MAX_TILES, 0, MAX_TOKENS, whole, stride);
                 for (uint32_t n = 0; n < sizeof splits / sizeof *splits * MAX_TILES; n++) {
                     const uint32_t step = splits[n / MAX_TILES], tiles = 1 + n % MAX_TILES,
@@ -217,7 +219,7 @@ void test_product_repeats(void **state)
         float first[TOKENS * STRIDE], again[TOKENS * STRIDE];
         problem_make(&p, quant->types[i], length(quant->types[i], 1), ROWS_GAUSS, &s);
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
-            for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
+            for (uint32_t form = 0; format_product_of(p.type, isa) && form < forms(p.type); form++) {
                 run(&p, isa, form, 0, MAX_TILES, 0, TOKENS, first, STRIDE);
                 for (uint32_t n = 1; n < RUNS; n++) {
                     p.rubbish = (uint8_t)(n * 37);
@@ -241,9 +243,9 @@ void test_product_nan(void **state)
         problem_make(&p, quant->types[i], length(quant->types[i], 1), ROWS_GAUSS, &s);
         float *x = (float *)(void *)(p.x[0] + 2 * p.stride[0]), y[5 * 32];
         x[p.k - 1] = i % 2 ? NAN : INFINITY;
-        wk_quantize_act_q8(x, p.k, (struct wk_act_q8 *)(void *)(p.x[1] + 2 * p.stride[1]));
+        wk_quantize_act_q8(x, p.k, (struct wk_activation_q8 *)(void *)(p.x[1] + 2 * p.stride[1]));
         for (uint32_t isa = 0; isa <= machine_isa(); isa++) {
-            for (uint32_t form = 0; p.type->product[isa] && form < forms(p.type); form++) {
+            for (uint32_t form = 0; format_product_of(p.type, isa) && form < forms(p.type); form++) {
                 run(&p, isa, form, 0, 2, 0, 5, y, 32);
                 for (uint32_t j = 0; j < 5 * 32; j++) assert_int_equal(!isfinite(y[j]), j / 32 == 2);
             }

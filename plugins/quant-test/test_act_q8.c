@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 /* act_q8_avx2.c, act_q8_avx512.c */
-void act_q8_avx2(const float *x, uint32_t k, struct wk_act_q8 *y);
-void act_q8_avx512(const float *x, uint32_t k, struct wk_act_q8 *y);
+void act_q8_avx2(const float *x, uint32_t k, struct wk_activation_q8 *y);
+void act_q8_avx512(const float *x, uint32_t k, struct wk_activation_q8 *y);
 
 enum { MOST = 160 };
 
@@ -57,7 +57,7 @@ static void test_same_bits(void **state)
     for (uint32_t round = 0; round < 20000; round++) {
         const uint32_t n = 1 + bits() % MOST;
         float x[MOST];
-        struct wk_act_q8 expected[MOST / 32], y[MOST / 32];
+        struct wk_activation_q8 expected[MOST / 32], y[MOST / 32];
         make_row(x, n, round % 10);
         memset(expected, 0x5a, sizeof expected);
         wk_quantize_act_q8(x, n, expected);
@@ -80,7 +80,7 @@ static void test_definition(void **state)
     for (uint32_t round = 0; round < 2000; round++) {
         const uint32_t n = 1 + bits() % 32;
         float x[32], max = 0;
-        struct wk_act_q8 y;
+        struct wk_activation_q8 y;
         make_row(x, n, 8);
         wk_quantize_act_q8(x, n, &y);
         int32_t sum[2] = { 0, 0 };
@@ -98,8 +98,8 @@ static void test_definition(void **state)
 static void test_edges(void **state)
 {
     (void)state;
-    static const struct wk_act_q8 zero;
-    struct wk_act_q8 y;
+    static const struct wk_activation_q8 zero;
+    struct wk_activation_q8 y;
     float x[32] = { 0 };
     wk_quantize_act_q8(x, 32, &y);
     assert_memory_equal(&y, &zero, sizeof y);

@@ -32,21 +32,20 @@ struct model {
 
 static wk_status parallel_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    const struct wk_key_value *v = meta->value;
-    const uint32_t E = (uint32_t)v[WIDTH].num, H = (uint32_t)v[HEADS].num;
+    const uint32_t E = wk_meta_u32(meta, WIDTH), H = wk_meta_u32(meta, HEADS);
     if (E % H || E / H % 2 || E / H > MAX_HEAD)
         return wk_fail(err, WK_INVALID,
                        "embedding_length is %u: %u heads of an even number of values, at most %d, expected", E, H,
                        MAX_HEAD);
     struct model *m = (struct model *)calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    *m = (struct model){ .L = (uint32_t)v[LAYERS].num,
+    *m = (struct model){ .L = wk_meta_u32(meta, LAYERS),
                          .E = E,
-                         .F = (uint32_t)v[HIDDEN].num,
+                         .F = wk_meta_u32(meta, HIDDEN),
                          .H = H,
                          .D = E / H,
-                         .eps = (float)v[EPS].num,
-                         .rope_base = v[ROPE_BASE].num };
+                         .eps = (float)wk_meta_number(meta, EPS),
+                         .rope_base = wk_meta_number(meta, ROPE_BASE) };
     if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL)) {
         free(m);
         return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
@@ -60,24 +59,25 @@ static wk_status parallel_open(const struct wk_meta *meta, void **model, const s
 static void parallel_record(const struct wk_builder *b, const void *model)
 {
     const struct model *m = (const struct model *)model;
-    const struct wk_attn attn = { .heads = m->H, .kv_heads = m->H, .scale = 1.0f / sqrtf((float)m->D) };
+    const struct wk_op_attention attn = { .heads = m->H, .kv_heads = m->H, .scale = 1.0f / sqrtf((float)m->D) };
     double freq[MAX_HEAD / 2];
     wk_rope_frequencies(freq, m->D / 2, m->rope_base);
-    const struct wk_freqs rope = wk_freqs_of(freq, m->D / 2, WK_ROPE_PAIRS, 1.0);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, m->D / 2, WK_ROPE_INTERLEAVED, 1.0);
 
-    wk_val x = wk_embed(b, "token_embd", m->V, m->E); /* [E] */
+    wk_value x = wk_embed(b, "token_embd", m->V, m->E); /* [E] */
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name> */
-        wk_val h = wk_layer_norm(b, x, "attn_norm", m->eps);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", m->E, WK_NONE), m->D, &rope); /* [H * D] */
-        wk_val k = wk_rope(b, wk_linear(b, h, "attn_k", m->E, WK_NONE), m->D, &rope);
-        wk_val v = wk_linear(b, h, "attn_v", m->E, WK_NONE);
-        wk_val a = wk_linear(b, wk_attention(b, q, k, v, NULL, &attn), "attn_output", m->E, WK_NONE);
-        wk_val f = wk_linear(b, wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", m->F, WK_REQ)), "ffn_down", m->E, WK_REQ);
+        wk_value h = wk_layer_norm(b, x, "attn_norm", m->eps);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", m->E, WK_NONE), m->D, &rope); /* [H * D] */
+        wk_value k = wk_rope(b, wk_linear(b, h, "attn_k", m->E, WK_NONE), m->D, &rope);
+        wk_value v = wk_linear(b, h, "attn_v", m->E, WK_NONE);
+        wk_value a = wk_linear(b, wk_attention(b, q, k, v, NULL, &attn), "attn_output", m->E, WK_NONE);
+        wk_value f =
+            wk_linear(b, wk_gelu_tanh(b, wk_linear(b, h, "ffn_up", m->F, WK_REQUIRED)), "ffn_down", m->E, WK_REQUIRED);
         x = wk_add(b, wk_add(b, x, a), f);
     }
     wk_end_layers(b);
-    wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", m->eps), "output", m->V, WK_OPT));
+    wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", m->eps), "output", m->V, WK_OPTIONAL));
 }
 
 static void parallel_close(void *model) { free(model); }
@@ -87,10 +87,8 @@ static void parallel_close(void *model) { free(model); }
 static const char *const names[] = { "parallel" }; /* values of general.architecture */
 static const struct wk_arch arch = {
     .struct_size = sizeof arch,
-    .n_names = 1,
-    .names = names,
-    .keys = keys,
-    .n_keys = N_KEYS,
+    WK_ARCH_NAMES(names),
+    WK_ARCH_KEYS(keys),
     .open = parallel_open,
     .record = parallel_record,
     .close = parallel_close,

@@ -30,44 +30,48 @@ static uint64_t toy8_scratch_bytes(uint32_t k)
 }
 
 /* Rows of a file have any alignment: they are only ever copied from. */
-static void toy8_pack(void *tile, const void *const rows[16], uint32_t k)
+static void toy8_pack(const struct wk_pack *p)
 {
-    struct tile_block *t = (struct tile_block *)tile;
-    for (uint32_t b = 0; b < k / BLOCK; b++)
+    struct tile_block *t = (struct tile_block *)p->tile;
+    for (uint32_t b = 0; b < p->k / BLOCK; b++)
         for (uint32_t r = 0; r < ROWS; r++) {
             struct block x;
-            memcpy(&x, (const char *)rows[r] + b * sizeof x, sizeof x);
+            memcpy(&x, (const char *)p->rows[r] + b * sizeof x, sizeof x);
             t[b].d[r] = x.d;
             t[b].m[r] = x.m;
             for (uint32_t i = 0; i < BLOCK; i++) t[b].q[i][r] = x.q[i];
         }
 }
 
-static void toy8_unpack(void *const rows[16], const void *tile, uint32_t k)
+static void toy8_unpack(const struct wk_unpack *p)
 {
-    const struct tile_block *t = (const struct tile_block *)tile;
-    for (uint32_t b = 0; b < k / BLOCK; b++)
+    const struct tile_block *t = (const struct tile_block *)p->tile;
+    for (uint32_t b = 0; b < p->k / BLOCK; b++)
         for (uint32_t r = 0; r < ROWS; r++) {
             struct block x = { t[b].d[r], t[b].m[r], { 0 } };
             for (uint32_t i = 0; i < BLOCK; i++) x.q[i] = t[b].q[i][r];
-            memcpy((char *)rows[r] + b * sizeof x, &x, sizeof x);
+            memcpy((char *)p->rows[r] + b * sizeof x, &x, sizeof x);
         }
 }
 
 /* ---- reference: what the bits mean, and how they are made ---------------------------------------------- */
 
-static void toy8_dequantize(float *y, const void *blocks, uint64_t n)
+static void toy8_dequantize(const struct wk_dequantize *in)
 {
+    float *y = in->y;
+    const uint64_t n = in->n;
     for (uint64_t b = 0; b < n / BLOCK; b++) {
         struct block x;
-        memcpy(&x, (const char *)blocks + b * sizeof x, sizeof x);
+        memcpy(&x, (const char *)in->blocks + b * sizeof x, sizeof x);
         const float d = wk_half_to_float(x.d), m = wk_half_to_float(x.m);
         for (uint32_t i = 0; i < BLOCK; i++) y[b * BLOCK + i] = d * (float)x.q[i] + m;
     }
 }
 
-static wk_status toy8_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+static wk_status toy8_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     wk_status status = wk_check_finite(x, n, err);
     for (uint64_t b = 0; b < n / BLOCK && status == WK_OK; b++, x += BLOCK) {
         struct block out = { 0, 0, { 0 } };
@@ -82,7 +86,7 @@ static wk_status toy8_quantize(void *blocks, const float *x, uint64_t n, const s
         const float d = wk_half_to_float(out.d), m = wk_half_to_float(out.m); /* what a reader will see */
         for (uint32_t i = 0; i < BLOCK; i++)
             out.q[i] = (uint8_t)wk_round(d > 0.0f ? wk_clamp((x[i] - m) / d, 0.0f, 255.0f) : 0.0f);
-        memcpy((char *)blocks + b * sizeof out, &out, sizeof out);
+        memcpy((char *)in->blocks + b * sizeof out, &out, sizeof out);
     }
     return status;
 }
@@ -99,7 +103,7 @@ static void add_f32(float sum[ROWS], const struct tile_block *w, const float *x)
 }
 
 /* The same with x = x.d * x.q: the integers are exact, and m meets their sum, which the host has counted already. */
-static void add_q8(float sum[ROWS], const struct tile_block *w, const struct wk_act_q8 *x)
+static void add_q8(float sum[ROWS], const struct tile_block *w, const struct wk_activation_q8 *x)
 {
     int32_t dot[ROWS] = { 0 };
     for (uint32_t i = 0; i < BLOCK; i++)
@@ -114,16 +118,16 @@ static void add_q8(float sum[ROWS], const struct tile_block *w, const struct wk_
 static void toy8_product(const struct wk_cpu_product *p)
 {
     const uint32_t blocks = p->k / BLOCK;
-    for (uint32_t t = 0; t < p->n_tok; t++) {
+    for (uint32_t t = 0; t < p->n_rows; t++) {
         const char *x = (const char *)p->x + t * p->x_stride;
         for (uint32_t i = 0; i < p->n_tiles; i++) {
             const struct tile_block *w = (const struct tile_block *)p->tiles + (uint64_t)i * blocks;
             float sum[ROWS] = { 0 };
             for (uint32_t b = 0; b < blocks; b++) {
-                if (p->act == WK_ACT_F32)
+                if (p->activation == WK_ACTIVATION_F32)
                     add_f32(sum, w + b, (const float *)(const void *)x + (uint64_t)b * BLOCK);
                 else
-                    add_q8(sum, w + b, (const struct wk_act_q8 *)(const void *)x + b);
+                    add_q8(sum, w + b, (const struct wk_activation_q8 *)(const void *)x + b);
             }
             memcpy(p->y + t * p->y_stride + (uint64_t)i * ROWS, sum, sizeof sum);
         }
@@ -132,12 +136,13 @@ static void toy8_product(const struct wk_cpu_product *p)
 
 /* ---- what is exported ---------------------------------------------------------------------------------- */
 
+static const struct wk_isa_product products[] = { { WK_ISA_PORTABLE, 0, toy8_product } };
 static const struct wk_type_cpu toy8 = {
     .struct_size = sizeof toy8,
     .ggml_type = 1000,
     .block = BLOCK,
     .block_bytes = sizeof(struct block),
-    .acts = WK_ACT_F32 | WK_ACT_Q8,
+    .activations = WK_ACTIVATION_F32 | WK_ACTIVATION_Q8,
     .name = "toy8",
     .tile_bytes = toy8_tile_bytes,
     .scratch_bytes = toy8_scratch_bytes,
@@ -145,7 +150,7 @@ static const struct wk_type_cpu toy8 = {
     .unpack = toy8_unpack,
     .dequantize = toy8_dequantize,
     .quantize = toy8_quantize,
-    .product = { toy8_product }, /* the host uses it on every machine */
+    WK_TYPE_PRODUCTS(products), /* the host uses the portable one on every machine */
 };
 static const struct wk_type_cpu *const types[] = { &toy8 };
 static const struct wk_quant quant = { sizeof quant, 1, types };

@@ -72,7 +72,7 @@ static struct plugin_registry *registry(
 {
     char text[1024];
     struct plugin_registry *r = NULL;
-    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    const struct plugin_options o = { .dirs = NULL };
     if (plugin_registry_open(&o, &r, &(struct wk_err){ text, sizeof text }) != WK_OK) fail_msg("%s", text);
     return r;
 }

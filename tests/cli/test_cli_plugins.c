@@ -146,6 +146,33 @@ static void ambiguous(void **state)
     take();
 }
 
+/* What --plugin-option gives reaches the plugin; what no plugin asks for is refused, as is what is no option. */
+static void options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *words;
+        int status;
+    } rows[] = {
+        { "org.example.zoo.greeting=good=morning", "good=morning", 0 },
+        { "org.example.zoo.greetings=hello",
+          "--plugin-option org.example.zoo.greetings: no plugin that this model uses", 1 },
+        { "org.example.else.greeting=hello", "no plugin that this model uses asks for it", 1 },
+        { "greeting=hello", "expected ID.KEY=VALUE", 1 },
+        { "org.example.zoo.=hello", "expected ID.KEY=VALUE", 1 },
+    };
+    take();
+    put("arch");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cli_result r =
+            CLI("debug", "tape", "-m", "zoo.gguf", "--plugin-dir", folder, "--plugin-option", rows[i].given);
+        if (r.status != rows[i].status || !strstr(r.err, rows[i].words))
+            fail_msg("%s: %d, %s", rows[i].given, r.status, r.err);
+        cli_free(&r);
+    }
+    take();
+}
+
 static int setup(void **state)
 {
     const int result = enter_scratch(state);
@@ -163,6 +190,7 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(each_end), cmocka_unit_test(end_as_event),
-                                        cmocka_unit_test(only_what_is_needed), cmocka_unit_test(ambiguous) };
+                                        cmocka_unit_test(only_what_is_needed), cmocka_unit_test(ambiguous),
+                                        cmocka_unit_test(options) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -39,7 +39,7 @@ enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape
 {
     if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
     if (l->kind == LAUNCH_OUTPUT)
-        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
     return l->rows;
 }
 
@@ -66,8 +66,8 @@ static uint32_t launch_acts(const struct executor *x, const struct tape_launch *
 
 static uint64_t prepared_bytes(uint32_t k, uint32_t acts)
 {
-    return (acts & WK_ACT_Q8 ? product_row_bytes(k, WK_ACT_Q8) : 0) +
-           (acts & WK_ACT_F32 ? product_row_bytes(k, WK_ACT_F32) : 0);
+    return (acts & WK_ACTIVATION_Q8 ? product_row_bytes(k, WK_ACTIVATION_Q8) : 0) +
+           (acts & WK_ACTIVATION_F32 ? product_row_bytes(k, WK_ACTIVATION_F32) : 0);
 }
 
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts)
@@ -94,11 +94,11 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     const struct tape_program *p = x->program;
     const uint32_t acts = launch_acts(x, l), k = p->tensors[l->seg[0].tensor].cols,
                    rows = most_rows(x, build_launch_rows(p, l)), slots = p->values[l->x].slots;
-    for (uint32_t a = WK_ACT_F32; a <= WK_ACT_Q8; a <<= 1)
+    for (uint32_t a = WK_ACTIVATION_F32; a <= WK_ACTIVATION_Q8; a <<= 1)
         if (acts & a) {
             const uint64_t bytes = product_row_bytes(k, a);
-            most(a == WK_ACT_Q8 ? &z->few_q8 : &z->few_f32, FEW_ROWS * bytes);
-            most(a == WK_ACT_Q8 ? &z->shared_q8 : &z->shared_f32, (uint64_t)rows * slots * bytes);
+            most(a == WK_ACTIVATION_Q8 ? &z->few_q8 : &z->few_f32, FEW_ROWS * bytes);
+            most(a == WK_ACTIVATION_Q8 ? &z->shared_q8 : &z->shared_f32, (uint64_t)rows * slots * bytes);
             if (l->route != TAPE_NONE && l->kind == LAUNCH_PRODUCT)
                 most(&z->gather, product_chunk_rows(k, acts) * bytes);
         }

@@ -51,7 +51,7 @@ struct matrix {
     void (*product)(const struct wk_cpu_product *p); /* at the executor's instruction set */
     uint32_t first, n, k, slabs;
     uint32_t tiles; /* of a slab */
-    uint32_t act;   /* WK_ACT_* that it is multiplied with */
+    uint32_t act;   /* WK_ACTIVATION_* that it is multiplied with */
     uint64_t tile_bytes;
     uint64_t offset; /* of its first tile in executor.tiles */
     uint64_t state;  /* index of its first tile in executor.tile_state */
@@ -104,9 +104,9 @@ struct attend {
 /* One operation on one row. A swallowed value lives in the thread's temp[i], i = its producer's place in the launch. */
 struct row_op {
     const struct tape_op *op;
-    struct operand in[4];
-    uint32_t temp_in[4]; /* TAPE_NONE: in a buffer */
-    float *out;          /* NULL: temp of this place, or the step's logits or pooled rows */
+    struct operand in[TAPE_IN];
+    uint32_t temp_in[TAPE_IN]; /* TAPE_NONE: in a buffer */
+    float *out;                /* NULL: temp of this place, or the step's logits or pooled rows */
     uint64_t out_stride;
     const float *w, *b;
     const float *turn;    /* rope */

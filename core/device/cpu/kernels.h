@@ -27,7 +27,7 @@ struct cpu_kernels {
     uint32_t isa;     /* WK_ISA_* */
 
     /* y [ceil(n / 32)] from x [n], as worker/cpu/act_q8.h defines it. */
-    void (*quantize)(struct wk_act_q8 *y, const float *x, uint32_t n);
+    void (*quantize)(struct wk_activation_q8 *y, const float *x, uint32_t n);
     /* Every |x| <= limit; false for a NaN. */
     bool (*bounded)(const float *x, uint32_t n, float limit);
 
@@ -40,7 +40,7 @@ struct cpu_kernels {
     void (*add_scaled)(float *y, const float *a, float s, uint32_t n); /* y = fma(a, s, y) */
     void (*exp)(float *y, const float *x, float shift,
                 uint32_t n); /* e^(x - shift); saturates at e^88, 0 below e^-87 */
-    void (*map)(float *y, const float *x, uint32_t n, uint32_t fn, float p); /* WK_MAP_* */
+    void (*map)(float *y, const float *x, uint32_t n, uint32_t fn, float p); /* WK_UNARY_* */
     void (*glu)(float *y, const float *g, const float *u, uint32_t n, uint32_t fn, float alpha,
                 float limit); /* WK_GLU_* */
     /* One head of `head` values; turn: cos [n] then sin [n], each times mscale; y == x allowed. */

@@ -145,14 +145,14 @@ static void k_map(float *y, const float *x, uint32_t n, uint32_t fn, float p)
 {
     vf f = vf_set1(p);
     switch (fn) {
-    case WK_MAP_SCALE: EACH(n, LOAD_X, vf_mul(v, f)); break;
-    case WK_MAP_GELU_TANH: EACH(n, LOAD_X, vf_gelu_tanh(v)); break;
-    case WK_MAP_GELU_ERF: EACH(n, LOAD_X, vf_gelu_erf(v)); break;
-    case WK_MAP_SILU: EACH(n, LOAD_X, vf_silu(v)); break;
-    case WK_MAP_SIGMOID: EACH(n, LOAD_X, vf_sigmoid(v)); break;
-    case WK_MAP_TANH: EACH(n, LOAD_X, vf_tanh(v)); break;
-    case WK_MAP_RELU: EACH(n, LOAD_X, vf_max(vf_set1(0.0f), v)); break;
-    case WK_MAP_SOFTCAP: EACH(n, LOAD_X, vf_mul(f, vf_tanh(vf_div(v, f)))); break;
+    case WK_UNARY_SCALE: EACH(n, LOAD_X, vf_mul(v, f)); break;
+    case WK_UNARY_GELU_TANH: EACH(n, LOAD_X, vf_gelu_tanh(v)); break;
+    case WK_UNARY_GELU_ERF: EACH(n, LOAD_X, vf_gelu_erf(v)); break;
+    case WK_UNARY_SILU: EACH(n, LOAD_X, vf_silu(v)); break;
+    case WK_UNARY_SIGMOID: EACH(n, LOAD_X, vf_sigmoid(v)); break;
+    case WK_UNARY_TANH: EACH(n, LOAD_X, vf_tanh(v)); break;
+    case WK_UNARY_RELU: EACH(n, LOAD_X, vf_max(vf_set1(0.0f), v)); break;
+    case WK_UNARY_SOFTCAP: EACH(n, LOAD_X, vf_mul(f, vf_tanh(vf_div(v, f)))); break;
     default: break;
     }
 }
@@ -171,7 +171,7 @@ static void k_glu(float *y, const float *g, const float *u, uint32_t n, uint32_t
     case WK_GLU_SILU: EACH(n, LOAD_GU, vf_mul(vf_silu(g1), u1)); break;
     case WK_GLU_GELU_TANH: EACH(n, LOAD_GU, vf_mul(vf_gelu_tanh(g1), u1)); break;
     case WK_GLU_GELU_ERF: EACH(n, LOAD_GU, vf_mul(vf_gelu_erf(g1), u1)); break;
-    case WK_GLU_CLAMP: EACH(n, LOAD_GU, vf_clamp_glu(g1, u1, va, vl)); break;
+    case WK_GLU_SILU_CLAMPED: EACH(n, LOAD_GU, vf_clamp_glu(g1, u1, va, vl)); break;
     default: break;
     }
 }
@@ -179,7 +179,7 @@ static void k_glu(float *y, const float *g, const float *u, uint32_t n, uint32_t
 static void k_rope(float *y, const float *x, const float *turn, uint32_t n, uint32_t head, uint32_t style)
 {
     const float *c = turn, *s = turn + n;
-    if (style == WK_ROPE_HALVES) {
+    if (style == WK_ROPE_HALF) {
         for (uint32_t i = 0; i < n; i++) {
             float a = x[i], b = x[i + n];
             y[i] = a * c[i] - b * s[i];
@@ -207,7 +207,7 @@ static bool k_bounded(const float *x, uint32_t n, float limit)
     return vf_sum(out) == 0.0f;
 }
 
-static void k_quantize(struct wk_act_q8 *y, const float *x, uint32_t n) { quantize_row(x, n, y); }
+static void k_quantize(struct wk_activation_q8 *y, const float *x, uint32_t n) { quantize_row(x, n, y); }
 
 /* ---- norms: four running vectors, then their tree, then the lanes' tree -------------------------------- */
 

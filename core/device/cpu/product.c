@@ -11,6 +11,7 @@
 #include <float.h>
 #include <string.h>
 
+#include "plugin/format.h"
 #include "plugin/call.h"
 
 /* Rows of x in the forms that the matrices want, `stride` bytes apart; [1] F32, [0] Q8. */
@@ -20,21 +21,22 @@ struct prepared {
 };
 enum { FORM_Q8 = 0, FORM_F32 = 1 };
 
-static uint32_t form_of(const struct matrix *m) { return m->act == WK_ACT_Q8 ? FORM_Q8 : FORM_F32; }
+static uint32_t form_of(const struct matrix *m) { return m->act == WK_ACTIVATION_Q8 ? FORM_Q8 : FORM_F32; }
 
 uint64_t product_row_bytes(uint32_t k, uint32_t act)
 {
-    if (act == WK_ACT_Q8) return (uint64_t)((k + WK_ACT_BLOCK - 1) / WK_ACT_BLOCK) * sizeof(struct wk_act_q8);
+    if (act == WK_ACTIVATION_Q8)
+        return (uint64_t)((k + WK_ACTIVATION_BLOCK - 1) / WK_ACTIVATION_BLOCK) * sizeof(struct wk_activation_q8);
     return (uint64_t)((k + 15) & ~15u) * sizeof(float);
 }
 
 /* ---- before: norm and conversion ----------------------------------------------------------------------- */
 
 /* A block with a value that is not finite has a scale that is not. */
-static bool finite_blocks(const struct wk_act_q8 *b, uint32_t k)
+static bool finite_blocks(const struct wk_activation_q8 *b, uint32_t k)
 {
     float sum = 0;
-    for (uint32_t i = 0; i < (k + WK_ACT_BLOCK - 1) / WK_ACT_BLOCK; i++) sum += b[i].d - b[i].d;
+    for (uint32_t i = 0; i < (k + WK_ACTIVATION_BLOCK - 1) / WK_ACTIVATION_BLOCK; i++) sum += b[i].d - b[i].d;
     return sum == 0.0f;
 }
 
@@ -51,8 +53,8 @@ static void prepare_row(struct executor *x, const struct stage *s, struct lane *
         memcpy(f32, v, p->k * sizeof *f32);
     bool good;
     if (q8) {
-        x->kernels->quantize((struct wk_act_q8 *)q8, v, p->k);
-        good = finite_blocks((const struct wk_act_q8 *)q8, p->k);
+        x->kernels->quantize((struct wk_activation_q8 *)q8, v, p->k);
+        good = finite_blocks((const struct wk_activation_q8 *)q8, p->k);
     } else
         good = x->kernels->bounded(v, p->k, FLT_MAX);
     if (!good) fail_row(x, s->rows, i / p->x.slots);
@@ -62,11 +64,12 @@ static struct prepared prepare(struct executor *x, const struct stage *s, struct
 {
     const struct product *p = &s->product;
     uint8_t *q8 = few ? l->q8 : x->shared_q8, *f32 = (uint8_t *)(few ? l->f32 : x->shared_f32);
-    struct prepared a = { { q8, f32 }, { product_row_bytes(p->k, WK_ACT_Q8), product_row_bytes(p->k, WK_ACT_F32) } };
+    struct prepared a = { { q8, f32 },
+                          { product_row_bytes(p->k, WK_ACTIVATION_Q8), product_row_bytes(p->k, WK_ACTIVATION_F32) } };
     uint32_t from = few ? 0 : share(x, n, l->index), to = few ? n : share(x, n, l->index + 1);
     for (uint32_t i = from; i < to; i++)
-        prepare_row(x, s, l, i, p->acts & WK_ACT_Q8 ? q8 + i * a.stride[FORM_Q8] : NULL,
-                    p->acts & WK_ACT_F32 ? (float *)(void *)(f32 + i * a.stride[FORM_F32]) : NULL);
+        prepare_row(x, s, l, i, p->acts & WK_ACTIVATION_Q8 ? q8 + i * a.stride[FORM_Q8] : NULL,
+                    p->acts & WK_ACTIVATION_F32 ? (float *)(void *)(f32 + i * a.stride[FORM_F32]) : NULL);
     if (!few) pool_barrier(x->pool);
     return a;
 }
@@ -102,9 +105,10 @@ static void multiply(struct executor *x, const struct product *p, struct lane *l
     struct plugin_call call;
     PLUGIN_CALL(&call, m->product, "product");
     m->product(&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
-                                         .act = m->act,
+                                         .activation = m->act,
+                                         .tensor = &format_plain,
                                          .k = m->k,
-                                         .n_tok = b->n,
+                                         .n_rows = b->n,
                                          .n_tiles = b->n_tiles,
                                          .x_stride = a->stride[form],
                                          .y_stride = y_stride,
@@ -129,7 +133,8 @@ static void finish_row(struct executor *x, const struct product *p, const struct
         if (seg[1].bias) k->add(u, u, seg[1].bias + (uint64_t)b->slab * seg->m->n + c, n);
         k->glu(--steps ? y : out, y, u, n, p->glu->u.glu.fn, p->glu->u.glu.alpha, p->glu->u.glu.limit);
     }
-    for (uint32_t i = 0; i < p->n_map; i++) k->map(--steps ? y : out, y, n, p->map[i]->u.map.fn, p->map[i]->u.map.p);
+    for (uint32_t i = 0; i < p->n_map; i++)
+        k->map(--steps ? y : out, y, n, p->map[i]->u.unary.fn, p->map[i]->u.unary.p);
     if (p->residual.base)
         k->add(out, operand_row(x, &p->residual, item / p->slots) + (uint64_t)(item % p->slots) * seg->m->n + c, y, n);
 }

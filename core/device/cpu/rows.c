@@ -44,7 +44,7 @@ struct run { /* one row of one operation */
     const struct stage *s;
     const struct row_op *r;
     uint32_t i; /* row of the stage */
-    const float *in[4];
+    const float *in[TAPE_IN];
     float *y;
 };
 
@@ -55,8 +55,8 @@ static void run_embed(const struct run *u)
     const uint32_t row = step_row(u->x, u->s->rows, u->i);
     const struct tape_op *op = u->r->op;
     weights_row(u->x, u->r,
-                op->u.embed.index == WK_BY_TOKEN ? u->x->step->tokens[row]
-                                                 : (uint64_t)u->x->position[row] + op->u.embed.offset,
+                op->u.embed.index == WK_EMBED_TOKEN ? u->x->step->tokens[row]
+                                                    : (uint64_t)u->x->position[row] + op->u.embed.offset,
                 u->y);
 }
 
@@ -95,7 +95,7 @@ static void run_mul(const struct run *u)
 static void run_cols(const struct run *u)
 {
     const struct operand *a = &u->r->in[0];
-    const uint32_t first = u->r->op->u.cols.first, n = u->r->op->u.cols.n;
+    const uint32_t first = u->r->op->u.slice.first, n = u->r->op->u.slice.n;
     for (uint32_t s = 0; s < a->slots; s++)
         memcpy(u->y + (uint64_t)s * n, u->in[0] + (uint64_t)s * a->width + first, n * sizeof *u->y);
 }
@@ -170,12 +170,12 @@ static void run_output(const struct run *u)
     const struct tape_op *op = u->r->op;
     const uint32_t width = row_width(&u->r->in[0]);
     if (!u->x->kernels->bounded(u->in[0], width, FLT_MAX)) fail_row(u->x, u->s->rows, u->i);
-    if (op->u.output.what == WK_OUT_LOGITS) {
+    if (op->u.output.what == WK_OUTPUT_LOGITS) {
         memcpy(u->x->step->logits + (uint64_t)u->i * width, u->in[0], width * sizeof(float));
         return;
     }
     float *y = u->x->step->pooled + (uint64_t)u->i * width, factor = 1.0f;
-    if (op->u.output.flags & WK_EMBEDDING_L2) {
+    if (op->u.output.flags & WK_OUTPUT_L2_NORM) {
         double sum = 0;
         for (uint32_t j = 0; j < width; j++) sum += (double)u->in[0][j] * u->in[0][j];
         if (sum > 0) factor = (float)(1.0 / sqrt(sum));
@@ -186,8 +186,8 @@ static void run_output(const struct run *u)
 static void run_custom(const struct run *u)
 {
     const struct tape_op *op = u->r->op;
-    uint32_t width[4] = { 0 }, n = 0;
-    while (n < 4 && op->in[n] != TAPE_NONE) {
+    uint32_t width[TAPE_IN] = { 0 }, n = 0;
+    while (n < TAPE_IN && op->in[n] != TAPE_NONE) {
         width[n] = row_width(&u->r->in[n]);
         n++;
     }
@@ -219,11 +219,11 @@ static void run_op(const struct run *u)
     case WK_OP_EMBED: run_embed(u); break;
     case WK_OP_NORM: run_norm(u); break;
     case WK_OP_ROPE: run_rope(u); break;
-    case WK_OP_MAP: k->map(u->y, u->in[0], n, op->u.map.fn, op->u.map.p); break;
+    case WK_OP_UNARY: k->map(u->y, u->in[0], n, op->u.unary.fn, op->u.unary.p); break;
     case WK_OP_GLU: k->glu(u->y, u->in[0], u->in[1], n, op->u.glu.fn, op->u.glu.alpha, op->u.glu.limit); break;
     case WK_OP_ADD: k->add(u->y, u->in[0], u->in[1], n); break;
     case WK_OP_MUL: run_mul(u); break;
-    case WK_OP_COLS: run_cols(u); break;
+    case WK_OP_SLICE: run_cols(u); break;
     case WK_OP_ROUTE: run_route(u); break;
     case WK_OP_COMBINE: run_combine(u); break;
     case WK_OP_POOL: run_pool(u); break;
@@ -240,7 +240,7 @@ void rows_one(struct executor *x, const struct stage *s, struct lane *l, uint32_
         struct run u = {
             .x = x, .l = l, .s = s, .r = r, .i = i, .y = r->out ? r->out + i * r->out_stride : l->temp[o]
         };
-        for (uint32_t j = 0; j < 4; j++)
+        for (uint32_t j = 0; j < TAPE_IN; j++)
             if (r->temp_in[j] != TAPE_NONE)
                 u.in[j] = l->temp[r->temp_in[j]];
             else if (r->in[j].base && r->op->kind != WK_OP_POOL)

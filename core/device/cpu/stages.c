@@ -219,7 +219,7 @@ static wk_status row_op_of(struct executor *x, const struct tape_launch *l, cons
         r->b = vector_of(x, op->t[1]);
     }
     if (op->kind == WK_OP_ROPE) r->turn = turns_of(x, op);
-    for (uint32_t j = 0; j < 4; j++) {
+    for (uint32_t j = 0; j < TAPE_IN; j++) {
         wk_status st =
             op->in[j] == TAPE_NONE || (l->kind == LAUNCH_ROUTE && j > 0) ? WK_OK : row_input(x, l, s, r, j, err);
         if (st) return st;

@@ -82,13 +82,13 @@ static double gelu_erf(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
 static double map_of(uint32_t fn, double x, double p)
 {
     switch (fn) {
-    case WK_MAP_SCALE: return x * p;
-    case WK_MAP_GELU_TANH: return gelu_tanh(x);
-    case WK_MAP_GELU_ERF: return gelu_erf(x);
-    case WK_MAP_SILU: return x / (1 + exp(-x));
-    case WK_MAP_SIGMOID: return 1 / (1 + exp(-x));
-    case WK_MAP_TANH: return tanh(x);
-    case WK_MAP_RELU: return x > 0 ? x : 0;
+    case WK_UNARY_SCALE: return x * p;
+    case WK_UNARY_GELU_TANH: return gelu_tanh(x);
+    case WK_UNARY_GELU_ERF: return gelu_erf(x);
+    case WK_UNARY_SILU: return x / (1 + exp(-x));
+    case WK_UNARY_SIGMOID: return 1 / (1 + exp(-x));
+    case WK_UNARY_TANH: return tanh(x);
+    case WK_UNARY_RELU: return x > 0 ? x : 0;
     default: return p * tanh(x / p);
     }
 }
@@ -116,7 +116,7 @@ static void test_exp(void **state)
 static void test_maps(void **state)
 {
     (void)state;
-    for (uint32_t fn = 1; fn < WK_MAP_END; fn++)
+    for (uint32_t fn = 1; fn < WK_UNARY_END; fn++)
         for (uint32_t l = 0; l < LENGTHS; l++) {
             const uint32_t n = lengths[l];
             float x[MOST];
@@ -150,12 +150,12 @@ static void test_glu(void **state)
             table->glu(y, a, b, n, fn, 1.702f, 7.0f);
             for (uint32_t i = 0; i < n; i++) {
                 const double gate = fmin((double)a[i], 7), up = fmax(-7, fmin(7, (double)b[i]));
-                const double e = fn == WK_GLU_CLAMP ? gate / (1 + exp(-(double)1.702f * gate)) * (up + 1)
-                                                    : map_of(fn == WK_GLU_SILU        ? WK_MAP_SILU
-                                                             : fn == WK_GLU_GELU_TANH ? WK_MAP_GELU_TANH
-                                                                                      : WK_MAP_GELU_ERF,
-                                                             (double)a[i], 0) *
-                                                          (double)b[i];
+                const double e = fn == WK_GLU_SILU_CLAMPED ? gate / (1 + exp(-(double)1.702f * gate)) * (up + 1)
+                                                           : map_of(fn == WK_GLU_SILU        ? WK_UNARY_SILU
+                                                                    : fn == WK_GLU_GELU_TANH ? WK_UNARY_GELU_TANH
+                                                                                             : WK_UNARY_GELU_ERF,
+                                                                    (double)a[i], 0) *
+                                                                 (double)b[i];
                 close_to((double)y[i], e, 4e-6, 1e-8, "glu");
             }
             check_guard(&g, n);
@@ -186,7 +186,7 @@ static void test_quantize(void **state)
     for (uint32_t l = 0; l < LENGTHS; l++) {
         const uint32_t n = lengths[l], blocks = (n + 31) / 32;
         float x[MOST];
-        struct wk_act_q8 y[MOST / 32 + 2], expected[MOST / 32 + 2];
+        struct wk_activation_q8 y[MOST / 32 + 2], expected[MOST / 32 + 2];
         memset(y, 0x5a, sizeof y);
         memset(expected, 0x5a, sizeof expected);
         for (uint32_t i = 0; i < n; i++) x[i] = noise(2);
@@ -238,7 +238,7 @@ static void test_rope(void **state)
             float *y = begin(&g);
             table->rope(y, x, turn, n, head, style);
             for (uint32_t i = 0; i < n; i++) {
-                const uint32_t p = style == WK_ROPE_HALVES ? i : 2 * i, q = style == WK_ROPE_HALVES ? i + n : 2 * i + 1;
+                const uint32_t p = style == WK_ROPE_HALF ? i : 2 * i, q = style == WK_ROPE_HALF ? i + n : 2 * i + 1;
                 close_to((double)y[p], (double)x[p] * (double)turn[i] - (double)x[q] * (double)turn[n + i], 1e-6, 1e-6,
                          "rope");
                 close_to((double)y[q], (double)x[p] * (double)turn[n + i] + (double)x[q] * (double)turn[i], 1e-6, 1e-6,
@@ -411,7 +411,7 @@ static void test_combine(void **state)
 /* Results of every kernel, and what they leave as it was. */
 struct results {
     float y[18][MOST];
-    struct wk_act_q8 q[MOST / 32 + 1];
+    struct wk_activation_q8 q[MOST / 32 + 1];
     uint8_t k[2][64 * KV_PAGE * 4], v[2][64 * KV_PAGE * 4];
     float scalars[4];
     bool bounded;
@@ -432,7 +432,7 @@ static void run_every(struct results *r, const float *a, const float *b)
     memcpy(r->y[5], b, N * sizeof *b);
     table->add_scaled(r->y[5], a, -0.3f, N);
     table->exp(r->y[6], a, 0.5f, N);
-    for (uint32_t fn = 1; fn < WK_MAP_END; fn++) table->map(r->y[7] + 40 * (fn - 1), a + fn, 39, fn, 2.5f);
+    for (uint32_t fn = 1; fn < WK_UNARY_END; fn++) table->map(r->y[7] + 40 * (fn - 1), a + fn, 39, fn, 2.5f);
     for (uint32_t fn = 1; fn < WK_GLU_END; fn++) table->glu(r->y[8] + 60 * fn, a, b, 59, fn, 1.702f, 7.0f);
     for (uint32_t style = 0; style < 2; style++) table->rope(r->y[9 + style], a, b, HEAD / 2, HEAD, style);
     for (uint32_t type = 0; type < 2; type++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/format.h"
 #include "gguf/gguf.h"
 #include "test_zoo.h"
 
@@ -26,7 +27,7 @@ static double *tensor_of(const struct tape_program *p, uint32_t tensor)
     const size_t n = (size_t)t->rows * t->cols * t->slabs;
     float *f = need(n, sizeof *f);
     double *d = need(n, sizeof *d);
-    t->type->dequantize(f, gguf_tensor_data(p->file, t->file), n);
+    format_dequantize(t->type, f, gguf_tensor_data(p->file, t->file), n);
     for (size_t i = 0; i < n; i++) d[i] = f[i];
     free(f);
     return d;
@@ -46,7 +47,7 @@ struct frame {
 static void do_embed(struct frame *f)
 {
     for (uint32_t t = 0; t < f->r->n; t++) {
-        const size_t row = f->op->u.embed.index == WK_BY_TOKEN ? f->tokens[t] : t + f->op->u.embed.offset;
+        const size_t row = f->op->u.embed.index == WK_EMBED_TOKEN ? f->tokens[t] : t + f->op->u.embed.offset;
         for (uint32_t i = 0; i < f->out_width; i++)
             f->y[(size_t)t * f->out_width + i] = f->w[0][row * f->out_width + i];
     }
@@ -98,8 +99,8 @@ static void do_rope(struct frame *f)
             double *y = f->y + (size_t)t * f->width[0] + h;
             memcpy(y, x, head * sizeof *y);
             for (uint32_t i = 0; i < n; i++) {
-                const uint32_t a = f->op->u.rope.style == WK_ROPE_HALVES ? i : 2 * i,
-                               b = f->op->u.rope.style == WK_ROPE_HALVES ? i + n : 2 * i + 1;
+                const uint32_t a = f->op->u.rope.style == WK_ROPE_HALF ? i : 2 * i,
+                               b = f->op->u.rope.style == WK_ROPE_HALF ? i + n : 2 * i + 1;
                 const double c = cos(t * f->op->u.rope.freq[i]), s = sin(t * f->op->u.rope.freq[i]);
                 y[a] = m * (x[a] * c - x[b] * s);
                 y[b] = m * (x[a] * s + x[b] * c);
@@ -151,16 +152,16 @@ static double gelu_erf(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
 
 static double map_one(const struct tape_op *op, double x)
 {
-    const double p = op->u.map.p;
-    switch (op->u.map.fn) {
-    case WK_MAP_SCALE: return p * x;
-    case WK_MAP_GELU_TANH: return gelu_tanh(x);
-    case WK_MAP_GELU_ERF: return gelu_erf(x);
-    case WK_MAP_SILU: return x / (1 + exp(-x));
-    case WK_MAP_SIGMOID: return 1 / (1 + exp(-x));
-    case WK_MAP_TANH: return tanh(x);
-    case WK_MAP_RELU: return x > 0 ? x : 0;
-    case WK_MAP_SOFTCAP: return p * tanh(x / p);
+    const double p = op->u.unary.p;
+    switch (op->u.unary.fn) {
+    case WK_UNARY_SCALE: return p * x;
+    case WK_UNARY_GELU_TANH: return gelu_tanh(x);
+    case WK_UNARY_GELU_ERF: return gelu_erf(x);
+    case WK_UNARY_SILU: return x / (1 + exp(-x));
+    case WK_UNARY_SIGMOID: return 1 / (1 + exp(-x));
+    case WK_UNARY_TANH: return tanh(x);
+    case WK_UNARY_RELU: return x > 0 ? x : 0;
+    case WK_UNARY_SOFTCAP: return p * tanh(x / p);
     default: fail_msg("unknown map"); return 0;
     }
 }
@@ -172,7 +173,7 @@ static double glu_one(const struct tape_op *op, double g, double u)
     case WK_GLU_SILU: return g / (1 + exp(-g)) * u;
     case WK_GLU_GELU_TANH: return gelu_tanh(g) * u;
     case WK_GLU_GELU_ERF: return gelu_erf(g) * u;
-    case WK_GLU_CLAMP:
+    case WK_GLU_SILU_CLAMPED:
         g = fmin(g, limit);
         u = fmax(-limit, fmin(limit, u));
         return g / (1 + exp(-(double)op->u.glu.alpha * g)) * (u + 1);
@@ -189,7 +190,7 @@ static void do_each(struct frame *f)
         const double b = f->in[1] ? f->in[1][(row * f->slots[1] + (f->slots[1] == 1 ? 0 : slot)) * f->width[1] +
                                              (f->width[1] == 1 ? 0 : i % f->width[0])]
                                   : 0;
-        f->y[i] = f->op->kind == WK_OP_MAP   ? map_one(f->op, a)
+        f->y[i] = f->op->kind == WK_OP_UNARY ? map_one(f->op, a)
                   : f->op->kind == WK_OP_GLU ? glu_one(f->op, a, b)
                   : f->op->kind == WK_OP_ADD ? a + b
                                              : a * b;
@@ -200,7 +201,7 @@ static void do_cols(struct frame *f)
 {
     for (size_t r = 0; r < (size_t)f->r->n * f->slots[0]; r++)
         for (uint32_t i = 0; i < f->out_width; i++)
-            f->y[r * f->out_width + i] = f->in[0][r * f->width[0] + f->op->u.cols.first + i];
+            f->y[r * f->out_width + i] = f->in[0][r * f->width[0] + f->op->u.slice.first + i];
 }
 
 static void do_route(struct frame *f)
@@ -250,12 +251,12 @@ static void do_pool(struct frame *f)
 
 static void do_output(struct frame *f)
 {
-    if (f->op->u.output.what != WK_OUT_EMBEDDING) return;
+    if (f->op->u.output.what != WK_OUTPUT_EMBEDDING) return;
     double square = 0;
     for (uint32_t i = 0; i < f->width[0]; i++) square += f->in[0][i] * f->in[0][i];
     f->r->embedding = need(f->width[0], sizeof(double));
     for (uint32_t i = 0; i < f->width[0]; i++)
-        f->r->embedding[i] = f->in[0][i] / (f->op->u.output.flags & WK_EMBEDDING_L2 ? sqrt(square) : 1);
+        f->r->embedding[i] = f->in[0][i] / (f->op->u.output.flags & WK_OUTPUT_L2_NORM ? sqrt(square) : 1);
 }
 
 /* The plugin's own function, on the rows rounded to F32. */
@@ -287,11 +288,11 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
                                                             [WK_OP_NORM] = do_norm,
                                                             [WK_OP_ROPE] = do_rope,
                                                             [WK_OP_ATTENTION] = do_attention,
-                                                            [WK_OP_MAP] = do_each,
+                                                            [WK_OP_UNARY] = do_each,
                                                             [WK_OP_GLU] = do_each,
                                                             [WK_OP_ADD] = do_each,
                                                             [WK_OP_MUL] = do_each,
-                                                            [WK_OP_COLS] = do_cols,
+                                                            [WK_OP_SLICE] = do_cols,
                                                             [WK_OP_ROUTE] = do_route,
                                                             [WK_OP_EXPERT] = do_linear,
                                                             [WK_OP_COMBINE] = do_combine,

@@ -11,6 +11,7 @@
 
 #include <worker/rope.h>
 
+#include "plugin/format.h"
 #include "device/kv_pages.h"
 #include "gguf_build.h"
 
@@ -33,7 +34,7 @@ static struct wk_rows range(const char *name, uint32_t total, uint32_t first, ui
     return (struct wk_rows){ name, total, first, n, 0 };
 }
 
-static wk_val gated(const struct wk_builder *b, wk_val h, uint32_t fn)
+static wk_value gated(const struct wk_builder *b, wk_value h, uint32_t fn)
 {
     return wk_linear(b, wk_glu(b, fn, wk_linear(b, h, "ffn_gate", F, 0), wk_linear(b, h, "ffn_up", F, 0)), "ffn_down",
                      E, 0);
@@ -45,20 +46,20 @@ static void dense_record(const struct wk_builder *b, const void *model)
     enum { H = 6, G = 2, D = 20, QKV = (H + 2 * G) * D };
     double freq[8];
     wk_rope_frequencies(freq, 8, 10000);
-    const struct wk_freqs rope = wk_freqs_of(freq, 8, WK_ROPE_HALVES, 1.1);
-    struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.3f, .softcap = 20.0f };
-    wk_val x = wk_scale(b, wk_embed(b, "token_embd", V, E), 1.5f);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, 8, WK_ROPE_HALF, 1.1);
+    struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.3f, .softcap = 20.0f };
+    wk_value x = wk_scale(b, wk_embed(b, "token_embd", V, E), 1.5f);
     for (uint32_t l = 0; l < L; l++) {
         wk_layer(b, l);
         att.window = l ? 0 : 40;
-        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_linear_rows(b, h, range("attn_qkv", QKV, 0, H * D), WK_REQ),
-               k = wk_linear_rows(b, h, range("attn_qkv", QKV, H * D, G * D), WK_REQ);
-        wk_val v = wk_linear_rows(b, h, range("attn_qkv", QKV, (H + G) * D, G * D), WK_REQ);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_linear_rows(b, h, range("attn_qkv", QKV, 0, H * D), WK_REQUIRED),
+                 k = wk_linear_rows(b, h, range("attn_qkv", QKV, H * D, G * D), WK_REQUIRED);
+        wk_value v = wk_linear_rows(b, h, range("attn_qkv", QKV, (H + G) * D, G * D), WK_REQUIRED);
         q = wk_rope(b, wk_head_norm(b, q, "attn_q_norm", D, 1e-6f), D, &rope);
         k = wk_rope(b, wk_head_norm(b, k, "attn_k_norm", D, 1e-6f), D, &rope);
         x = wk_add(b, x,
-                   wk_rms_norm(b, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQ),
+                   wk_rms_norm(b, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQUIRED),
                                "post_norm", 1e-5f));
         x = wk_add(b, x, gated(b, wk_rms_norm(b, x, "ffn_norm", 1e-5f), l ? WK_GLU_GELU_TANH : WK_GLU_SILU));
     }
@@ -85,28 +86,28 @@ static void record_learned(const struct wk_builder *b, bool custom)
 {
     enum { H = 4, G = 4, DK = 16, DV = 24 };
     const float half = 0.5f;
-    const struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.25f };
-    wk_val x = wk_add(b, wk_embed(b, "token_embd", V, E), wk_embed_pos(b, "position_embd", ZOO_CONTEXT, E, 0));
+    const struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.25f };
+    wk_value x = wk_add(b, wk_embed(b, "token_embd", V, E), wk_embed_pos(b, "position_embd", ZOO_CONTEXT, E, 0));
     for (uint32_t l = 0; l < L; l++) {
         wk_layer(b, l);
-        wk_val h = wk_layer_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_linear(b, h, "attn_q", H * DK, WK_REQ), k = wk_linear(b, h, "attn_k", G * DK, WK_NONE),
-               v = wk_linear(b, h, "attn_v", G * DV, WK_REQ);
-        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQ));
+        wk_value h = wk_layer_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_linear(b, h, "attn_q", H * DK, WK_REQUIRED), k = wk_linear(b, h, "attn_k", G * DK, WK_NONE),
+                 v = wk_linear(b, h, "attn_v", G * DV, WK_REQUIRED);
+        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQUIRED));
         h = wk_layer_norm(b, x, "ffn_norm", 1e-5f);
-        wk_val u = wk_linear(b, h, "ffn_up", F, WK_REQ);
-        u = wk_map(b, wk_map(b, u, l ? WK_MAP_GELU_ERF : WK_MAP_GELU_TANH, 0), WK_MAP_SOFTCAP, 3.0f);
-        x = wk_add(b, x, wk_linear(b, u, "ffn_down", E, WK_REQ));
+        wk_value u = wk_linear(b, h, "ffn_up", F, WK_REQUIRED);
+        u = wk_unary(b, wk_unary(b, u, l ? WK_UNARY_GELU_ERF : WK_UNARY_GELU_TANH, 0), WK_UNARY_SOFTCAP, 3.0f);
+        x = wk_add(b, x, wk_linear(b, u, "ffn_down", E, WK_REQUIRED));
         /* A gate of one column, halves of a row, and each of the other maps. */
-        wk_val gate = wk_map(b, wk_linear(b, h, "gate", 1, WK_REQ), WK_MAP_SIGMOID, 0);
-        wk_val low = wk_map(b, wk_cols(b, h, 0, E / 2), WK_MAP_TANH, 0),
-               high = wk_map(b, wk_cols(b, h, E / 2, E / 2), WK_MAP_SILU, 0);
-        wk_val in[2] = { wk_mul(b, low, gate), wk_map(b, wk_mul(b, high, low), WK_MAP_RELU, 0) };
-        wk_val joined = custom ? wk_custom(b, &swirl_def, in, 2, &half, sizeof half) : wk_add(b, in[0], in[1]);
+        wk_value gate = wk_unary(b, wk_linear(b, h, "gate", 1, WK_REQUIRED), WK_UNARY_SIGMOID, 0);
+        wk_value low = wk_unary(b, wk_slice(b, h, 0, E / 2), WK_UNARY_TANH, 0),
+                 high = wk_unary(b, wk_slice(b, h, E / 2, E / 2), WK_UNARY_SILU, 0);
+        wk_value in[2] = { wk_mul(b, low, gate), wk_unary(b, wk_mul(b, high, low), WK_UNARY_RELU, 0) };
+        wk_value joined = custom ? wk_custom(b, &swirl_def, in, 2, &half, sizeof half) : wk_add(b, in[0], in[1]);
         x = wk_add(b, x, wk_linear(b, joined, "mix", E, WK_NONE));
     }
     wk_end_layers(b);
-    wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", 1e-5f), "output", V, WK_REQ));
+    wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", 1e-5f), "output", V, WK_REQUIRED));
 }
 
 static void learned_record(const struct wk_builder *b, const void *model)
@@ -127,26 +128,26 @@ static void experts_record(const struct wk_builder *b, const void *model)
     enum { H = 8, G = 2, D = 32 };
     double freq[D / 2];
     wk_rope_frequencies(freq, D / 2, 5000);
-    const struct wk_freqs rope = wk_freqs_of(freq, D / 2, WK_ROPE_PAIRS, 1);
-    struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.18f };
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_INTERLEAVED, 1);
+    struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
     static const uint32_t scores[3] = { WK_SOFTMAX_TOPK, WK_SOFTMAX_ALL, WK_SOFTMAX_ALL_RENORM };
-    wk_val x = wk_embed(b, "token_embd", V, E);
+    wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < 3; l++) {
         wk_layer(b, l);
         att.window = l == 1 ? 70 : 0;
-        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, WK_REQ), D, &rope),
-               k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, WK_REQ), D, &rope);
-        wk_val a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, WK_REQ), "attn_sinks", &att);
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", E, WK_REQ));
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, WK_REQUIRED), D, &rope),
+                 k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, WK_REQUIRED), D, &rope);
+        wk_value a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, WK_REQUIRED), "attn_sinks", &att);
+        x = wk_add(b, x, wk_linear(b, a, "attn_output", E, WK_REQUIRED));
         h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
-        wk_val r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", X, WK_REQ), K, scores[l], l ? 1.5f : 1.0f);
-        wk_val g = wk_expert(b, h, r, "ffn_gate_exps", X, F, l == 0 ? WK_REQ : WK_NONE),
-               u = wk_expert(b, h, r, "ffn_up_exps", X, F, l == 0 ? WK_REQ : WK_NONE);
-        wk_val f = l == 0 ? wk_glu_op(b, WK_GLU_CLAMP, g, u, 1.702f, 2.0f) : wk_glu(b, WK_GLU_GELU_ERF, g, u);
-        x = wk_add(b, x, wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", X, E, l == 0 ? WK_REQ : WK_NONE), r));
+        wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", X, WK_REQUIRED), K, scores[l], l ? 1.5f : 1.0f);
+        wk_value g = wk_expert(b, h, r, "ffn_gate_exps", X, F, l == 0 ? WK_REQUIRED : WK_NONE),
+                 u = wk_expert(b, h, r, "ffn_up_exps", X, F, l == 0 ? WK_REQUIRED : WK_NONE);
+        wk_value f = l == 0 ? wk_glu_op(b, WK_GLU_SILU_CLAMPED, g, u, 1.702f, 2.0f) : wk_glu(b, WK_GLU_GELU_ERF, g, u);
+        x = wk_add(b, x, wk_combine(b, wk_expert(b, f, r, "ffn_down_exps", X, E, l == 0 ? WK_REQUIRED : WK_NONE), r));
         if (l == 2) {
-            wk_val gate = wk_map(b, wk_linear(b, h, "shared_gate", 1, WK_NONE), WK_MAP_SIGMOID, 0);
+            wk_value gate = wk_unary(b, wk_linear(b, h, "shared_gate", 1, WK_NONE), WK_UNARY_SIGMOID, 0);
             x = wk_add(b, x, wk_mul(b, gated(b, h, WK_GLU_SILU), gate));
         }
     }
@@ -160,19 +161,19 @@ static void embedding_record(const struct wk_builder *b, const void *model)
     enum { H = 4, G = 2, D = 32 };
     double freq[D / 2];
     wk_rope_frequencies(freq, D / 2, 5000);
-    const struct wk_freqs rope = wk_freqs_of(freq, D / 2, WK_ROPE_HALVES, 1);
-    const struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.18f };
-    wk_val x = wk_embed(b, "token_embd", V, E);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_HALF, 1);
+    const struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
+    wk_value x = wk_embed(b, "token_embd", V, E);
     wk_layer(b, 0);
-    wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-    wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
-           k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
+    wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+    wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
+             k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
     x = wk_add(
         b, x,
         wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
     wk_end_layers(b);
     x = wk_rms_norm(b, x, "output_norm", 1e-5f);
-    wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_EMBEDDING_L2);
+    wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_OUTPUT_L2_NORM);
     wk_logits(b, wk_linear(b, x, "output", V, 0));
 }
 
@@ -180,12 +181,12 @@ static void wide_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
     enum { H = 11, D = 32 };
-    const struct wk_attn att = { .heads = H, .kv_heads = 1, .scale = 0.18f };
-    wk_val x = wk_embed(b, "token_embd", V, E);
+    const struct wk_op_attention att = { .heads = H, .kv_heads = 1, .scale = 0.18f };
+    wk_value x = wk_embed(b, "token_embd", V, E);
     wk_layer(b, 0);
-    wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-    wk_val a = wk_attention(b, wk_linear(b, h, "attn_q", H * D, 0), wk_linear(b, h, "attn_k", D, 0),
-                            wk_linear(b, h, "attn_v", D, 0), NULL, &att);
+    wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+    wk_value a = wk_attention(b, wk_linear(b, h, "attn_q", H * D, 0), wk_linear(b, h, "attn_k", D, 0),
+                              wk_linear(b, h, "attn_v", D, 0), NULL, &att);
     x = wk_add(b, x, wk_linear(b, a, "attn_output", E, 0));
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
@@ -198,15 +199,15 @@ static void windows_record(const struct wk_builder *b, const void *model)
     enum { H = 4, G = 2, D = 32 };
     double freq[16];
     wk_rope_frequencies(freq, 16, 500);
-    const struct wk_freqs rope = wk_freqs_of(freq, 16, WK_ROPE_HALVES, 1);
-    struct wk_attn att = { .heads = H, .kv_heads = G, .scale = 0.2f };
-    wk_val x = wk_embed(b, "token_embd", V, E);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, 16, WK_ROPE_HALF, 1);
+    struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.2f };
+    wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < WINDOWS; l++) {
         wk_layer(b, l);
         att.window = widths[l];
-        wk_val h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_val q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
-               k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
+                 k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
         x = wk_add(
             b, x,
             wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
@@ -272,7 +273,7 @@ static void put(struct gguf_build *g, const struct plugin_registry *plugins, con
     if (type == TYPE_F32)
         memcpy(blocks, v, bytes);
     else
-        assert_int_equal(t->quantize(blocks, v, n, NULL), WK_OK);
+        assert_int_equal(format_quantize(t, blocks, v, n, NULL), WK_OK);
     gguf_build_tensor(g, name, type, rows, cols, slabs, blocks, bytes);
     free(blocks);
     free(v);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plugin/format.h"
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "plugin/call.h"
@@ -26,13 +27,8 @@ static const uint8_t *tensor_bytes(const struct executor *x, const struct tape_t
 /* A router always gets F32: a choice between experts is not to hang on the rounding of 8-bit activations. */
 static uint32_t activation_of(const struct executor *x, const struct tape_tensor *t)
 {
-    return !x->o.exact && (t->type->acts & WK_ACT_Q8) && t->role != ROLE_ROUTER ? WK_ACT_Q8 : WK_ACT_F32;
-}
-
-static void (*product_of(const struct wk_type_cpu *type, uint32_t isa))(const struct wk_cpu_product *)
-{
-    while (isa && !type->product[isa]) isa--;
-    return type->product[isa];
+    return !x->o.exact && (t->type->activations & WK_ACTIVATION_Q8) && t->role != ROLE_ROUTER ? WK_ACTIVATION_Q8
+                                                                                              : WK_ACTIVATION_F32;
 }
 
 const struct matrix *weights_matrix(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n)
@@ -55,7 +51,7 @@ static void add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint
     plugin_call_end(&call);
     *m = (struct matrix){ .tensor = t,
                           .type = t->type,
-                          .product = product_of(t->type, x->o.isa),
+                          .product = format_product_for(t->type, x->o.isa),
                           .first = first,
                           .n = n,
                           .k = t->cols,
@@ -87,7 +83,7 @@ wk_status weights_find(struct executor *x, const struct wk_err *err)
         for (uint32_t s = 0; s < l->n_seg; s++) add_matrix(x, l->seg[s].tensor, l->seg[s].first, l->seg[s].n);
     }
     for (uint32_t i = 0; i < p->n_ops; i++)
-        for (uint32_t s = 0; s < 4; s++)
+        for (uint32_t s = 0; s < TAPE_IN; s++)
             if (p->ops[i].t[s] != TAPE_NONE && is_vector(&p->ops[i], s)) x->is_vector[p->ops[i].t[s]] = true;
     return WK_OK;
 }
@@ -124,7 +120,7 @@ struct dequantize {
 static void run_dequantize(void *arg)
 {
     const struct dequantize *d = arg;
-    d->type->dequantize(d->y, d->blocks, d->n);
+    format_dequantize(d->type, d->y, d->blocks, d->n);
 }
 
 /* The call ends outside of the guard: a file that is cut short leaves the plugin's function by a jump. */
@@ -167,7 +163,7 @@ struct pack {
 static void run_pack(void *arg)
 {
     const struct pack *p = arg;
-    p->m->type->pack(p->tile, p->rows, p->m->k);
+    format_pack(p->m->type, p->tile, p->rows, p->m->k);
 }
 
 static bool pack_tile(struct executor *x, const struct matrix *m, uint32_t slab, uint32_t tile)

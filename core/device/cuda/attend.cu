@@ -624,7 +624,7 @@ static wk_status check_source(const char *what, const char *name, const float *x
     if (!x) return wk_fail(err, WK_INVALID, "%s: no %s", what, name);
     if (norm.kind > CUDA_NORM_LAYER) return wk_fail(err, WK_INVALID, "%s: %s_norm.kind is %u", what, name, norm.kind);
     if (!turn) return WK_OK;
-    if (style != WK_ROPE_PAIRS && style != WK_ROPE_HALVES)
+    if (style != WK_ROPE_INTERLEAVED && style != WK_ROPE_HALF)
         return wk_fail(err, WK_INVALID, "%s: %s_turn_style is %u", what, name, style);
     if (2 * (uint64_t)n > d) return wk_fail(err, WK_INVALID, "%s: %s_turn_n is %u for heads of %u", what, name, n, d);
     return WK_OK;
@@ -634,7 +634,7 @@ static wk_status check_source(const char *what, const char *name, const float *x
 static bool in_runs(const struct attend_source *s, uint32_t d)
 {
     const bool turned =
-        !s->turn || ((uintptr_t)s->turn % 16 == 0 && s->turn_n % (s->turn_style == WK_ROPE_PAIRS ? 4 : 8) == 0);
+        !s->turn || ((uintptr_t)s->turn % 16 == 0 && s->turn_n % (s->turn_style == WK_ROPE_INTERLEAVED ? 4 : 8) == 0);
     return d % 8 == 0 && (uintptr_t)s->x % 16 == 0 && s->stride % 4 == 0 && turned;
 }
 

@@ -190,8 +190,8 @@ __device__ __forceinline__ void finish_head(float *row, head_values<D> &h, const
     for (int j = 0; j < (D + 63) / 64; j++) {
         const uint32_t i = lane + 32 * j;
         if (i >= s.turn_n) break;
-        const uint32_t ia = s.turn_style == WK_ROPE_PAIRS ? 2 * i : i,
-                       ib = s.turn_style == WK_ROPE_PAIRS ? 2 * i + 1 : i + s.turn_n;
+        const uint32_t ia = s.turn_style == WK_ROPE_INTERLEAVED ? 2 * i : i,
+                       ib = s.turn_style == WK_ROPE_INTERLEAVED ? 2 * i + 1 : i + s.turn_n;
         const float a = row[ia], b = row[ib];
         row[ia] = __fsub_rn(__fmul_rn(a, h.turn[j].x), __fmul_rn(b, h.turn[j].y));
         row[ib] = __fadd_rn(__fmul_rn(a, h.turn[j].y), __fmul_rn(b, h.turn[j].x));

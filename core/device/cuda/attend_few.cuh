@@ -196,7 +196,7 @@ template <int D> __device__ __forceinline__ uint32_t run_first() { return thread
 
 __device__ __forceinline__ uint32_t turn_partner(const attend_source &s, uint32_t i)
 {
-    return s.turn_style == WK_ROPE_PAIRS ? i ^ 1 : i < s.turn_n ? i + s.turn_n : i - s.turn_n;
+    return s.turn_style == WK_ROPE_INTERLEAVED ? i ^ 1 : i < s.turn_n ? i + s.turn_n : i - s.turn_n;
 }
 
 /* RAW: from the block's copy in shared memory. */
@@ -217,7 +217,7 @@ template <int D, int FORM, bool RAW>
 __device__ __forceinline__ void load_turns(head_run &r, const attend_source &s, const float *turn)
 {
     const uint32_t first = run_first<D>(), n = s.turn_n;
-    const bool pairs = s.turn_style == WK_ROPE_PAIRS;
+    const bool pairs = s.turn_style == WK_ROPE_INTERLEAVED;
 #pragma unroll
     for (int i = 0; i < 8; i++) r.turn[i] = make_float2(1.0f, -0.0f); /* x + 0 * -0 is x */
     if (first >= 2 * n) return;
@@ -261,7 +261,7 @@ template <int D, int FORM, bool RAW>
 __device__ __forceinline__ void load_run(head_run &r, const attend_source &s, uint32_t d, bool other)
 {
     const uint32_t first = run_first<D>();
-    other = other && s.turn_style == WK_ROPE_HALVES;
+    other = other && s.turn_style == WK_ROPE_HALF;
 #pragma unroll
     for (int i = 0; i < 8; i++) r.own[i] = r.other[i] = 0.0f;
     if (!r.x || first >= d) return;
@@ -294,7 +294,7 @@ template <int D> __device__ __forceinline__ void norm_run(head_run &r, const att
 {
     const struct cuda_head_norm &n = s.norm;
     const uint32_t first = run_first<D>();
-    const bool halves = s.turn_style == WK_ROPE_HALVES;
+    const bool halves = s.turn_style == WK_ROPE_HALF;
     float x[8];
     const float mean = __fdiv_rn(add_head<D>(r.own), (float)d);
 #pragma unroll
@@ -327,7 +327,7 @@ __device__ __forceinline__ uint4 half_run(const float (&x)[8])
 }
 __device__ __forceinline__ uint4 turn_run(const head_run &r, const attend_source &s)
 {
-    const bool pairs = s.turn_style == WK_ROPE_PAIRS;
+    const bool pairs = s.turn_style == WK_ROPE_INTERLEAVED;
     float x[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)

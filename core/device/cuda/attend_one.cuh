@@ -66,7 +66,7 @@ template <int D> __device__ __forceinline__ void load_turn(run_turn &r, const at
     const attend_source &s = job < QUERIES ? a.q : a.k;
     const uint32_t first = run_first<D>(), n = s.turn_n;
     r.turned = job <= JOB_KEY && first < 2 * n;
-    r.pairs = job <= JOB_KEY && s.turn_style == WK_ROPE_PAIRS;
+    r.pairs = job <= JOB_KEY && s.turn_style == WK_ROPE_INTERLEAVED;
     r.sign = r.turned && (r.pairs || first >= n) ? 1.0f : -1.0f;
 #pragma unroll
     for (int i = 0; i < 4; i++) r.x[i] = make_float4(1.0f, 0.0f, 1.0f, 0.0f);
@@ -95,7 +95,7 @@ __device__ __forceinline__ run_place place_run(const attend_args &a, const item 
     run_place r = { NULL, NULL };
     if (!(job < QUERIES ? job < queries : job < JOBS && newest) || first >= d) return r;
     r.own = x + first;
-    if (job < JOB_VALUE && s.turn_style == WK_ROPE_HALVES && first < 2 * s.turn_n) r.other = x + turn_partner(s, first);
+    if (job < JOB_VALUE && s.turn_style == WK_ROPE_HALF && first < 2 * s.turn_n) r.other = x + turn_partner(s, first);
     return r;
 }
 
@@ -342,7 +342,7 @@ template <int D, int FORM>
 __device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
 {
     const attend_source &s = w.job < QUERIES ? a.q : w.job == JOB_KEY ? a.k : a.v;
-    const bool turned = a.q.turn_n != 0, halves = turned && a.q.turn_style == WK_ROPE_HALVES;
+    const bool turned = a.q.turn_n != 0, halves = turned && a.q.turn_style == WK_ROPE_HALF;
     const uint32_t l = threadIdx.x % head_lanes<D>();
     r.from = NULL;
     r.first = 0;

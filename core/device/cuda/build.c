@@ -175,7 +175,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
 
 static const uint32_t *index_of(const struct executor *x, const struct tape_op *op)
 {
-    if (op->u.embed.index == WK_BY_TOKEN) return x->prepare.token;
+    if (op->u.embed.index == WK_EMBED_TOKEN) return x->prepare.token;
     for (uint32_t i = 0; i < x->prepare.n_offsets; i++)
         if (x->prepare.by_position[i].offset == op->u.embed.offset) return x->prepare.by_position[i].index;
     return NULL;
@@ -205,8 +205,8 @@ static wk_status embed_stage(struct executor *x, const struct tape_launch *l, st
                                           .index = index_of(x, op),
                                           .scale = 1.0f };
             value[n++] = op->out;
-        } else if (op->kind == WK_OP_MAP && a != TAPE_NONE && part[a].scale == 1.0f) {
-            part[a].scale = op->u.map.p;
+        } else if (op->kind == WK_OP_UNARY && a != TAPE_NONE && part[a].scale == 1.0f) {
+            part[a].scale = op->u.unary.p;
             value[a] = op->out;
         } else if (op->kind == WK_OP_ADD &&
                    (sum == TAPE_NONE ? a != TAPE_NONE && b != TAPE_NONE

@@ -11,9 +11,9 @@
 
 enum { THREADS = 128, CHUNKS = 2, PANEL = THREADS * CHUNKS * 4 };
 
-/* What a kernel does to its operands: 0 nothing, WK_GLU_* or ELEMENT_* of two, MAP + WK_MAP_* of one, MAPS: those of
+/* What a kernel does to its operands: 0 nothing, WK_GLU_* or ELEMENT_* of two, MAP + WK_UNARY_* of one, MAPS: those of
  * the launch in order. */
-enum { MAP = 64, MAPS = MAP + WK_MAP_END };
+enum { MAP = 64, MAPS = MAP + WK_UNARY_END };
 
 static __device__ __forceinline__ float mapped(const struct element_launch &p, float x)
 {
@@ -92,23 +92,23 @@ wk_status element_rows(const char *what, const struct element_launch *e, void *s
     if (status != WK_OK) return status;
     if (e->fn && e->map[0].fn) return wk_fail(err, WK_INTERNAL, "%s: maps after a function of two inputs", what);
     for (uint32_t m = 0; m < 4; m++)
-        if (e->map[m].fn >= WK_MAP_END) return wk_fail(err, WK_INTERNAL, "%s: map %u is unknown", what, e->map[m].fn);
+        if (e->map[m].fn >= WK_UNARY_END) return wk_fail(err, WK_INTERNAL, "%s: map %u is unknown", what, e->map[m].fn);
     switch (e->fn ? e->fn : !e->map[0].fn ? 0 : e->map[1].fn ? (uint32_t)MAPS : MAP + e->map[0].fn) {
     case 0: return launch<0>(what, e, stream, err);
     case WK_GLU_SILU: return launch<WK_GLU_SILU>(what, e, stream, err);
     case WK_GLU_GELU_TANH: return launch<WK_GLU_GELU_TANH>(what, e, stream, err);
     case WK_GLU_GELU_ERF: return launch<WK_GLU_GELU_ERF>(what, e, stream, err);
-    case WK_GLU_CLAMP: return launch<WK_GLU_CLAMP>(what, e, stream, err);
+    case WK_GLU_SILU_CLAMPED: return launch<WK_GLU_SILU_CLAMPED>(what, e, stream, err);
     case ELEMENT_ADD: return launch<ELEMENT_ADD>(what, e, stream, err);
     case ELEMENT_MUL: return launch<ELEMENT_MUL>(what, e, stream, err);
-    case MAP + WK_MAP_SCALE: return launch<MAP + WK_MAP_SCALE>(what, e, stream, err);
-    case MAP + WK_MAP_GELU_TANH: return launch<MAP + WK_MAP_GELU_TANH>(what, e, stream, err);
-    case MAP + WK_MAP_GELU_ERF: return launch<MAP + WK_MAP_GELU_ERF>(what, e, stream, err);
-    case MAP + WK_MAP_SILU: return launch<MAP + WK_MAP_SILU>(what, e, stream, err);
-    case MAP + WK_MAP_SIGMOID:
-    case MAP + WK_MAP_TANH:
-    case MAP + WK_MAP_RELU:
-    case MAP + WK_MAP_SOFTCAP:
+    case MAP + WK_UNARY_SCALE: return launch<MAP + WK_UNARY_SCALE>(what, e, stream, err);
+    case MAP + WK_UNARY_GELU_TANH: return launch<MAP + WK_UNARY_GELU_TANH>(what, e, stream, err);
+    case MAP + WK_UNARY_GELU_ERF: return launch<MAP + WK_UNARY_GELU_ERF>(what, e, stream, err);
+    case MAP + WK_UNARY_SILU: return launch<MAP + WK_UNARY_SILU>(what, e, stream, err);
+    case MAP + WK_UNARY_SIGMOID:
+    case MAP + WK_UNARY_TANH:
+    case MAP + WK_UNARY_RELU:
+    case MAP + WK_UNARY_SOFTCAP:
     case MAPS: return launch<MAPS>(what, e, stream, err);
     default: return wk_fail(err, WK_INTERNAL, "%s: function %u is unknown", what, e->fn);
     }

@@ -89,9 +89,9 @@ struct cuda_convert {
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
 
 /* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind:
- * WK_OP_NORM (rows or heads of `group`), WK_OP_ROPE, WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS. slots are
- * rows of their own (rows counts them; an input of one slot is repeated). y may be an input where each value is made of
- * the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
+ * WK_OP_NORM (rows or heads of `group`), WK_OP_ROPE, WK_OP_UNARY, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_SLICE. slots
+ * are rows of their own (rows counts them; an input of one slot is repeated). y may be an input where each value is
+ * made of the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
 struct cuda_alone {
     bool dependent;
     const struct tape_op *op;

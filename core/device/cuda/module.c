@@ -19,7 +19,7 @@ const struct device_module worker_device_cuda_v0 = {
     .struct_size = sizeof(struct device_module),
     .ops_size = sizeof(struct device_ops),
     .version = WORKER_VERSION,
-    .header_hash = WK_HEADER_HASH,
+    .layout = WK_LAYOUT_CUDA,
     .ops = &cuda_device_ops,
     .start = start,
 };

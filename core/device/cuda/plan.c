@@ -162,7 +162,7 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
         const bool product = op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT;
         wk_status s = op->kind == WK_OP_EMBED ? add_matrix(x, op->t[0], 0, p->tensors[op->t[0]].rows, err) : WK_OK;
         if (s) return s;
-        for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < 4; t++)
+        for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < TAPE_IN; t++)
             if (op->t[t] != TAPE_NONE) x->is_vector[op->t[t]] = true;
     }
     for (uint32_t i = 0; i < x->n_matrices; i++)
@@ -194,7 +194,7 @@ static bool made_inside(const struct executor *x, const struct tape_launch *l, u
 static void each_input(struct executor *x, const struct tape_launch *l, value_fn fn)
 {
     for (uint32_t i = 0; i < l->n_ops; i++)
-        for (uint32_t j = 0; j < 4; j++) {
+        for (uint32_t j = 0; j < TAPE_IN; j++) {
             const uint32_t v = x->program->ops[l->ops[i]].in[j];
             if (v != TAPE_NONE && !made_inside(x, l, v)) fn(x, l, v);
         }
@@ -205,7 +205,7 @@ enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_laun
     const struct tape_program *p = x->program;
     if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
     if (l->kind == LAUNCH_OUTPUT)
-        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
     return x->values[l->out != TAPE_NONE ? l->out : l->seg[0].out].rows;
 }
 
@@ -553,7 +553,7 @@ static wk_status add_turn(struct executor *x, const struct tape_op *op, const st
 static wk_status add_offset(struct executor *x, const struct tape_op *op, const struct wk_err *err)
 {
     struct prepare *p = &x->prepare;
-    if (op->u.embed.index != WK_BY_POSITION) return WK_OK;
+    if (op->u.embed.index != WK_EMBED_POSITION) return WK_OK;
     for (uint32_t i = 0; i < p->n_offsets; i++)
         if (p->by_position[i].offset == op->u.embed.offset) return WK_OK;
     if (p->n_offsets == PREPARE_OFFSETS)
@@ -636,7 +636,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     x->o = *o;
     x->next_serial = x->oldest = 1;
     for (uint32_t i = 0; i < program->n_ops; i++)
-        if (program->ops[i].kind == WK_OP_OUTPUT && program->ops[i].u.output.what == WK_OUT_LOGITS)
+        if (program->ops[i].kind == WK_OP_OUTPUT && program->ops[i].u.output.what == WK_OUTPUT_LOGITS)
             x->n_logits = program->n_vocab;
     const uint32_t decoded = cuda_bucket(o->max_sequences), least = cuda_bucket(o->max_rows);
     x->run_rows = decoded > WK_CUDA_FEW ? decoded : WK_CUDA_FEW;

@@ -265,7 +265,7 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
     }
     if (c->epilogue && p->glu) q.glu = p->glu->u.glu.fn, q.alpha = p->glu->u.glu.alpha, q.limit = p->glu->u.glu.limit;
     for (uint32_t m = 0; c->epilogue && m < p->n_map; m++)
-        q.map[m].fn = p->map[m]->u.map.fn, q.map[m].p = p->map[m]->u.map.p;
+        q.map[m].fn = p->map[m]->u.unary.fn, q.map[m].p = p->map[m]->u.unary.p;
     if (c->epilogue && p->residual.v) {
         q.residual = f32(p->residual.v) + (i->in.row_index ? 0 : at * p->residual.v->stride);
         q.residual_stride = p->residual.v->stride;
@@ -306,7 +306,7 @@ static bool read_once(const struct tape_program *p, uint32_t value)
 {
     uint32_t readers = 0;
     for (uint32_t i = 0; i < p->n_ops; i++)
-        for (uint32_t j = 0; j < 4; j++) readers += p->ops[i].in[j] == value;
+        for (uint32_t j = 0; j < TAPE_IN; j++) readers += p->ops[i].in[j] == value;
     return readers == 1;
 }
 
@@ -345,7 +345,7 @@ static wk_status finish(struct executor *x, const struct cuda_product_stage *p, 
     if (b) f.u = b->out.y, f.u_stride = b->out.y_stride;
     if (with_bias) f.bias = p->seg[0].bias, f.u_bias = b ? p->seg[1].bias : NULL;
     if (p->glu) f.glu = p->glu->u.glu.fn, f.alpha = p->glu->u.glu.alpha, f.limit = p->glu->u.glu.limit;
-    for (uint32_t m = 0; m < p->n_map; m++) f.map[m].fn = p->map[m]->u.map.fn, f.map[m].p = p->map[m]->u.map.p;
+    for (uint32_t m = 0; m < p->n_map; m++) f.map[m].fn = p->map[m]->u.unary.fn, f.map[m].p = p->map[m]->u.unary.p;
     if (p->residual.v) {
         const bool pick = p->residual.gather;
         f.residual = (struct cuda_rows){ f32(p->residual.v) + (pick ? 0 : (uint64_t)first * p->residual.v->stride),
@@ -647,7 +647,7 @@ uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *
     uint32_t readers = 0;
     if (!p->large || !q->large || !p->glu || !glu_together(p) || !p->seg[0].m->panels || !p->out->experts) return 0;
     for (uint32_t i = 0; i < x->program->n_ops; i++)
-        for (uint32_t j = 0; j < 4; j++) readers += x->program->ops[i].in[j] == s->launch->out;
+        for (uint32_t j = 0; j < TAPE_IN; j++) readers += x->program->ops[i].in[j] == s->launch->out;
     return readers == q->n_seg ? common_panels(q) : 0;
 }
 

@@ -55,7 +55,7 @@ static __device__ __forceinline__ float turned(const struct rope_launch &p, cons
 {
     const uint32_t j = e % p.head; /* within the head */
     if (j >= 2 * p.n) return __ldcg(x + e);
-    const bool halves = p.style == WK_ROPE_HALVES, second = halves ? j >= p.n : j & 1u;
+    const bool halves = p.style == WK_ROPE_HALF, second = halves ? j >= p.n : j & 1u;
     const uint32_t i = halves ? (second ? j - p.n : j) : j / 2, apart = halves ? p.n : 1;
     const float a = __ldcg(x + e - (second ? apart : 0)), b = __ldcg(x + e + (second ? 0 : apart));
     const float2 t = __ldcg(turn + i);
@@ -132,9 +132,9 @@ static wk_status alone_elements(const struct cuda_alone *a, const struct row_sin
         e.b_single = op->kind == WK_OP_MUL && a->x_width[1] == 1 && a->width != 1;
     }
     switch (op->kind) {
-    case WK_OP_MAP:
-        e.map[0].fn = op->u.map.fn;
-        e.map[0].p = op->u.map.p;
+    case WK_OP_UNARY:
+        e.map[0].fn = op->u.unary.fn;
+        e.map[0].p = op->u.unary.p;
         return element_rows("map alone", &e, stream, err);
     case WK_OP_GLU:
         e.fn = op->u.glu.fn;
@@ -143,10 +143,10 @@ static wk_status alone_elements(const struct cuda_alone *a, const struct row_sin
         return element_rows("glu alone", &e, stream, err);
     case WK_OP_ADD: e.fn = ELEMENT_ADD; return element_rows("add alone", &e, stream, err);
     case WK_OP_MUL: e.fn = ELEMENT_MUL; return element_rows("mul alone", &e, stream, err);
-    default: /* WK_OP_COLS */
+    default: /* WK_OP_SLICE */
         if (a->y == a->x[0].x) return wk_fail(err, WK_INTERNAL, "columns alone: in place");
-        e.a.x += op->u.cols.first;
-        e.a.wide = e.a.wide && op->u.cols.first % 4 == 0;
+        e.a.x += op->u.slice.first;
+        e.a.wide = e.a.wide && op->u.slice.first % 4 == 0;
         return element_rows("columns alone", &e, stream, err);
     }
 }
@@ -161,11 +161,11 @@ wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_e
     switch (a->op->kind) {
     case WK_OP_NORM: return alone_norm(a, &out, stream, err);
     case WK_OP_ROPE: return alone_rope(a, &out, stream, err);
-    case WK_OP_MAP:
+    case WK_OP_UNARY:
     case WK_OP_GLU:
     case WK_OP_ADD:
     case WK_OP_MUL:
-    case WK_OP_COLS: return alone_elements(a, &out, stream, err);
+    case WK_OP_SLICE: return alone_elements(a, &out, stream, err);
     default: return wk_fail(err, WK_INTERNAL, "operation %u is no launch of its own", a->op->kind);
     }
 }

@@ -118,9 +118,9 @@ static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, ui
                               const struct wk_err *err)
 {
     const struct cuda_value *v = s->row.x[0].v;
-    static const struct tape_op none = { .kind = WK_OP_COLS };
+    static const struct tape_op none = { .kind = WK_OP_SLICE };
     struct tape_op whole = none;
-    whole.u.cols.n = v->width;
+    whole.u.slice.n = v->width;
     const struct cuda_alone a = { .dependent = true,
                                   .op = &whole,
                                   .rows = rows,
@@ -143,7 +143,7 @@ static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, co
     const struct cuda_pool p = { .seqs = r->seqs,
                                  .width = v->width,
                                  .how = first->kind == WK_OP_POOL ? first->u.pool.how : 0,
-                                 .l2 = s->row.op->u.output.flags & WK_EMBEDDING_L2 ? 1 : 0,
+                                 .l2 = s->row.op->u.output.flags & WK_OUTPUT_L2_NORM ? 1 : 0,
                                  .seq = x->prepare.seq,
                                  .x = f32(v),
                                  .x_stride = v->stride,

@@ -84,8 +84,8 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
     }
     for (uint32_t i = 0; i < f->turn_n; i++) {
         const double c = turns(position, f->turn_n)[2 * i], s = turns(position, f->turn_n)[2 * i + 1];
-        const uint32_t ia = f->style == WK_ROPE_PAIRS ? 2 * i : i,
-                       ib = f->style == WK_ROPE_PAIRS ? 2 * i + 1 : i + f->turn_n;
+        const uint32_t ia = f->style == WK_ROPE_INTERLEAVED ? 2 * i : i,
+                       ib = f->style == WK_ROPE_INTERLEAVED ? 2 * i + 1 : i + f->turn_n;
         const double x = y[ia], z = y[ib];
         y[ia] = x * c - z * s;
         y[ib] = x * s + z * c;
@@ -373,21 +373,21 @@ static void check_batch(const struct world *w, const struct batch *b, const stru
 }
 
 static const struct form forms[] = {
-    { "128, no groups, halves", 4, 4, 128, 128, 0, 0, false, CUDA_NORM_NONE, 64, WK_ROPE_HALVES, false },
-    { "96, no groups, part turned, pairs", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 40, WK_ROPE_PAIRS, false },
-    { "64, 7 a group", 14, 2, 64, 64, 0, 0, false, CUDA_NORM_NONE, 32, WK_ROPE_HALVES, false },
-    { "128, 4 a group, head norm", 8, 2, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64, WK_ROPE_HALVES, false },
-    { "64, 8 a group, window, sinks", 16, 2, 64, 64, 128, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALVES, false },
-    { "64, 4 a group, window of 8, sinks", 8, 2, 64, 64, 8, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALVES, false },
-    { "256, 2 a group, soft-cap, window", 4, 2, 256, 256, 100, 5, false, CUDA_NORM_NONE, 128, WK_ROPE_HALVES, false },
-    { "80, no groups, layer norm", 3, 3, 80, 80, 0, 0, false, CUDA_NORM_LAYER, 16, WK_ROPE_HALVES, false },
-    { "16, 2 a group", 4, 2, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8, WK_ROPE_HALVES, false },
-    { "8, 4 a group, F32", 8, 2, 8, 8, 0, 0, false, CUDA_NORM_RMS, 4, WK_ROPE_PAIRS, true },
+    { "128, no groups, halves", 4, 4, 128, 128, 0, 0, false, CUDA_NORM_NONE, 64, WK_ROPE_HALF, false },
+    { "96, no groups, part turned, pairs", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 40, WK_ROPE_INTERLEAVED, false },
+    { "64, 7 a group", 14, 2, 64, 64, 0, 0, false, CUDA_NORM_NONE, 32, WK_ROPE_HALF, false },
+    { "128, 4 a group, head norm", 8, 2, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64, WK_ROPE_HALF, false },
+    { "64, 8 a group, window, sinks", 16, 2, 64, 64, 128, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALF, false },
+    { "64, 4 a group, window of 8, sinks", 8, 2, 64, 64, 8, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALF, false },
+    { "256, 2 a group, soft-cap, window", 4, 2, 256, 256, 100, 5, false, CUDA_NORM_NONE, 128, WK_ROPE_HALF, false },
+    { "80, no groups, layer norm", 3, 3, 80, 80, 0, 0, false, CUDA_NORM_LAYER, 16, WK_ROPE_HALF, false },
+    { "16, 2 a group", 4, 2, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8, WK_ROPE_HALF, false },
+    { "8, 4 a group, F32", 8, 2, 8, 8, 0, 0, false, CUDA_NORM_RMS, 4, WK_ROPE_INTERLEAVED, true },
     { "32, 12 a group, no rotation", 12, 1, 32, 32, 0, 0, false, CUDA_NORM_NONE, 0, 0, false },
-    { "48 and 32, soft-cap", 3, 1, 48, 32, 0, 20, true, CUDA_NORM_RMS, 24, WK_ROPE_HALVES, false },
-    { "72 and 25, F32", 6, 3, 72, 25, 70, 0, false, CUDA_NORM_NONE, 36, WK_ROPE_PAIRS, true },
-    { "96, no groups, halves", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 48, WK_ROPE_HALVES, false },
-    { "128, 3 a group, pairs, sinks", 3, 1, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64, WK_ROPE_PAIRS, false },
+    { "48 and 32, soft-cap", 3, 1, 48, 32, 0, 20, true, CUDA_NORM_RMS, 24, WK_ROPE_HALF, false },
+    { "72 and 25, F32", 6, 3, 72, 25, 70, 0, false, CUDA_NORM_NONE, 36, WK_ROPE_INTERLEAVED, true },
+    { "96, no groups, halves", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 48, WK_ROPE_HALF, false },
+    { "128, 3 a group, pairs, sinks", 3, 1, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64, WK_ROPE_INTERLEAVED, false },
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -502,8 +502,9 @@ static void test_few_bits(void **state)
 static void test_runs_of_splits(void **state)
 {
     (void)state;
-    static const struct form f = { "128, 2 a group, sinks", 16,   8, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64,
-                                   WK_ROPE_HALVES,          false };
+    static const struct form f = {
+        "128, 2 a group, sinks", 16, 8, 128, 128, 0, 0, true, CUDA_NORM_NONE, 64, WK_ROPE_HALF, false
+    };
     static const struct sequence both[] = { { 1, 2600, 1 }, { 2, 1500, 1 } };
     const uint32_t tables[] = { 1, 0 };
     struct world w = make_world(&f, 2, 4096, 7);
@@ -647,10 +648,10 @@ static void test_steps(void **state)
 static void test_many(void **state)
 {
     (void)state;
-    static const struct form wide = { "16, 32 heads", 32,   32, 16, 16, 0, 0, false, CUDA_NORM_NONE, 8,
-                                      WK_ROPE_HALVES, false };
+    static const struct form wide = { "16, 32 heads", 32, 32,           16,   16, 0, 0, false,
+                                      CUDA_NORM_NONE, 8,  WK_ROPE_HALF, false };
     static const struct form narrow = { "128, 2 a group", 8,    4, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64,
-                                        WK_ROPE_HALVES,   false };
+                                        WK_ROPE_HALF,     false };
     const struct form *const both[] = { &wide, &narrow };
     struct sequence s[WK_CUDA_FEW];
     uint32_t tables[WK_CUDA_FEW], n = 0, rows = 0;

@@ -221,9 +221,9 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
                              make<uint32_t>(rows),
                              {} };
     struct tape_op as_is = {}; /* rows as they are, with their partials */
-    as_is.kind = WK_OP_MAP;
-    as_is.u.map.fn = WK_MAP_SCALE;
-    as_is.u.map.p = 1.0f;
+    as_is.kind = WK_OP_UNARY;
+    as_is.u.unary.fn = WK_UNARY_SCALE;
+    as_is.u.unary.p = 1.0f;
     struct cuda_alone a = {};
     a.op = &as_is;
     a.rows = ROUTER_ROWS;

@@ -213,7 +213,7 @@ int main(void)
         types[i] = (struct wk_type_cuda){ .struct_size = sizeof types[i], .ggml_type = i, .tile_bytes = tile_of(i) };
         list[i] = &types[i];
     }
-    const struct plugin_options o = { .isa = plugin_detect_isa() };
+    const struct plugin_options o = { .dirs = NULL };
     if (plugin_registry_open(&o, &plugins, &err)) {
         printf("%s\n", text);
         return 1;

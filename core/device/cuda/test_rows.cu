@@ -229,14 +229,14 @@ static double gelu_erf(double x) { return 0.5 * x * erfc(-x * 0.7071067811865475
 static double map_exact(uint32_t fn, double x, double p)
 {
     switch (fn) {
-    case WK_MAP_SCALE: return x * p;
-    case WK_MAP_GELU_TANH: return gelu_tanh(x);
-    case WK_MAP_GELU_ERF: return gelu_erf(x);
-    case WK_MAP_SILU: return x * sigmoid(x);
-    case WK_MAP_SIGMOID: return sigmoid(x);
-    case WK_MAP_TANH: return tanh(x);
-    case WK_MAP_RELU: return x > 0 ? x : 0;
-    case WK_MAP_SOFTCAP: return p * tanh(x / p);
+    case WK_UNARY_SCALE: return x * p;
+    case WK_UNARY_GELU_TANH: return gelu_tanh(x);
+    case WK_UNARY_GELU_ERF: return gelu_erf(x);
+    case WK_UNARY_SILU: return x * sigmoid(x);
+    case WK_UNARY_SIGMOID: return sigmoid(x);
+    case WK_UNARY_TANH: return tanh(x);
+    case WK_UNARY_RELU: return x > 0 ? x : 0;
+    case WK_UNARY_SOFTCAP: return p * tanh(x / p);
     default: return x;
     }
 }
@@ -246,7 +246,7 @@ static double glu_exact(uint32_t fn, double g, double u, double alpha, double li
     case WK_GLU_SILU: return g * sigmoid(g) * u;
     case WK_GLU_GELU_TANH: return gelu_tanh(g) * u;
     case WK_GLU_GELU_ERF: return gelu_erf(g) * u;
-    case WK_GLU_CLAMP:
+    case WK_GLU_SILU_CLAMPED:
         g = fmin(g, limit);
         u = fmax(-limit, fmin(u, limit));
         return g * sigmoid(alpha * g) * (u + 1);
@@ -259,9 +259,9 @@ static double glu_exact(uint32_t fn, double g, double u, double alpha, double li
 static double exponent(uint32_t map, uint32_t glu, double x)
 {
     if (x > 0) return 0;
-    if (map == WK_MAP_GELU_TANH || glu == WK_GLU_GELU_TANH) return fabs(1.6 * x + 0.0715 * x * x * x);
-    if (map == WK_MAP_GELU_ERF || glu == WK_GLU_GELU_ERF) return x * x;
-    return glu == WK_GLU_CLAMP ? fabs(1.702 * x) : 0;
+    if (map == WK_UNARY_GELU_TANH || glu == WK_GLU_GELU_TANH) return fabs(1.6 * x + 0.0715 * x * x * x);
+    if (map == WK_UNARY_GELU_ERF || glu == WK_GLU_GELU_ERF) return x * x;
+    return glu == WK_GLU_SILU_CLAMPED ? fabs(1.702 * x) : 0;
 }
 
 /* The functions by themselves, over a range that reaches the tails. */
@@ -274,9 +274,9 @@ static void test_functions(void **state)
         x.host[i] =
             i < N / 2 ? 24.0f * ((float)i / (N / 4) - 1.0f) : noise(1) * ldexpf(1, (int)(next_noise() % 20) - 14);
     send(&x);
-    for (uint32_t fn = 1; fn < WK_MAP_END + WK_GLU_END - 1; fn++) {
-        const bool map = fn < WK_MAP_END;
-        const uint32_t glu = map ? 0 : fn - WK_MAP_END + 1;
+    for (uint32_t fn = 1; fn < WK_UNARY_END + WK_GLU_END - 1; fn++) {
+        const bool map = fn < WK_UNARY_END;
+        const uint32_t glu = map ? 0 : fn - WK_UNARY_END + 1;
         struct cuda_finish f = {};
         f.rows = 1;
         f.width = N;
@@ -299,15 +299,15 @@ static void test_functions(void **state)
     /* A NaN stays one, whatever the limits. */
     for (uint32_t i = 0; i < N; i++) x.host[i] = NAN;
     send(&x);
-    for (uint32_t fn = 1; fn < WK_MAP_END + WK_GLU_END - 1; fn++) {
+    for (uint32_t fn = 1; fn < WK_UNARY_END + WK_GLU_END - 1; fn++) {
         struct cuda_finish f = {};
         f.rows = 1;
         f.width = 7;
         f.x = x.device;
-        f.u = fn < WK_MAP_END ? NULL : u.device;
-        f.glu = fn < WK_MAP_END ? 0 : fn - WK_MAP_END + 1;
+        f.u = fn < WK_UNARY_END ? NULL : u.device;
+        f.glu = fn < WK_UNARY_END ? 0 : fn - WK_UNARY_END + 1;
         f.limit = 7;
-        if (fn < WK_MAP_END) f.map[0].fn = fn, f.map[0].p = 1;
+        if (fn < WK_UNARY_END) f.map[0].fn = fn, f.map[0].p = 1;
         f.out.y = y.device;
         CUDA_OK(cudaMemset(y.device, 0, 28));
         LAUNCH(cuda_finish(&f, NULL, &error_text));
@@ -344,7 +344,7 @@ static void finish_one(const struct finish_case *c)
     f.alpha = 1.5f;
     f.limit = 2;
     for (uint32_t m = 0; m < c->maps; m++)
-        f.map[m].fn = m ? WK_MAP_SCALE : WK_MAP_SOFTCAP, f.map[m].p = m ? 0.5f : 2.0f;
+        f.map[m].fn = m ? WK_UNARY_SCALE : WK_UNARY_SOFTCAP, f.map[m].p = m ? 0.5f : 2.0f;
     if (residual) f.residual = { res.device, c->stride, NULL };
     f.out.kind = to_act ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32;
     f.out.shift = to_act ? 4 : 0;
@@ -481,13 +481,13 @@ static double alone_exact(const struct alone_case *c, const struct alone_run *g,
     const float *x = g->x[0].host + (size_t)item * g->x_stride[0],
                 *z = g->x[1].host + (size_t)(c->x_slots1 == 1 ? item / c->slots : item) * g->x_stride[1];
     switch (op->kind) {
-    case WK_OP_MAP: return map_exact(op->u.map.fn, x[i], op->u.map.p);
+    case WK_OP_UNARY: return map_exact(op->u.unary.fn, x[i], op->u.unary.p);
     case WK_OP_GLU: return glu_exact(op->u.glu.fn, x[i], z[i], op->u.glu.alpha, op->u.glu.limit);
     case WK_OP_ADD: return (double)x[i] + z[i];
     case WK_OP_MUL: return (double)x[i] * z[c->x_width[1] == 1 ? 0 : i];
-    case WK_OP_COLS: return x[op->u.cols.first + i];
+    case WK_OP_SLICE: return x[op->u.slice.first + i];
     case WK_OP_ROPE: {
-        const uint32_t j = i % op->u.rope.head, n = op->u.rope.n, halves = op->u.rope.style == WK_ROPE_HALVES;
+        const uint32_t j = i % op->u.rope.head, n = op->u.rope.n, halves = op->u.rope.style == WK_ROPE_HALF;
         const uint32_t pair = halves ? j % n : j / 2;
         const float *h = x + i - j, *t = g->turn.host + ((size_t)(item / c->slots) * n + pair) * 2;
         if (j >= 2 * n) return x[i];
@@ -542,21 +542,23 @@ static void test_alone(void **state)
     for (uint32_t i = 0; i < WIDTHS; i++)
         for (uint32_t j = 0; j < COUNTS; j++)
             for (uint32_t residual = 0; residual < 2; residual++) {
-                static const uint16_t kinds[] = { WK_OP_MAP, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_COLS, WK_OP_NORM };
+                static const uint16_t kinds[] = {
+                    WK_OP_UNARY, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_SLICE, WK_OP_NORM
+                };
                 for (uint32_t q = 0; q < sizeof kinds / sizeof *kinds; q++) {
                     struct alone_case c = alone_case_of(kinds[q], row_counts[j], widths[i]);
                     c.residual = residual;
                     switch (kinds[q]) {
-                    case WK_OP_MAP: c.op.u.map.fn = WK_MAP_GELU_TANH; break;
+                    case WK_OP_UNARY: c.op.u.unary.fn = WK_UNARY_GELU_TANH; break;
                     case WK_OP_GLU: c.op.u.glu.fn = WK_GLU_GELU_ERF; break;
                     case WK_OP_MUL:
                         if (residual) c.x_width[1] = 1;
                         c.slots = 3;
                         c.x_slots1 = j ? 3 : 1;
                         break;
-                    case WK_OP_COLS:
+                    case WK_OP_SLICE:
                         c.x_width[0] = widths[i] + 5;
-                        c.op.u.cols.first = j * 2;
+                        c.op.u.slice.first = j * 2;
                         break;
                     case WK_OP_NORM:
                         c.op.u.norm.kind = residual ? WK_NORM_RMS : WK_NORM_LAYER;
@@ -584,7 +586,7 @@ static void test_heads(void **state)
                 alone_one(&c);
                 c = alone_case_of(WK_OP_ROPE, row_counts[j], heads[i] * 5);
                 c.op.u.rope.head = heads[i];
-                c.op.u.rope.style = form ? WK_ROPE_HALVES : WK_ROPE_PAIRS;
+                c.op.u.rope.style = form ? WK_ROPE_HALF : WK_ROPE_INTERLEAVED;
                 c.op.u.rope.n = j ? heads[i] / 2 : (heads[i] + 3) / 4;
                 c.slots = j == 1 ? 2 : 1;
                 alone_one(&c);
@@ -666,7 +668,7 @@ static void test_refusals(void **state)
     f.glu = WK_GLU_SILU;
     assert_int_equal(cuda_finish(&f, NULL, &error_text), WK_INTERNAL);
     f.glu = 0;
-    f.map[0].fn = WK_MAP_END;
+    f.map[0].fn = WK_UNARY_END;
     assert_int_equal(cuda_finish(&f, NULL, &error_text), WK_INTERNAL);
     struct tape_op op = {};
     struct cuda_alone a = {};

@@ -32,9 +32,6 @@
 #define ZOO_KIND WK_KIND_QUANT
 #endif
 #endif
-#ifndef ZOO_HASH_LO
-#define ZOO_HASH_LO WK_HASH_LO
-#endif
 #ifndef ZOO_MAJOR
 #define ZOO_MAJOR WK_ABI_MAJOR
 #endif
@@ -66,7 +63,25 @@
 #define ZOO_BLOCK 1
 #endif
 #ifndef ZOO_ACTS
-#define ZOO_ACTS WK_ACT_F32
+#define ZOO_ACTS WK_ACTIVATION_F32
+#endif
+#ifndef ZOO_TYPE_FLAGS
+#define ZOO_TYPE_FLAGS 0
+#endif
+#ifndef ZOO_PRODUCT_TAIL
+#define ZOO_PRODUCT_TAIL 0
+#endif
+#ifndef ZOO_KEY_FLAGS
+#define ZOO_KEY_FLAGS WK_KEY_REQUIRED
+#endif
+#ifndef ZOO_KEY_TYPE
+#define ZOO_KEY_TYPE WK_KEY_U32
+#endif
+#ifndef ZOO_ARCH_FLAGS
+#define ZOO_ARCH_FLAGS 0
+#endif
+#ifndef ZOO_KEY_SIZE
+#define ZOO_KEY_SIZE sizeof(struct wk_key)
 #endif
 #ifndef ZOO_TILE
 #define ZOO_TILE 0
@@ -138,33 +153,38 @@ ZOO_UNUSED static uint64_t zoo_scratch_bytes(uint32_t k)
     zoo_end("scratch_bytes");
     return 0;
 }
-ZOO_UNUSED static void zoo_pack(void *tile, const void *const rows[16], uint32_t k)
+ZOO_UNUSED static void zoo_pack(const struct wk_pack *p)
 {
     zoo_end("pack");
-    for (uint32_t r = 0; r < 16; r++) memcpy((char *)tile + (size_t)r * k * 4, rows[r], (size_t)k * 4);
+    for (uint32_t r = 0; r < 16; r++) memcpy((char *)p->tile + (size_t)r * p->k * 4, p->rows[r], (size_t)p->k * 4);
 }
-ZOO_UNUSED static void zoo_unpack(void *const rows[16], const void *tile, uint32_t k)
+ZOO_UNUSED static void zoo_unpack(const struct wk_unpack *p)
 {
-    for (uint32_t r = 0; r < 16; r++) memcpy(rows[r], (const char *)tile + (size_t)r * k * 4, (size_t)k * 4);
+    for (uint32_t r = 0; r < 16; r++)
+        memcpy(p->rows[r], (const char *)p->tile + (size_t)r * p->k * 4, (size_t)p->k * 4);
 }
-ZOO_UNUSED static void zoo_dequantize(float *y, const void *blocks, uint64_t n)
+ZOO_UNUSED static void zoo_dequantize(const struct wk_dequantize *in)
 {
+    float *y = in->y;
+    const uint64_t n = in->n;
     zoo_end("dequantize");
-    memcpy(y, blocks, n * 4);
+    memcpy(y, in->blocks, n * 4);
 }
-ZOO_UNUSED static wk_status zoo_quantize(void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+ZOO_UNUSED static wk_status zoo_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
+    const float *x = in->x;
+    const uint64_t n = in->n;
     zoo_end("quantize");
     for (uint64_t i = 0; i < n; i++)
         if (!(x[i] - x[i] == 0.0f)) return wk_fail(err, WK_INVALID, "value %llu is not finite", (unsigned long long)i);
-    memcpy(blocks, x, n * 4);
+    memcpy(in->blocks, x, n * 4);
     return WK_OK;
 }
 ZOO_UNUSED static void zoo_product(const struct wk_cpu_product *p)
 {
     const float *w = p->tiles;
     zoo_end("product");
-    for (uint32_t t = 0; t < p->n_tok; t++) {
+    for (uint32_t t = 0; t < p->n_rows; t++) {
         const float *x = (const float *)(const void *)((const char *)p->x + t * p->x_stride);
         for (uint32_t i = 0; i < p->n_tiles * 16; i++) {
             float sum = 0.0f;
@@ -181,7 +201,9 @@ ZOO_UNUSED static wk_status zoo_open(const struct wk_meta *meta, void **model, c
     zoo_end("open");
     uint32_t *width = malloc(sizeof *width);
     if (!width) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    *width = (uint32_t)meta->value[0].num;
+    *width = wk_meta_u32(meta, 0);
+    const char *greeting = meta->host->option(meta->host->self, "greeting");
+    if (greeting) meta->host->log(meta->host->self, WK_LOG_WARN, greeting);
     *model = width;
     return WK_OK;
 }
@@ -217,13 +239,14 @@ static const char *const zoo_names[] = { ZOO_NAME };
 #ifndef ZOO_IGNORED
 #define ZOO_IGNORED 0
 #endif
-static const struct wk_key zoo_keys[] = { { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, ZOO_KEY_MIN, 8, 0 } };
+static const struct wk_key zoo_keys[] = { { "embedding_length", ZOO_KEY_TYPE, ZOO_KEY_FLAGS, ZOO_KEY_MIN, 8, 0 } };
 static const struct wk_arch zoo_arch = {
     .struct_size = sizeof(struct wk_arch),
-    .n_names = sizeof zoo_names / sizeof *zoo_names,
-    .names = zoo_names,
+    .flags = ZOO_ARCH_FLAGS,
+    WK_ARCH_NAMES(zoo_names),
     .keys = zoo_keys,
     .n_keys = ZOO_KEYS,
+    .key_size = ZOO_KEY_SIZE,
     .n_aliases = ZOO_ALIASES,
     .n_ignored = ZOO_IGNORED,
     .n_ignored_keys = ZOO_IGNORED_KEYS,
@@ -233,28 +256,53 @@ static const struct wk_arch zoo_arch = {
 };
 #define ZOO_VTABLE .arch = &zoo_arch
 #else
-static const struct wk_type_cpu zoo_type = {
-    .struct_size = ZOO_TYPE_SIZE,
-    .ggml_type = ZOO_TYPE,
-    .block = ZOO_BLOCK,
-    .block_bytes = 4,
-    .acts = ZOO_ACTS,
-    .name = "zoo_F",
-    .tile_bytes = zoo_tile_bytes,
-    .scratch_bytes = zoo_scratch_bytes,
-    .pack = ZOO_PACK,
-    .unpack = zoo_unpack,
-    .dequantize = zoo_dequantize,
-    .quantize = zoo_quantize,
-    .product = { ZOO_PRODUCT },
-};
+/* ZOO_TAIL: the last word of a type that is 16 bytes longer than this header's, and of its product. */
+#ifdef ZOO_TAIL
+static const struct {
+    struct wk_isa_product p;
+    uint64_t tail;
+} zoo_longer_products[] = { { { WK_ISA_PORTABLE, 0, ZOO_PRODUCT }, ZOO_PRODUCT_TAIL } };
+#define ZOO_PRODUCTS \
+    .products = &zoo_longer_products[0].p, .n_products = 1, .product_size = sizeof zoo_longer_products[0]
+#else
+#define ZOO_PRODUCTS WK_TYPE_PRODUCTS(zoo_products)
+static const struct wk_isa_product zoo_products[] = { { WK_ISA_PORTABLE, 0, ZOO_PRODUCT } };
+#endif
+#ifdef ZOO_TAIL
+static const struct {
+    struct wk_type_cpu t;
+    uint64_t tail[2];
+} zoo_longer = { { .struct_size = sizeof zoo_longer,
+#define ZOO_TYPE_END  \
+    }                 \
+    , { 0, ZOO_TAIL } \
+    }
+#else
+static const struct wk_type_cpu zoo_type = { .struct_size = ZOO_TYPE_SIZE,
+#define ZOO_TYPE_END }
+#endif
+                   .ggml_type = ZOO_TYPE,
+                   .block = ZOO_BLOCK,
+                   .block_bytes = 4,
+                   .activations = ZOO_ACTS,
+                   .flags = ZOO_TYPE_FLAGS,
+                   .name = "zoo_F",
+                   .tile_bytes = zoo_tile_bytes,
+                   .scratch_bytes = zoo_scratch_bytes,
+                   .pack = ZOO_PACK,
+                   .unpack = zoo_unpack,
+                   .dequantize = zoo_dequantize,
+                   .quantize = zoo_quantize,
+                   ZOO_PRODUCTS,
+                   ZOO_TYPE_END;
 #ifdef ZOO_TWO_TYPES
+static const struct wk_isa_product zoo_second_products[] = { { WK_ISA_PORTABLE, 0, zoo_product } };
 static const struct wk_type_cpu zoo_second_type = {
     .struct_size = ZOO_TYPE_SIZE,
     .ggml_type = 202,
     .block = 1,
     .block_bytes = 4,
-    .acts = WK_ACT_F32,
+    .activations = WK_ACTIVATION_F32,
     .name = "zoo_G",
     .tile_bytes = zoo_tile_bytes,
     .scratch_bytes = zoo_scratch_bytes,
@@ -262,11 +310,15 @@ static const struct wk_type_cpu zoo_second_type = {
     .unpack = zoo_unpack,
     .dequantize = zoo_dequantize,
     .quantize = zoo_quantize,
-    .product = { zoo_product },
+    WK_TYPE_PRODUCTS(zoo_second_products),
 };
 static const struct wk_type_cpu *const zoo_types[] = { &zoo_type, &zoo_second_type };
 #else
+#ifdef ZOO_TAIL
+static const struct wk_type_cpu *const zoo_types[] = { &zoo_longer.t };
+#else
 static const struct wk_type_cpu *const zoo_types[] = { &zoo_type };
+#endif
 #endif
 ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), sizeof zoo_types / sizeof *zoo_types,
                                                       zoo_types };
@@ -289,38 +341,25 @@ static wk_status zoo_init(const struct wk_host *host, const struct wk_err *err)
 #ifdef ZOO_GOOD
 WORKER_PLUGIN(WK_KIND_QUANT, ZOO_ID, ZOO_CLAIMS, .name = "zoo", .version = "1", .init = zoo_init, ZOO_VTABLE);
 #else
-#define ZOO_NOTE(name)                                                                  \
-    WK_NOTE_SECTION static const struct wk_note name = { 7,                             \
-                                                         sizeof(struct wk_note_desc),   \
-                                                         WK_NOTE_TYPE,                  \
-                                                         WK_NOTE_NAME,                  \
-                                                         { sizeof(struct wk_note_desc), \
-                                                           ZOO_KIND,                    \
-                                                           ZOO_MAJOR,                   \
-                                                           ZOO_MINOR_MIN,               \
-                                                           WK_ABI_MINOR,                \
-                                                           ZOO_FLAGS,                   \
-                                                           { ZOO_HASH_LO, WK_HASH_HI }, \
-                                                           ZOO_ID,                      \
-                                                           ZOO_CLAIMS } }
 #ifndef ZOO_NO_NOTE
-ZOO_NOTE(zoo_note);
+WK_DEFINE_NOTE(ZOO_KIND, ZOO_MAJOR, ZOO_MINOR_MIN, WK_ABI_MINOR, ZOO_FLAGS, WK_LAYOUT_QUANT, ZOO_ID, ZOO_CLAIMS);
 #endif
 #ifdef ZOO_SECOND_NOTE
-ZOO_NOTE(zoo_second_note);
+#define wk_note_ zoo_second_note
+WK_DEFINE_NOTE(ZOO_KIND, ZOO_MAJOR, ZOO_MINOR_MIN, WK_ABI_MINOR, ZOO_FLAGS, WK_LAYOUT_QUANT, ZOO_ID, ZOO_CLAIMS);
 #endif
 #ifdef ZOO_NO_SYMBOL
-#define worker_plugin_v0 worker_plugin_elsewhere
+#define worker_plugin_v1 worker_plugin_elsewhere
 #endif
-extern const struct wk_plugin worker_plugin_v0;
-WK_EXPORT const struct wk_plugin worker_plugin_v0 = {
+extern const struct wk_plugin worker_plugin_v1;
+WK_EXPORT const struct wk_plugin worker_plugin_v1 = {
     .struct_size = ZOO_STRUCT_SIZE,
     .kind = ZOO_KIND,
     .abi_major = ZOO_MAJOR,
     .abi_minor_min = ZOO_MINOR_MIN,
     .abi_minor_built = WK_ABI_MINOR,
     .flags = ZOO_FLAGS,
-    .header_hash = { ZOO_HASH_LO, WK_HASH_HI },
+    .layout = { WK_HALVES(WK_LAYOUT_QUANT) },
     .id = ZOO_STRUCT_ID,
     .claims = ZOO_CLAIMS,
     .name = "zoo",

@@ -15,8 +15,11 @@
 #ifndef ZOO_CLAIMS
 #define ZOO_CLAIMS "ggml:200"
 #endif
-#ifndef ZOO_HASH_LO
-#define ZOO_HASH_LO WK_HASH_LO
+#ifndef ZOO_LAYOUT
+#define ZOO_LAYOUT WK_LAYOUT_CUDA
+#endif
+#ifndef ZOO_MINOR
+#define ZOO_MINOR WK_CUDA_ABI_MINOR
 #endif
 #ifndef ZOO_STRUCT_SIZE
 #define ZOO_STRUCT_SIZE sizeof(struct wk_quant_cuda)
@@ -105,24 +108,12 @@ static const struct wk_type_cuda *const zoo_types[] = { &zoo_type, &zoo_type };
 #ifdef ZOO_GOOD
 WORKER_PLUGIN_CUDA(ZOO_ID, ZOO_CLAIMS, ZOO_FIELDS);
 #else
-WK_NOTE_SECTION static const struct wk_note zoo_note = { 7,
-                                                         sizeof(struct wk_note_desc),
-                                                         WK_NOTE_TYPE,
-                                                         WK_NOTE_NAME,
-                                                         { sizeof(struct wk_note_desc),
-                                                           WK_KIND_QUANT_CUDA,
-                                                           WK_ABI_MAJOR,
-                                                           0,
-                                                           WK_ABI_MINOR,
-                                                           0,
-                                                           { ZOO_HASH_LO, WK_HASH_HI },
-                                                           ZOO_ID,
-                                                           ZOO_CLAIMS } };
+WK_DEFINE_NOTE(WK_KIND_QUANT_CUDA, WK_CUDA_ABI_MAJOR, ZOO_MINOR, ZOO_MINOR, 0, ZOO_LAYOUT, ZOO_ID, ZOO_CLAIMS);
 #ifdef ZOO_NO_SYMBOL
 #define worker_plugin_cuda_v0 worker_plugin_cuda_elsewhere
 #endif
 extern const struct wk_quant_cuda worker_plugin_cuda_v0;
-WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = {
-    .struct_size = ZOO_STRUCT_SIZE, .header_hash = { ZOO_HASH_LO, WK_HASH_HI }, .id = ZOO_STRUCT_ID, ZOO_FIELDS
-};
+WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = { .struct_size = ZOO_STRUCT_SIZE,
+                                                               .id = ZOO_STRUCT_ID,
+                                                               ZOO_FIELDS };
 #endif

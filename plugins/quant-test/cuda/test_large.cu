@@ -404,7 +404,7 @@ static void test_refusals(const mixture &m)
         { "groups", [](struct wk_cuda_product *p) { p->n_experts = WK_CUDA_LARGE_EXPERTS + 1; } },
         { "ticket", [](struct wk_cuda_product *p) { p->ticket = NULL; } },
         { "n_seg", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },
-        { "map", [](struct wk_cuda_product *p) { p->map[0].fn = WK_MAP_TANH; } },
+        { "map", [](struct wk_cuda_product *p) { p->map[0].fn = WK_UNARY_TANH; } },
         { "out", [](struct wk_cuda_product *p) { p->seg[0].out.kind = WK_CUDA_OUT_ACT; } },
         { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 1; } },
         { "ggml_type", [](struct wk_cuda_product *p) { p->seg[0].ggml_type = 1000; } },
@@ -440,7 +440,7 @@ int main(void)
         const uint32_t b = f->block == 256 ? 256 : 96,
                        ff = f->block == 256 ? 256 : 160; /* 96, 160: k ends inside of a unit */
         mixture m = make_mixture(f, 5, 2, b, ff);
-        test_mixture(m, { 17, 0, 129, 1, 3 }, WK_GLU_CLAMP);
+        test_mixture(m, { 17, 0, 129, 1, 3 }, WK_GLU_SILU_CLAMPED);
         test_mixture(m, { 3, 0, 1, 6, 0 }, WK_GLU_SILU);
         if (f == formats) {
             test_mixture(m, { 9, 7, 0, 0, 0 }, WK_GLU_GELU_TANH);
@@ -452,7 +452,7 @@ int main(void)
         drop(m.gate), drop(m.up), drop(m.down);
         mixture l = make_mixture(f, 2, 1, f->block == 256 ? 768 : 1056,
                                  f->block == 256 ? 1024 : 544); /* rings come round, several units of rows */
-        test_mixture(l, { 20, 3 }, WK_GLU_CLAMP);
+        test_mixture(l, { 20, 3 }, WK_GLU_SILU_CLAMPED);
         drop(l.gate), drop(l.up), drop(l.down);
         printf("%s: %d failures\n", f->name, failures);
         fflush(stdout);

@@ -261,8 +261,8 @@ static void test_epilogue(void)
                         p.seg[1] = p.seg[0];
                         p.seg[1].tiles = u.tiles;
                     } else if (!glu) {
-                        p.map[0].fn = WK_MAP_RELU;
-                        p.map[1].fn = WK_MAP_SCALE;
+                        p.map[0].fn = WK_UNARY_RELU;
+                        p.map[1].fn = WK_UNARY_SCALE;
                         p.map[1].p = 0.25f;
                     }
                     run(&m, &p);
@@ -584,7 +584,7 @@ static void test_groups(void)
                             p.n_seg = 2;
                             p.seg[1] = p.seg[0];
                             p.seg[1].tiles = slabs[1];
-                            p.glu = WK_GLU_CLAMP;
+                            p.glu = WK_GLU_SILU_CLAMPED;
                             p.alpha = 1.702f;
                             p.limit = 7.0f;
                             p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how] + item * n32, NULL, 0 };
@@ -675,7 +675,7 @@ static void test_dependent(void)
                 for (uint32_t i = 0; i < links; i++) {
                     struct wk_cuda_product p = base(&m, &r, rows, y[how]);
                     p.flags = how ? WK_CUDA_DEPENDENT : 0;
-                    p.map[0].fn = WK_MAP_TANH;
+                    p.map[0].fn = WK_UNARY_TANH;
                     if (i) p.input.x = act[i % 2];
                     if (i + 1 < links) {
                         p.seg[0].out.kind = WK_CUDA_OUT_ACT;
@@ -731,7 +731,7 @@ static void test_refusals(void)
               p->rows = 1;
           } },
         { "glu", [](struct wk_cuda_product *p) { p->glu = WK_GLU_SILU; } },
-        { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_MAP_END; } },
+        { "map", [](struct wk_cuda_product *p) { p->map[1].fn = WK_UNARY_END; } },
         { "seg 0", [](struct wk_cuda_product *p) { p->seg[0].n = 0; } },
         { "y_stride", [](struct wk_cuda_product *p) { p->seg[0].out.y_stride = 31; } },
         { "out", [](struct wk_cuda_product *p) { p->seg[0].out.y = NULL; } },

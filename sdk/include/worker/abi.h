@@ -1,11 +1,18 @@
 /* worker/abi.h: what every plugin and the host agree on before anything else.
  *
- * Versions, status codes, the caller's error buffer, the export macro and the ELF note that the host reads
- * before it maps a plugin. Rules for everything that crosses the boundary: fixed-width integers, pointers and
- * floats only; no implicit padding; every struct begins with its size in bytes, is a multiple of 8 bytes and grows only
- * at its end; zero in a field means "as before".
+ * Versions, status codes, the caller's error buffer, the export macro and the ELF note that the host reads before it
+ * maps a plugin. Rules for everything that crosses the boundary: fixed-width integers, pointers and floats only; no
+ * implicit padding; a struct is a multiple of 8 bytes.
  *
- * ABI 0.x: host and plugin must have been built with byte-identical headers (WK_HEADER_HASH, made by the build). */
+ * Growth. Within a major version a struct grows at its end alone, a released field keeps its place and its meaning, and
+ * zero in a field means "as before". A struct says its size in its first four bytes (arrays of structs by value have
+ * their element size beside their pointer). Who receives a struct takes one that is shorter than its own, down to the
+ * size that it had in 1.0 (WK_*_SIZE_1_0), and reads what is missing as zero; it takes one that is longer iff the part
+ * that it does not know is zero, else it refuses by name. So old and new plugins run in old and new hosts until
+ * something new is used. A flag, an enumerator or a kind that a host does not know is refused by name.
+ *
+ * Versions. A plugin sees the names of minor WORKER_ABI_MINOR, which is 0 unless it defines more before the first
+ * include, and needs a host of that minor or later; whatever the age of the SDK that it is built with. */
 #ifndef WORKER_ABI_H
 #define WORKER_ABI_H
 
@@ -21,8 +28,14 @@ extern "C" {
 #define WK_STATIC_ASSERT(cond, text) _Static_assert(cond, text)
 #endif
 
-#define WK_ABI_MAJOR 0
-#define WK_ABI_MINOR 1
+#define WK_ABI_MAJOR 1
+#define WK_ABI_MINOR 0 /* of these headers */
+#ifndef WORKER_ABI_MINOR
+#define WORKER_ABI_MINOR 0 /* of the oldest host that the plugin runs in */
+#endif
+#if WORKER_ABI_MINOR > WK_ABI_MINOR
+#error "WORKER_ABI_MINOR is newer than this SDK: install a newer one"
+#endif
 
 /* Result of every call that can fail. 0 is success; a failed call has written a text into the caller's wk_err. */
 typedef int32_t wk_status;
@@ -66,12 +79,29 @@ static inline wk_status wk_fail(const struct wk_err *err, wk_status status, cons
 /* Does the struct that the other side gave reach as far as `field`? p: pointer to a struct that begins with
  * struct_size. */
 #define WK_HAS(p, type, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
+/* Bytes of a struct up to `field`, its last of some release. */
+#define WK_SIZE_TO(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 
 #if defined(__GNUC__)
 #define WK_EXPORT __attribute__((visibility("default")))
 #else
 #define WK_EXPORT
 #endif
+
+/* ---- the host ------------------------------------------------------------------------------------------------ */
+
+enum { WK_LOG_DEBUG = 0, WK_LOG_INFO = 1, WK_LOG_WARN = 2, WK_LOG_ERROR = 3 };
+
+/* What the host gives to init, and to open() of an architecture. Lives as long as the process. */
+struct wk_host {
+    uint32_t struct_size, abi_minor;
+    void *self;
+    void (*log)(void *self, uint32_t level, const char *text); /* [any thread]; text is copied */
+    /* Value of --plugin-option ID.KEY=VALUE, ID being the plugin's; NULL: not given. An option that was given and is
+     * never asked for refuses the start. [main thread]; lives as long as the process. */
+    const char *(*option)(void *self, const char *key);
+    const void *(*extension)(void *self, const char *id); /* [any thread]; "name/rev" -> const vtable or NULL */
+};
 
 /* ---- the ELF note ------------------------------------------------------------------------------------------------
  * Section .note.worker.plugin, name "worker", type WK_NOTE_TYPE. It is also a PT_NOTE segment, so it survives strip;
@@ -87,18 +117,22 @@ enum {
 };
 
 struct wk_note_desc {
-    uint32_t desc_size; /* sizeof(struct wk_note_desc) */
+    uint32_t desc_size; /* bytes in all, the claims included */
     uint16_t kind;      /* WK_KIND_* */
-    uint16_t abi_major;
+    uint16_t abi_major; /* QUANT_CUDA: major and minors are those of worker/quant_cuda.h */
     uint16_t abi_minor_min, abi_minor_built;
-    uint32_t flags; /* 0 */
+    uint32_t flags;     /* 0 */
+    uint32_t layout[2]; /* low, high half of WK_LAYOUT_* of the kind: 32-bit, since a note is aligned to 4 bytes only */
     uint32_t
-        header_hash[2]; /* low, high half of WK_HEADER_HASH: 32-bit, since a descriptor is aligned to 4 bytes only */
-    char id[64];        /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
-    char claims[168];   /* "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds), terminated */
+        claims_at;     /* bytes from the start to the claims, which end the descriptor; what grows stands before them */
+    uint32_t reserved; /* 0 */
+    char id[64];       /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
+    /* then: "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds), terminated and filled up with zeros */
 };
-WK_STATIC_ASSERT(sizeof(struct wk_note_desc) == 256, "the note's layout is fixed");
+#define WK_NOTE_DESC_SIZE_1_0 96u
+WK_STATIC_ASSERT(sizeof(struct wk_note_desc) == WK_NOTE_DESC_SIZE_1_0, "the note's layout is fixed");
 
+/* Head of an ELF note and the fixed part of its descriptor. */
 struct wk_note {
     uint32_t namesz, descsz, type; /* Elf64_Nhdr */
     char name[8];                  /* "worker", padded */

@@ -9,30 +9,19 @@
 
 #include <worker/abi.h>
 #include <worker/arch.h>
-#include <worker/hash.h> /* WK_HEADER_HASH: first 64 bits of SHA-256 over the other installed headers */
+#include <worker/layout.h> /* WK_LAYOUT_*: first 64 bits of SHA-256 over the structs of a kind; for people */
 #include <worker/quant.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { WK_LOG_DEBUG = 0, WK_LOG_INFO = 1, WK_LOG_WARN = 2, WK_LOG_ERROR = 3 };
-
-/* What the host gives to init. Lives as long as the process. */
-struct wk_host {
-    uint32_t struct_size, abi_minor;
-    uint32_t isa, reserved; /* isa: the WK_ISA_* level that this process uses */
-    void *self;
-    void (*log)(void *self, uint32_t level, const char *text); /* [any thread]; text is copied */
-    const void *(*extension)(void *self, const char *id);      /* [any thread]; "name/rev" -> const vtable or NULL */
-};
-
 struct wk_plugin {
     uint32_t struct_size;
     uint16_t kind, abi_major;
     uint16_t abi_minor_min, abi_minor_built;
     uint32_t flags; /* 0 */
-    uint32_t header_hash[2];
+    uint32_t layout[2];
     const char *id, *claims;    /* as in the note */
     const char *name, *version; /* for people; static */
     wk_status (*init)(const struct wk_host *host,
@@ -42,10 +31,8 @@ struct wk_plugin {
     const void *(*extension)(const char *id);    /* optional; [any thread] */
 };
 
-#define WK_PLUGIN_SYMBOL "worker_plugin_v0"
-
-#define WK_HASH_LO ((uint32_t)(WK_HEADER_HASH & 0xffffffffu))
-#define WK_HASH_HI ((uint32_t)(WK_HEADER_HASH >> 32))
+#define WK_PLUGIN_SIZE_1_0 WK_SIZE_TO(struct wk_plugin, extension)
+#define WK_PLUGIN_SYMBOL "worker_plugin_v1"
 
 #if defined(__GNUC__)
 #if defined(__has_attribute)
@@ -63,31 +50,50 @@ struct wk_plugin {
 #endif
 #define WK_NOTE_SECTION __attribute__((section(".note.worker.plugin"), used, aligned(4))) WK_NOTE_PLAIN WK_RETAIN
 
-/* C only: designated initializers. ... : further fields of struct wk_plugin (.name, .version, .arch or .quant, ...). */
-#define WORKER_PLUGIN(kind_, id_, claims_, ...)                                                      \
-    WK_NOTE_SECTION static const struct wk_note wk_note_ = { 7,                                      \
-                                                             sizeof(struct wk_note_desc),            \
-                                                             WK_NOTE_TYPE,                           \
-                                                             WK_NOTE_NAME,                           \
-                                                             { sizeof(struct wk_note_desc),          \
-                                                               kind_,                                \
-                                                               WK_ABI_MAJOR,                         \
-                                                               0,                                    \
-                                                               WK_ABI_MINOR,                         \
-                                                               0,                                    \
-                                                               { WK_HASH_LO, WK_HASH_HI },           \
-                                                               id_,                                  \
-                                                               claims_ } };                          \
-    extern const struct wk_plugin worker_plugin_v0;                                                  \
-    WK_EXPORT const struct wk_plugin worker_plugin_v0 = { .struct_size = sizeof(struct wk_plugin),   \
-                                                          .kind = kind_,                             \
-                                                          .abi_major = WK_ABI_MAJOR,                 \
-                                                          .abi_minor_min = 0,                        \
-                                                          .abi_minor_built = WK_ABI_MINOR,           \
-                                                          .flags = 0,                                \
-                                                          .header_hash = { WK_HASH_LO, WK_HASH_HI }, \
-                                                          .id = id_,                                 \
-                                                          .claims = claims_,                         \
+#define WK_HALVES(x) (uint32_t)((x) & 0xffffffffu), (uint32_t)((x) >> 32)
+#define WK_CLAIMS_BYTES(claims_) ((sizeof(claims_) + 3u) / 4u * 4u)
+/* The ELF note. id_, claims_: string literals. */
+#define WK_DEFINE_NOTE(kind_, major_, minor_min_, minor_, flags_, layout_, id_, claims_) \
+    WK_NOTE_SECTION static const struct {                                                \
+        struct wk_note head;                                                             \
+        char claims[WK_CLAIMS_BYTES(claims_)];                                           \
+    } wk_note_ = { { sizeof WK_NOTE_NAME,                                                \
+                     sizeof(struct wk_note_desc) + WK_CLAIMS_BYTES(claims_),             \
+                     WK_NOTE_TYPE,                                                       \
+                     WK_NOTE_NAME,                                                       \
+                     { sizeof(struct wk_note_desc) + WK_CLAIMS_BYTES(claims_),           \
+                       kind_,                                                            \
+                       major_,                                                           \
+                       minor_min_,                                                       \
+                       minor_,                                                           \
+                       flags_,                                                           \
+                       { WK_HALVES(layout_) },                                           \
+                       sizeof(struct wk_note_desc),                                      \
+                       0,                                                                \
+                       id_ } },                                                          \
+                   claims_ }
+
+#ifdef __cplusplus
+#define WK_EXTERN extern "C"
+#else
+#define WK_EXTERN extern
+#endif
+#define WK_LAYOUT_OF(kind_) ((kind_) == WK_KIND_ARCH ? WK_LAYOUT_ARCH : WK_LAYOUT_QUANT)
+
+/* ... : further fields of struct wk_plugin as designated initializers, in their order (.name, .version, .init, .arch or
+ * .quant, .extension). C, or C++20. */
+#define WORKER_PLUGIN(kind_, id_, claims_, ...)                                                                \
+    WK_DEFINE_NOTE(kind_, WK_ABI_MAJOR, WORKER_ABI_MINOR, WK_ABI_MINOR, 0, WK_LAYOUT_OF(kind_), id_, claims_); \
+    WK_EXTERN const struct wk_plugin worker_plugin_v1;                                                         \
+    WK_EXPORT const struct wk_plugin worker_plugin_v1 = { .struct_size = sizeof(struct wk_plugin),             \
+                                                          .kind = kind_,                                       \
+                                                          .abi_major = WK_ABI_MAJOR,                           \
+                                                          .abi_minor_min = WORKER_ABI_MINOR,                   \
+                                                          .abi_minor_built = WK_ABI_MINOR,                     \
+                                                          .flags = 0,                                          \
+                                                          .layout = { WK_HALVES(WK_LAYOUT_OF(kind_)) },        \
+                                                          .id = id_,                                           \
+                                                          .claims = claims_,                                   \
                                                           __VA_ARGS__ }
 #endif
 

@@ -13,25 +13,14 @@
 #include <worker/quant_cuda.h>
 
 #if defined(__GNUC__)
-/* C only: designated initializers. ... : further fields of struct wk_quant_cuda. */
-#define WORKER_PLUGIN_CUDA(id_, claims_, ...)                                                                          \
-    WK_NOTE_SECTION static const struct wk_note wk_note_ = { 7,                                                        \
-                                                             sizeof(struct wk_note_desc),                              \
-                                                             WK_NOTE_TYPE,                                             \
-                                                             WK_NOTE_NAME,                                             \
-                                                             { sizeof(struct wk_note_desc),                            \
-                                                               WK_KIND_QUANT_CUDA,                                     \
-                                                               WK_ABI_MAJOR,                                           \
-                                                               0,                                                      \
-                                                               WK_ABI_MINOR,                                           \
-                                                               0,                                                      \
-                                                               { WK_HASH_LO, WK_HASH_HI },                             \
-                                                               id_,                                                    \
-                                                               claims_ } };                                            \
-    extern const struct wk_quant_cuda worker_plugin_cuda_v0;                                                           \
-    WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = {                                                     \
-        .struct_size = sizeof(struct wk_quant_cuda), .header_hash = { WK_HASH_LO, WK_HASH_HI }, .id = id_, __VA_ARGS__ \
-    }
+/* ... : further fields of struct wk_quant_cuda as designated initializers, in their order. C, or C++20. */
+#define WORKER_PLUGIN_CUDA(id_, claims_, ...)                                                                      \
+    WK_DEFINE_NOTE(WK_KIND_QUANT_CUDA, WK_CUDA_ABI_MAJOR, WK_CUDA_ABI_MINOR, WK_CUDA_ABI_MINOR, 0, WK_LAYOUT_CUDA, \
+                   id_, claims_);                                                                                  \
+    WK_EXTERN const struct wk_quant_cuda worker_plugin_cuda_v0;                                                    \
+    WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = { .struct_size = sizeof(struct wk_quant_cuda),    \
+                                                                   .id = id_,                                      \
+                                                                   __VA_ARGS__ }
 #endif
 
 #endif

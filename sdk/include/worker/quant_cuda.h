@@ -28,6 +28,12 @@
 extern "C" {
 #endif
 
+/* A version of its own, which host and module must share exactly until the interface has settled: its minor, and the
+ * layout of its structs (WK_LAYOUT_CUDA). A module that differs is refused by name on CUDA; its plugin serves the CPU
+ * all the same. */
+#define WK_CUDA_ABI_MAJOR 0
+#define WK_CUDA_ABI_MINOR 2
+
 enum { WK_CUDA_ROWS = 256 }; /* most rows of one product call */
 enum { WK_CUDA_FEW = 64 };   /* rows that kernels for few rows take at once: a call of more is several groups of them */
 enum { WK_CUDA_FEW_NORM = 8 }; /* most rows of any product with an RMS prologue; of which as many: norm_rows */
@@ -70,7 +76,7 @@ struct wk_cuda_segment {
 };
 
 /* rows x (segments of n columns): v = sum over k + bias; then of the two segments glu, or the maps in order; then +
- * residual; then stored. The functions are those of worker/arch.h (WK_GLU_*, WK_MAP_*), in F32. */
+ * residual; then stored. The functions are those of worker/arch.h (WK_GLU_*, WK_UNARY_*), in F32. */
 enum {
     WK_CUDA_DEPENDENT = 1u << 0,   /* launched with programmatic dependence on what precedes it in the stream */
     WK_CUDA_GROUPS_KNOWN = 1u << 1 /* what precedes it is a product with the same groups, which lets this one begin only
@@ -186,7 +192,6 @@ struct wk_type_cuda {
 /* The exported struct, WK_PLUGIN_CUDA_SYMBOL. */
 struct wk_quant_cuda {
     uint32_t struct_size, n_types;
-    uint32_t header_hash[2];
     const char *id;                          /* of the plugin that it belongs to */
     const struct wk_type_cuda *const *types; /* [n_types], static */
     /* Once a device, before anything else; checks that its kernels run there. WK_UNSUPPORTED with the architectures

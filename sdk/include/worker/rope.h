@@ -1,7 +1,7 @@
 /* worker/rope.h: the frequencies of rotary embeddings, and every scaling of them that GGUF files know, in double.
  *
  * A plugin starts from wk_rope_frequencies and applies what the file asks for: a division by a table (Llama 3.1 and
- * later, LongRoPE), a stretch (linear scaling) or YaRN. The result goes into struct wk_freqs; the operation itself
+ * later, LongRoPE), a stretch (linear scaling) or YaRN. The result goes into struct wk_rope_freqs; the operation itself
  * knows no scaling. */
 #ifndef WORKER_ROPE_H
 #define WORKER_ROPE_H
@@ -21,14 +21,14 @@ static inline void wk_rope_frequencies(double *freq, uint32_t n, double base)
 }
 
 /* Linear position interpolation (Chen et al. 2023): positions are `factor` times closer. */
-static inline void wk_rope_stretch(double *freq, uint32_t n, double factor)
+static inline void wk_rope_scale_linear(double *freq, uint32_t n, double factor)
 {
     for (uint32_t i = 0; i < n; i++) freq[i] /= factor;
 }
 
 /* A factor a pair, from a tensor [n]: rope_freqs (Llama 3.1 and later), rope_factors_long and _short (LongRoPE, Ding et
  * al. 2024). */
-static inline void wk_rope_divide(double *freq, uint32_t n, const float *factor)
+static inline void wk_rope_scale_factors(double *freq, uint32_t n, const float *factor)
 {
     for (uint32_t i = 0; i < n; i++) freq[i] /= (double)factor[i];
 }
@@ -73,13 +73,13 @@ static inline void wk_rope_yarn(double *freq, uint32_t n, const struct wk_yarn *
 static inline double wk_yarn_mscale(double factor) { return factor > 1.0 ? 1.0 + 0.1 * log(factor) : 1.0; }
 
 /* freq [n] stays the caller's until wk_rope has copied it. */
-static inline struct wk_freqs wk_freqs_of(const double *freq, uint32_t n, uint32_t style, double mscale)
+static inline struct wk_rope_freqs wk_rope_freqs_of(const double *freq, uint32_t n, uint32_t style, double mscale)
 {
-    struct wk_freqs f;
+    struct wk_rope_freqs f;
     f.struct_size = sizeof f;
     f.style = style;
     f.n = n;
-    f.pad = 0;
+    f.reserved = 0;
     f.freq = freq;
     f.mscale = mscale;
     return f;

@@ -1,4 +1,4 @@
-/* worker/cpu/act_q8.h: how a row of floats becomes struct wk_act_q8, the definition that every instruction set
+/* worker/cpu/act_q8.h: how a row of floats becomes struct wk_activation_q8, the definition that every instruction set
  * reproduces bit for bit.
  *
  * Per 32 values, in float: m = max|x|; d = m / 127; i = 127 / m; q = x * i rounded to nearest even; sums of q by
@@ -22,7 +22,7 @@ extern "C" {
 
 /* The block's scale and the factor for its values; false if the block is zero or not finite, and
  * then *y is complete. */
-static inline int wk_act_q8_scale(float max, int finite, struct wk_act_q8 *y, float *inverse)
+static inline int wk_activation_q8_scale(float max, int finite, struct wk_activation_q8 *y, float *inverse)
 {
     *inverse = 127.0f / max;
     if (finite && *inverse <= 3.402823466e38f) {
@@ -35,7 +35,7 @@ static inline int wk_act_q8_scale(float max, int finite, struct wk_act_q8 *y, fl
 }
 
 /* One block of n <= 32 values. */
-static inline void wk_quantize_act_q8_block(const float *x, uint32_t n, struct wk_act_q8 *y)
+static inline void wk_quantize_act_q8_block(const float *x, uint32_t n, struct wk_activation_q8 *y)
 {
     float max = 0, inverse;
     int finite = 1;
@@ -44,9 +44,9 @@ static inline void wk_quantize_act_q8_block(const float *x, uint32_t n, struct w
         if (!(a <= 3.402823466e38f)) finite = 0;
         if (a > max) max = a;
     }
-    if (!wk_act_q8_scale(max, finite, y, &inverse)) return;
+    if (!wk_activation_q8_scale(max, finite, y, &inverse)) return;
     int sum[2] = { 0, 0 };
-    for (uint32_t i = 0; i < WK_ACT_BLOCK; i++) {
+    for (uint32_t i = 0; i < WK_ACTIVATION_BLOCK; i++) {
         /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits, ties to even, without a library call. */
         const float shifted = (i < n ? x[i] * inverse : 0.0f) + 0x1.8p23f;
         const int q = (int)(wk_float_bits(shifted) - 0x4b400000u);
@@ -58,10 +58,10 @@ static inline void wk_quantize_act_q8_block(const float *x, uint32_t n, struct w
 }
 
 /* x: [k]; y: [ceil(k / 32)]. [any thread] */
-static inline void wk_quantize_act_q8(const float *x, uint32_t k, struct wk_act_q8 *y)
+static inline void wk_quantize_act_q8(const float *x, uint32_t k, struct wk_activation_q8 *y)
 {
-    for (uint32_t i = 0; i < k; i += WK_ACT_BLOCK)
-        wk_quantize_act_q8_block(x + i, k - i < WK_ACT_BLOCK ? k - i : WK_ACT_BLOCK, y++);
+    for (uint32_t i = 0; i < k; i += WK_ACTIVATION_BLOCK)
+        wk_quantize_act_q8_block(x + i, k - i < WK_ACTIVATION_BLOCK ? k - i : WK_ACTIVATION_BLOCK, y++);
 }
 
 #ifdef __cplusplus

@@ -28,7 +28,7 @@ static inline int16_t wk_sum16_avx2(__m128i q)
     return (int16_t)_mm_cvtsi128_si32(t);
 }
 
-static inline void wk_quantize_act_q8_block_avx2(const float *x, struct wk_act_q8 *y)
+static inline void wk_quantize_act_q8_block_avx2(const float *x, struct wk_activation_q8 *y)
 {
     const __m256 clear_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), top = _mm256_set1_ps(3.402823466e38f);
     __m256 v[4], max = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
@@ -39,7 +39,7 @@ static inline void wk_quantize_act_q8_block_avx2(const float *x, struct wk_act_q
         max = _mm256_max_ps(max, a);
     }
     float inverse;
-    if (!wk_act_q8_scale(wk_max8_avx2(max), !_mm256_movemask_ps(bad), y, &inverse)) return;
+    if (!wk_activation_q8_scale(wk_max8_avx2(max), !_mm256_movemask_ps(bad), y, &inverse)) return;
     __m256i q[4];
     for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
     const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
@@ -50,10 +50,10 @@ static inline void wk_quantize_act_q8_block_avx2(const float *x, struct wk_act_q
     y->sum[1] = wk_sum16_avx2(_mm256_extracti128_si256(ordered, 1));
 }
 
-static inline void wk_quantize_act_q8_avx2(const float *x, uint32_t k, struct wk_act_q8 *y)
+static inline void wk_quantize_act_q8_avx2(const float *x, uint32_t k, struct wk_activation_q8 *y)
 {
     uint32_t i = 0;
-    for (; k - i >= WK_ACT_BLOCK; i += WK_ACT_BLOCK) wk_quantize_act_q8_block_avx2(x + i, y++);
+    for (; k - i >= WK_ACTIVATION_BLOCK; i += WK_ACTIVATION_BLOCK) wk_quantize_act_q8_block_avx2(x + i, y++);
     if (i < k) wk_quantize_act_q8_block(x + i, k - i, y);
 }
 

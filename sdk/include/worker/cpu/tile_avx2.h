@@ -56,7 +56,7 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w,
                            const uint32_t tokens, const struct wk_tile_scratch *s, const uint32_t j, const uint8_t *x,
                            uint64_t stride, float *acc)
 {
-    const uint32_t halves = WK_ACT_BLOCK / f->sub, minima = f->has_min ? halves : 0;
+    const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub, minima = f->has_min ? halves : 0;
     const int32_t offset = (int32_t)f->offset - (f->bits == 8 ? 128 : 0);
     const float *scale = s->scale[0] + j * halves * WK_TILE_ROWS + part * 8,
                 *min = s->min[0] + j * halves * WK_TILE_ROWS + part * 8;
@@ -66,9 +66,10 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w,
         __m256i dot[2];
         WK_UNROLL
         for (uint32_t t = 0; t < tokens; t++)
-            dot[t] = _mm256_set1_epi32(-offset *
-                                       wk_x_sum((const struct wk_act_q8 *)(const void *)(x + t * stride), halves, h));
-        wk_dots(w + h * 4, part, 8 / halves, f->bits, tokens, x + offsetof(struct wk_act_q8, q) + h * 16, stride, dot);
+            dot[t] = _mm256_set1_epi32(
+                -offset * wk_x_sum((const struct wk_activation_q8 *)(const void *)(x + t * stride), halves, h));
+        wk_dots(w + h * 4, part, 8 / halves, f->bits, tokens, x + offsetof(struct wk_activation_q8, q) + h * 16, stride,
+                dot);
         WK_UNROLL
         for (uint32_t t = 0; t < tokens; t++) {
             const __m256 d = _mm256_cvtepi32_ps(dot[t]), by = _mm256_load_ps(scale + h * WK_TILE_ROWS);
@@ -77,7 +78,7 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const struct wk_v *w,
     }
     WK_UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
-        const struct wk_act_q8 *a = (const struct wk_act_q8 *)(const void *)(x + t * stride);
+        const struct wk_activation_q8 *a = (const struct wk_activation_q8 *)(const void *)(x + t * stride);
         WK_UNROLL
         for (uint32_t h = 0; h < minima; h++)
             v[t] = _mm256_fnmadd_ps(_mm256_set1_ps((float)wk_x_sum(a, halves, h)),

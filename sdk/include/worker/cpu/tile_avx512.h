@@ -45,7 +45,7 @@ struct wk_factors {
 WK_INLINE void wk_load_factors(const struct wk_tile_format *f, const uint32_t tiles, const struct wk_tile_scratch *s,
                                const uint32_t j, struct wk_factors *to)
 {
-    const uint32_t halves = WK_ACT_BLOCK / f->sub;
+    const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub;
     WK_UNROLL
     for (uint32_t i = 0; i < tiles; i++) {
         WK_UNROLL
@@ -62,11 +62,11 @@ WK_INLINE void wk_load_factors(const struct wk_tile_format *f, const uint32_t ti
 WK_INLINE void wk_dots(const struct wk_tile_format *f, const uint32_t tiles, const uint32_t tokens,
                        struct wk_v w[WK_PAIR][8], const uint8_t *x, uint64_t stride, __m512i dot[2][WK_PAIR][2])
 {
-    const uint32_t halves = WK_ACT_BLOCK / f->sub;
+    const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub;
     const int32_t offset = -(int32_t)f->offset;
     WK_UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
-        const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, sum));
+        const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_activation_q8, sum));
         __m512i start[2] = { _mm512_set1_epi32(WK_MAGIC), _mm512_setzero_si512() };
         if (offset) {
             start[0] = _mm512_dpwssd_epi32(start[0], sums, wk_sum_factors(offset, halves == 1 ? offset : 0));
@@ -82,7 +82,7 @@ WK_INLINE void wk_dots(const struct wk_tile_format *f, const uint32_t tiles, con
     for (uint32_t n = 0; n < 8; n++) {
         WK_UNROLL
         for (uint32_t t = 0; t < tokens; t++) {
-            const __m512i q = wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, q) + 4 * n);
+            const __m512i q = wk_broadcast4(x + t * stride + offsetof(struct wk_activation_q8, q) + 4 * n);
             const uint32_t h = n * halves / 8;
             WK_UNROLL
             for (uint32_t i = 0; i < tiles; i++) dot[t][i][h] = _mm512_dpbusd_epi32(dot[t][i][h], w[i][n].v, q);
@@ -95,13 +95,13 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const uint32_t tiles,
                            struct wk_v w[WK_PAIR][8], const struct wk_factors *factors, const uint8_t *x,
                            uint64_t stride, float *acc)
 {
-    const uint32_t halves = WK_ACT_BLOCK / f->sub, minima = f->has_min ? halves : 0;
+    const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub, minima = f->has_min ? halves : 0;
     __m512i dot[2][WK_PAIR][2];
     wk_dots(f, tiles, tokens, w, x, stride, dot);
     WK_UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
-        const __m512 d = _mm512_castsi512_ps(wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, d)));
-        const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_act_q8, sum));
+        const __m512 d = _mm512_castsi512_ps(wk_broadcast4(x + t * stride + offsetof(struct wk_activation_q8, d)));
+        const __m512i sums = wk_broadcast4(x + t * stride + offsetof(struct wk_activation_q8, sum));
         __m512 sum[2];
         WK_UNROLL
         for (uint32_t h = 0; h < minima; h++)

@@ -214,6 +214,17 @@ WK_INLINE void wk_plain_unpack(uint32_t element_bytes, void *const rows[16], con
     }
 }
 
+/* tile_bytes, pack and unpack of a type NAME from its NAME_layout, or from the bytes of its plain elements. storage:
+ * static, or nothing. */
+#define WK_LAYOUT_TILES(name, storage)                                                                            \
+    storage uint64_t name##_tile_bytes(uint32_t k) { return wk_layout_tile_bytes(&name##_layout, k); }            \
+    storage void name##_pack(const struct wk_pack *p) { wk_layout_pack(&name##_layout, p->tile, p->rows, p->k); } \
+    storage void name##_unpack(const struct wk_unpack *p) { wk_layout_unpack(&name##_layout, p->rows, p->tile, p->k); }
+#define WK_PLAIN_TILES(name, bytes, storage)                                                            \
+    storage uint64_t name##_tile_bytes(uint32_t k) { return wk_plain_tile_bytes(bytes, k); }            \
+    storage void name##_pack(const struct wk_pack *p) { wk_plain_pack(bytes, p->tile, p->rows, p->k); } \
+    storage void name##_unpack(const struct wk_unpack *p) { wk_plain_unpack(bytes, p->rows, p->tile, p->k); }
+
 /* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 struct wk_v; /* 64 bytes: 16 rows x 4 bytes; vec_*.h */
@@ -242,7 +253,7 @@ struct wk_tile_scratch {
     float acc[WK_TOKENS_Q8 * 2 * WK_TILE_ROWS]; /* [token][2 tiles][16] or [token][4 partial sums][16] */
     float scale[2][WK_MAX_SUBS * WK_TILE_ROWS]; /* [tile][sub-block][16] */
     float min[2][WK_MAX_SUBS * WK_TILE_ROWS];
-    float values[WK_ACT_BLOCK * WK_TILE_ROWS]; /* [32][16] */
+    float values[WK_ACTIVATION_BLOCK * WK_TILE_ROWS]; /* [32][16] */
 };
 WK_STATIC_ASSERT(WK_TOKENS_F32 * 4 <= WK_TOKENS_Q8 * 2, "float sums fit");
 
@@ -254,9 +265,10 @@ static inline uint64_t wk_tile_scratch_bytes(uint32_t k)
 }
 
 /* Activations of token t at value k0 (a multiple of 32), Q8 and float. */
-WK_INLINE const struct wk_act_q8 *wk_x_q8(const struct wk_cpu_product *p, uint32_t t, uint32_t k0)
+WK_INLINE const struct wk_activation_q8 *wk_x_q8(const struct wk_cpu_product *p, uint32_t t, uint32_t k0)
 {
-    return (const struct wk_act_q8 *)(const void *)((const uint8_t *)p->x + t * p->x_stride) + k0 / WK_ACT_BLOCK;
+    return (const struct wk_activation_q8 *)(const void *)((const uint8_t *)p->x + t * p->x_stride) +
+           k0 / WK_ACTIVATION_BLOCK;
 }
 
 WK_INLINE const float *wk_x_f32(const struct wk_cpu_product *p, uint32_t t, uint32_t k0)
@@ -265,7 +277,7 @@ WK_INLINE const float *wk_x_f32(const struct wk_cpu_product *p, uint32_t t, uint
 }
 
 /* Sum of the activations that belong to sub-block h of `halves` in a block. */
-WK_INLINE int32_t wk_x_sum(const struct wk_act_q8 *x, uint32_t halves, uint32_t h)
+WK_INLINE int32_t wk_x_sum(const struct wk_activation_q8 *x, uint32_t halves, uint32_t h)
 {
     return halves == 1 ? x->sum[0] + x->sum[1] : x->sum[h];
 }

@@ -6,7 +6,7 @@
  * run the same code, hence the same bits. The tile_*.h that includes this file brings
  *   WK_PAIR             tiles taken together (1 or 2) from WK_PAIR_TOKENS tokens on: they share each load of an
  *                       activation
- *   wk_tokens_q8, wk_tokens_f32   one block of weights times n_tok tokens, into sums in scratch. */
+ *   wk_tokens_q8, wk_tokens_f32   one block of weights times n_rows tokens, into sums in scratch. */
 #ifndef WORKER_CPU_TILE_DRIVER_H
 #define WORKER_CPU_TILE_DRIVER_H
 
@@ -22,7 +22,7 @@ WK_INLINE void wk_fetch_ahead(const uint8_t *p, uint32_t bytes)
 /* The format's weights with j a constant, as shifts want it, without eight copies of what follows. */
 WK_INLINE void wk_weights(const struct wk_tile_format *f, const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    if (f->layout->block == WK_ACT_BLOCK) {
+    if (f->layout->block == WK_ACTIVATION_BLOCK) {
         f->weights(body, 0, w);
         return;
     }
@@ -55,20 +55,20 @@ WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_
     const uint32_t block_bytes = f->layout->block_bytes, blocks = p->k / f->layout->block;
     const uint64_t tile_bytes = wk_layout_tile_bytes(f->layout, p->k);
     const uint8_t *at = (const uint8_t *)p->tiles + tile * tile_bytes;
-    const uint32_t step = block_bytes * WK_TILE_ROWS / (f->layout->block / WK_ACT_BLOCK);
+    const uint32_t step = block_bytes * WK_TILE_ROWS / (f->layout->block / WK_ACTIVATION_BLOCK);
     memset(s->acc, 0, (uint64_t)n * tiles * WK_TILE_ROWS * sizeof *s->acc);
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
         for (uint32_t i = 0; i < tiles; i++)
             f->scales(body + i * tile_bytes, tail + i * tile_bytes, s->scale[i], s->min[i]);
-        for (uint32_t j = 0; j < f->layout->block / WK_ACT_BLOCK; j++) {
+        for (uint32_t j = 0; j < f->layout->block / WK_ACTIVATION_BLOCK; j++) {
             struct wk_v w[WK_PAIR][8];
             for (uint32_t i = 0; i < tiles; i++) {
-                wk_fetch_ahead(at + i * tile_bytes + ((uint64_t)b * (f->layout->block / WK_ACT_BLOCK) + j) * step,
-                               step);
+                wk_fetch_ahead(
+                    at + i * tile_bytes + ((uint64_t)b * (f->layout->block / WK_ACTIVATION_BLOCK) + j) * step, step);
                 wk_weights(f, body + i * tile_bytes, j, w[i]);
             }
-            wk_tokens_q8(p, f, tiles, w, s, j, b * f->layout->block + j * WK_ACT_BLOCK, t0, n);
+            wk_tokens_q8(p, f, tiles, w, s, j, b * f->layout->block + j * WK_ACTIVATION_BLOCK, t0, n);
         }
     }
     wk_store_q8(p, s->acc, tiles, tile, t0, n);
@@ -76,8 +76,8 @@ WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_
 
 WK_INLINE void wk_product_q8(const struct wk_cpu_product *p, const struct wk_tile_format *f)
 {
-    for (uint32_t t0 = 0; t0 < p->n_tok; t0 += WK_TOKENS_Q8) {
-        const uint32_t n = p->n_tok - t0 < WK_TOKENS_Q8 ? p->n_tok - t0 : WK_TOKENS_Q8;
+    for (uint32_t t0 = 0; t0 < p->n_rows; t0 += WK_TOKENS_Q8) {
+        const uint32_t n = p->n_rows - t0 < WK_TOKENS_Q8 ? p->n_rows - t0 : WK_TOKENS_Q8;
         uint32_t tile = 0;
         if (WK_PAIR == 2 && n >= WK_PAIR_TOKENS)
             for (; tile + 2 <= p->n_tiles; tile += 2) wk_tiles_q8(p, f, WK_PAIR, tile, t0, n);
@@ -102,8 +102,8 @@ WK_INLINE void wk_values(const struct wk_tile_format *f, const struct wk_v w[8],
                          const struct wk_tile_scratch *s, float *values)
 {
     const struct wk_f offset = wk_splat((float)f->offset);
-    for (uint32_t i = 0; i < WK_ACT_BLOCK; i++) {
-        const uint32_t sub = (j * WK_ACT_BLOCK + i) / f->sub;
+    for (uint32_t i = 0; i < WK_ACTIVATION_BLOCK; i++) {
+        const uint32_t sub = (j * WK_ACTIVATION_BLOCK + i) / f->sub;
         struct wk_f v = wk_byte(w[i / 4], i % 4);
         if (f->offset) v = wk_sub(v, offset);
         v = wk_mul(wk_load_floats(s->scale[0] + sub * WK_TILE_ROWS), v);
@@ -118,17 +118,18 @@ WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_
     struct wk_tile_scratch *s = (struct wk_tile_scratch *)p->scratch;
     const uint32_t block_bytes = f->layout->block_bytes, blocks = p->k / f->layout->block;
     const uint8_t *at = (const uint8_t *)p->tiles + tile * wk_layout_tile_bytes(f->layout, p->k);
-    const uint32_t step = block_bytes * WK_TILE_ROWS / (f->layout->block / WK_ACT_BLOCK);
+    const uint32_t step = block_bytes * WK_TILE_ROWS / (f->layout->block / WK_ACTIVATION_BLOCK);
     memset(s->acc, 0, (uint64_t)n * 4 * WK_TILE_ROWS * sizeof *s->acc);
     for (uint32_t b = 0; b < blocks; b++) {
         const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
         f->scales(body, tail, s->scale[0], s->min[0]);
-        for (uint32_t j = 0; j < f->layout->block / WK_ACT_BLOCK; j++) {
+        for (uint32_t j = 0; j < f->layout->block / WK_ACTIVATION_BLOCK; j++) {
             struct wk_v w[8];
-            wk_fetch_ahead(at + ((uint64_t)b * (f->layout->block / WK_ACT_BLOCK) + j) * step, step);
+            wk_fetch_ahead(at + ((uint64_t)b * (f->layout->block / WK_ACTIVATION_BLOCK) + j) * step, step);
             wk_weights(f, body, j, w);
             wk_values(f, w, j, s, s->values);
-            wk_tokens_f32(p, s->values, WK_ACT_BLOCK, b * f->layout->block + j * WK_ACT_BLOCK, s->acc, t0, n);
+            wk_tokens_f32(p, s->values, WK_ACTIVATION_BLOCK, b * f->layout->block + j * WK_ACTIVATION_BLOCK, s->acc, t0,
+                          n);
         }
     }
     wk_store_f32(p, s->acc, tile, t0, n);
@@ -136,8 +137,8 @@ WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_
 
 WK_INLINE void wk_product_f32(const struct wk_cpu_product *p, const struct wk_tile_format *f)
 {
-    for (uint32_t t0 = 0; t0 < p->n_tok; t0 += WK_TOKENS_F32) {
-        const uint32_t n = p->n_tok - t0 < WK_TOKENS_F32 ? p->n_tok - t0 : WK_TOKENS_F32;
+    for (uint32_t t0 = 0; t0 < p->n_rows; t0 += WK_TOKENS_F32) {
+        const uint32_t n = p->n_rows - t0 < WK_TOKENS_F32 ? p->n_rows - t0 : WK_TOKENS_F32;
         for (uint32_t tile = 0; tile < p->n_tiles; tile++) wk_tile_f32(p, f, tile, t0, n);
     }
 }
@@ -145,7 +146,7 @@ WK_INLINE void wk_product_f32(const struct wk_cpu_product *p, const struct wk_ti
 /* wk_type_cpu.product for a format, both forms of activations. */
 WK_INLINE void wk_tile_product(const struct wk_cpu_product *p, const struct wk_tile_format *f)
 {
-    if (p->act == WK_ACT_Q8)
+    if (p->activation == WK_ACTIVATION_Q8)
         wk_product_q8(p, f);
     else
         wk_product_f32(p, f);
@@ -156,15 +157,15 @@ WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element
                                 struct wk_f (*load)(const void *))
 {
     struct wk_tile_scratch *s = (struct wk_tile_scratch *)p->scratch;
-    for (uint32_t t0 = 0; t0 < p->n_tok; t0 += WK_TOKENS_F32) {
-        const uint32_t n = p->n_tok - t0 < WK_TOKENS_F32 ? p->n_tok - t0 : WK_TOKENS_F32;
+    for (uint32_t t0 = 0; t0 < p->n_rows; t0 += WK_TOKENS_F32) {
+        const uint32_t n = p->n_rows - t0 < WK_TOKENS_F32 ? p->n_rows - t0 : WK_TOKENS_F32;
         for (uint32_t tile = 0; tile < p->n_tiles; tile++) {
             const uint8_t *at = (const uint8_t *)p->tiles + tile * wk_plain_tile_bytes(element_bytes, p->k);
             memset(s->acc, 0, (uint64_t)n * 4 * WK_TILE_ROWS * sizeof *s->acc);
-            for (uint32_t k0 = 0; k0 < p->k; k0 += WK_ACT_BLOCK) {
-                const uint32_t len = p->k - k0 < WK_ACT_BLOCK ? p->k - k0 : WK_ACT_BLOCK;
+            for (uint32_t k0 = 0; k0 < p->k; k0 += WK_ACTIVATION_BLOCK) {
+                const uint32_t len = p->k - k0 < WK_ACTIVATION_BLOCK ? p->k - k0 : WK_ACTIVATION_BLOCK;
                 wk_fetch_ahead(at + (uint64_t)k0 * element_bytes * WK_TILE_ROWS,
-                               WK_ACT_BLOCK * element_bytes * WK_TILE_ROWS);
+                               WK_ACTIVATION_BLOCK * element_bytes * WK_TILE_ROWS);
                 for (uint32_t i = 0; i < len; i++)
                     wk_store(s->values + i * WK_TILE_ROWS,
                              load(at + (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS));

@@ -22,14 +22,14 @@ WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile
                             struct wk_v w[WK_PAIR][8], struct wk_tile_scratch *s, const uint32_t j, uint32_t k0,
                             uint32_t t0, uint32_t n)
 {
-    const uint32_t halves = WK_ACT_BLOCK / f->sub;
+    const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub;
     const float *scale = s->scale[0] + j * halves * WK_TILE_ROWS, *min = s->min[0] + j * halves * WK_TILE_ROWS;
-    float weight[WK_ACT_BLOCK][WK_TILE_ROWS];
+    float weight[WK_ACTIVATION_BLOCK][WK_TILE_ROWS];
     (void)tiles;
-    for (uint32_t i = 0; i < WK_ACT_BLOCK; i++)
+    for (uint32_t i = 0; i < WK_ACTIVATION_BLOCK; i++)
         wk_store(weight[i], wk_sub(wk_byte(w[0][i / 4], i % 4), wk_splat((float)f->offset)));
     for (uint32_t t = 0; t < n; t++) {
-        const struct wk_act_q8 *x = wk_x_q8(p, t0 + t, k0);
+        const struct wk_activation_q8 *x = wk_x_q8(p, t0 + t, k0);
         float *acc = s->acc + (uint64_t)t * WK_TILE_ROWS, v[WK_TILE_ROWS] = { 0 }, dot[WK_TILE_ROWS];
         for (uint32_t h = 0; h < halves; h++) {
             wk_dots((const float(*)[WK_TILE_ROWS])weight + h * 16, x->q + h * 16, f->sub, dot);

@@ -242,7 +242,7 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
         for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]);
         if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
     }
-    if (p.glu == WK_GLU_CLAMP) { /* of models with experts: side by side */
+    if (p.glu == WK_GLU_SILU_CLAMPED) { /* of models with experts: side by side */
 #pragma unroll
         for (int i = 0; i < 4; i++) v[i] = wk_clamp_glu(v[i], up[i], p.alpha, p.limit);
     } else if (p.glu || p.map[0].fn) { /* the other functions stand here once: the values pass by */

@@ -1,4 +1,4 @@
-/* worker/cuda/functions.cuh: the functions of WK_OP_MAP and WK_OP_GLU, once for every kernel that applies them.
+/* worker/cuda/functions.cuh: the functions of WK_OP_UNARY and WK_OP_GLU, once for every kernel that applies them.
  *
  * A product's epilogue and a launch of its own give the same bits because both call these. F32 throughout, with the
  * CUDA math library's accurate functions: a few units in the last place, also in the tails (no form here subtracts two
@@ -43,18 +43,18 @@ __device__ __forceinline__ float wk_clamp_glu(float g, float u, float alpha, flo
     return __fmul_rn(wk_quotient(g, __fadd_rn(1.0f, expf(-__fmul_rn(alpha, g)))), __fadd_rn(u, 1.0f));
 }
 
-/* WK_MAP_*; an unknown fn (0: none) gives x. */
+/* WK_UNARY_*; an unknown fn (0: none) gives x. */
 __device__ __forceinline__ float wk_map_value(uint32_t fn, float x, float p)
 {
     switch (fn) {
-    case WK_MAP_SCALE: return __fmul_rn(x, p);
-    case WK_MAP_GELU_TANH: return wk_gelu_tanh(x);
-    case WK_MAP_GELU_ERF: return wk_gelu_erf(x);
-    case WK_MAP_SILU: return wk_silu(x);
-    case WK_MAP_SIGMOID: return wk_sigmoid(x);
-    case WK_MAP_TANH: return tanhf(x);
-    case WK_MAP_RELU: return x < 0.0f ? 0.0f : x;
-    case WK_MAP_SOFTCAP: return __fmul_rn(p, tanhf(__fdiv_rn(x, p)));
+    case WK_UNARY_SCALE: return __fmul_rn(x, p);
+    case WK_UNARY_GELU_TANH: return wk_gelu_tanh(x);
+    case WK_UNARY_GELU_ERF: return wk_gelu_erf(x);
+    case WK_UNARY_SILU: return wk_silu(x);
+    case WK_UNARY_SIGMOID: return wk_sigmoid(x);
+    case WK_UNARY_TANH: return tanhf(x);
+    case WK_UNARY_RELU: return x < 0.0f ? 0.0f : x;
+    case WK_UNARY_SOFTCAP: return __fmul_rn(p, tanhf(__fdiv_rn(x, p)));
     default: return x;
     }
 }
@@ -66,7 +66,7 @@ __device__ __forceinline__ float wk_glu_value(uint32_t fn, float g, float u, flo
     case WK_GLU_SILU: return __fmul_rn(wk_silu(g), u);
     case WK_GLU_GELU_TANH: return __fmul_rn(wk_gelu_tanh(g), u);
     case WK_GLU_GELU_ERF: return __fmul_rn(wk_gelu_erf(g), u);
-    case WK_GLU_CLAMP: return wk_clamp_glu(g, u, alpha, limit);
+    case WK_GLU_SILU_CLAMPED: return wk_clamp_glu(g, u, alpha, limit);
     default: return g;
     }
 }

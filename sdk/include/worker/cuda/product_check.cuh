@@ -57,7 +57,7 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
     WK_NEED(!p->glu || (p->glu < WK_GLU_END && p->n_seg == 2 && p->seg[0].n == p->seg[1].n),
             "glu %u of %u segments of %u and %u", p->glu, p->n_seg, p->seg[0].n, p->seg[1].n);
     for (uint32_t i = 0; i < 4; i++)
-        WK_NEED(p->map[i].fn < WK_MAP_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
+        WK_NEED(p->map[i].fn < WK_UNARY_END && !(p->glu && p->map[i].fn), "map %u", p->map[i].fn);
     for (uint32_t i = 0; i < p->n_seg; i++) {
         const wk_cuda_segment *s = &p->seg[i];
         WK_NEED(s->tiles && s->n > 0 && s->n <= 1u << 24, "seg %u: n %u", i, s->n);

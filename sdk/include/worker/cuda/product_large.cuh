@@ -518,7 +518,7 @@ __device__ __forceinline__ void wk_large_consume(const wk_large_args &p, const w
             case WK_GLU_SILU: wk_large_gate<WK_GLU_SILU>(c, p, u, expert, image); break;
             case WK_GLU_GELU_TANH: wk_large_gate<WK_GLU_GELU_TANH>(c, p, u, expert, image); break;
             case WK_GLU_GELU_ERF: wk_large_gate<WK_GLU_GELU_ERF>(c, p, u, expert, image); break;
-            default: wk_large_gate<WK_GLU_CLAMP>(c, p, u, expert, image); break;
+            default: wk_large_gate<WK_GLU_SILU_CLAMPED>(c, p, u, expert, image); break;
             }
         } else {
             wk_large_rows(c, p, u, expert, memory + at::out + group * 2 * WK_LARGE_ROWS);
