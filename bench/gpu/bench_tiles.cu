@@ -101,7 +101,7 @@ static void run_type(const struct wk_type_cpu *cpu, const struct wk_type_cuda *t
 int main(int argc, char **argv)
 {
     struct plugin_registry *r;
-    const struct plugin_options o = { NULL, 0, plugin_detect_isa(), NULL, 0 };
+    const struct plugin_options o = {};
     check(plugin_registry_open(&o, &r, &err));
     for (uint32_t type = 0; type <= UINT16_MAX; type++) {
         const struct wk_type_cpu *cpu = plugin_find_type(r, type, NULL);

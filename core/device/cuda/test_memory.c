@@ -47,7 +47,7 @@ struct fixture {
     uint32_t n_told;
 };
 
-static void copy_floats(float *y, const void *blocks, uint64_t n) { memcpy(y, blocks, n * sizeof *y); }
+static void copy_floats(const struct wk_dequantize *d) { memcpy(d->y, d->blocks, d->n * sizeof *d->y); }
 static const struct wk_type_cpu f32_cpu = {
     .struct_size = sizeof f32_cpu, .block = 1, .block_bytes = 4, .name = "f32", .dequantize = copy_floats
 };

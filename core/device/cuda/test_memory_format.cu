@@ -36,10 +36,10 @@ static wk_status unpack(const struct wk_cuda_tiles *t, void *stream, const struc
                        (const uint8_t *)t->tiles, (uint8_t *)t->rows, t->row_bytes, tile_bytes(t->k), t->n_rows);
 }
 
-static void dequantize(float *y, const void *blocks, uint64_t n)
+static void dequantize(const struct wk_dequantize *d)
 {
-    for (uint64_t i = 0; i < n; i++)
-        y[i] = ((const uint8_t *)blocks)[i / TEST_BLOCK * TEST_BLOCK_BYTES + i % TEST_BLOCK];
+    for (uint64_t i = 0; i < d->n; i++)
+        d->y[i] = ((const uint8_t *)d->blocks)[i / TEST_BLOCK * TEST_BLOCK_BYTES + i % TEST_BLOCK];
 }
 
 static struct wk_type_cpu make_cpu()

@@ -10,6 +10,8 @@
 #include <worker/cuda/functions.cuh>
 #include <worker/cuda/panels.cuh>
 
+#include "plugin/format.h"
+
 namespace
 {
 
@@ -40,7 +42,8 @@ template <uint32_t TYPE> wk_status pack(const struct wk_cuda_tiles *t, void *str
     if (!s) s = check(cudaStreamSynchronize((cudaStream_t)stream), "rows", err);
     for (uint32_t r = 0; r < t->n_rows && !s; r++) {
         uint8_t *to = tiles.data() + r / 16 * tile;
-        cpu_types[TYPE]->dequantize((float *)to + (uint64_t)(r % 16) * t->k, rows.data() + r * t->row_bytes, t->k);
+        format_dequantize(cpu_types[TYPE], (float *)to + (uint64_t)(r % 16) * t->k, rows.data() + r * t->row_bytes,
+                          t->k);
         memcpy(to + 64ull * t->k + (r % 16) * bytes, rows.data() + r * t->row_bytes, bytes);
     }
     if (!s)
@@ -250,13 +253,10 @@ const struct wk_type_cuda types[] = { TYPE(0),  TYPE(1),  TYPE(2),  TYPE(6), TYP
                                       TYPE(12), TYPE(13), TYPE(14), TYPE(30) };
 const struct wk_type_cuda *const list[] = { &types[0], &types[1], &types[2], &types[3], &types[4],
                                             &types[5], &types[6], &types[7], &types[8] };
-const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list,
-                                      { 0, 0 },      "test",
-                                      list,          open,
-                                      serves,        product,
-                                      NULL,          NULL,
-                                      norm_rows,     layout,
-                                      workspace };
+const struct wk_quant_cuda module = {
+    sizeof module, sizeof list / sizeof *list, "test", list, open, serves, product, NULL, NULL, norm_rows, layout,
+    workspace
+};
 
 } // namespace
 

@@ -21,6 +21,7 @@
 #include "base/machine.h"
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
+#include "plugin/format.h"
 #include "tape/tape.h"
 #include "device/cuda/calls.h"
 
@@ -182,7 +183,7 @@ static void run_dequantize(void *arg)
     const struct dequantize *d = arg;
     struct plugin_call call;
     PLUGIN_CALL(&call, d->type->dequantize, "dequantize");
-    d->type->dequantize(d->y, d->blocks, d->n);
+    format_dequantize(d->type, d->y, d->blocks, d->n);
     plugin_call_end(&call);
 }
 

@@ -96,7 +96,9 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
         }
     }
     float *w = (float *)malloc((uint64_t)n * k * 4);
-    f->dequantize(w, raw, (uint64_t)n * k);
+    const struct wk_tensor_params plain = { sizeof plain, 1.0f };
+    const struct wk_dequantize all = { sizeof all, 0, (uint64_t)n * k, raw, w, &plain };
+    f->dequantize(&all);
     struct matrix m = { f, n, k, device<float>((uint64_t)n * k), f->whole ? upload(w, (uint64_t)n * k) : NULL, NULL };
     const uint64_t size = (n + 15) / 16 * f->tile_stride(k);
     m.tiles = device<unsigned char>(size);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <worker/cuda/product.cuh>
+#include <worker/quant.h>
 
 #include "../../quant-basic/cuda/plain.cuh"
 #include "../../quant-basic/cuda/q4_0.cuh"
@@ -26,22 +27,22 @@
 extern "C" {
 extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16,
     quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4, quant_iq4_nl, quant_iq4_xs;
-void f32_dequantize(float *y, const void *blocks, uint64_t n);
-void f16_dequantize(float *y, const void *blocks, uint64_t n);
-void bf16_dequantize(float *y, const void *blocks, uint64_t n);
-void q8_0_dequantize(float *y, const void *blocks, uint64_t n);
-void q5_0_dequantize(float *y, const void *blocks, uint64_t n);
-void q5_1_dequantize(float *y, const void *blocks, uint64_t n);
-void q4_0_dequantize(float *y, const void *blocks, uint64_t n);
-void q4_1_dequantize(float *y, const void *blocks, uint64_t n);
-void q2_K_dequantize(float *y, const void *blocks, uint64_t n);
-void q3_K_dequantize(float *y, const void *blocks, uint64_t n);
-void q4_K_dequantize(float *y, const void *blocks, uint64_t n);
-void q5_K_dequantize(float *y, const void *blocks, uint64_t n);
-void q6_K_dequantize(float *y, const void *blocks, uint64_t n);
-void mxfp4_dequantize(float *y, const void *blocks, uint64_t n);
-void iq4_nl_dequantize(float *y, const void *blocks, uint64_t n);
-void iq4_xs_dequantize(float *y, const void *blocks, uint64_t n);
+void f32_dequantize(const struct wk_dequantize *in);
+void f16_dequantize(const struct wk_dequantize *in);
+void bf16_dequantize(const struct wk_dequantize *in);
+void q8_0_dequantize(const struct wk_dequantize *in);
+void q5_0_dequantize(const struct wk_dequantize *in);
+void q5_1_dequantize(const struct wk_dequantize *in);
+void q4_0_dequantize(const struct wk_dequantize *in);
+void q4_1_dequantize(const struct wk_dequantize *in);
+void q2_K_dequantize(const struct wk_dequantize *in);
+void q3_K_dequantize(const struct wk_dequantize *in);
+void q4_K_dequantize(const struct wk_dequantize *in);
+void q5_K_dequantize(const struct wk_dequantize *in);
+void q6_K_dequantize(const struct wk_dequantize *in);
+void mxfp4_dequantize(const struct wk_dequantize *in);
+void iq4_nl_dequantize(const struct wk_dequantize *in);
+void iq4_xs_dequantize(const struct wk_dequantize *in);
 }
 
 /* A call of the runtime that fails ends the program; text: what a family says of a product that it refuses. */
@@ -139,7 +140,7 @@ struct format {
         exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
     bool whole;   /* its dense products go by whole numbers (worker/cuda/whole.cuh) */
     const struct wk_product_family *family;
-    void (*dequantize)(float *, const void *, uint64_t);
+    void (*dequantize)(const struct wk_dequantize *);
     uint64_t (*tile_stride)(uint32_t);
     void (*pack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
     void (*unpack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);

@@ -2,6 +2,7 @@
  * expansion, against the CPU side of the same plugin; products of any of them against a sum in F64. Arguments: types to
  * test, by name; none: all. */
 extern "C" {
+#include "plugin/format.h"
 #include "plugin/plugin.h" /* before cmocka.h, which makes `fail` a macro */
 }
 
@@ -66,7 +67,7 @@ static void fill_rows(const struct wk_type_cpu *t, uint8_t *rows, uint32_t n, ui
     for (uint32_t r = different; r-- > 0;) {
         for (uint32_t i = 0; i < k; i++) x[i] = noise(1.0f) + noise(1.0f) + 0.05f;
         for (uint32_t i = 0; kind == WIDE && i < k; i++) x[i] = ldexpf(x[i], (int)((i / 32 * 37 + r * 11) % 80) - 40);
-        LAUNCH(t->quantize(rows + r * bytes, x, k, &error_text));
+        LAUNCH(format_quantize(t, rows + r * bytes, x, k, &error_text));
     }
     for (uint32_t r = different; r < n; r++) memcpy(rows + r * bytes, rows + r % different * bytes, bytes);
     free(x);
@@ -168,7 +169,7 @@ static void gather_one(const struct matrix *m, const struct gather_case *c)
     receive(&part);
     for (uint32_t i = 0; i < c->rows; i++) {
         const float *row = y.host + (size_t)i * stride;
-        m->p->cpu->dequantize(want, m->rows.host + index.host[i] * bytes_of_row(m->p->cpu, m->k), m->k);
+        format_dequantize(m->p->cpu, want, m->rows.host + index.host[i] * bytes_of_row(m->p->cpu, m->k), m->k);
         for (uint32_t j = 0; j < m->k; j++) {
             const float scaled = want[j] * c->scale, expected = c->add ? old[j] + scaled : scaled;
             if (!same(row[j], expected))
@@ -218,7 +219,7 @@ static void check_expand(const struct matrix *m)
     receive(&y);
     for (uint32_t r = 0; r < m->n; r++) {
         const uint16_t *got = y.host + (size_t)r * stride;
-        m->p->cpu->dequantize(want, m->rows.host + r * bytes_of_row(m->p->cpu, m->k), m->k);
+        format_dequantize(m->p->cpu, want, m->rows.host + r * bytes_of_row(m->p->cpu, m->k), m->k);
         for (uint32_t j = 0; j < m->k; j++)
             if (!same_half(got[j], want[j]))
                 fail_msg("%s, %u x %u: half %u of row %u is %.9g, not that of %.9g", m->p->cpu->name, m->n, m->k, j, r,
@@ -341,7 +342,7 @@ static void check_product_of(const struct pair *p, uint32_t n, uint32_t k, uint3
     receive(&y);
     double worst = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        p->cpu->dequantize(w, m.rows.host + i * bytes_of_row(p->cpu, k), k);
+        format_dequantize(p->cpu, w, m.rows.host + i * bytes_of_row(p->cpu, k), k);
         for (uint32_t r = 0; r < rows; r++) {
             double want = 0.0, size = 1e-300;
             for (uint32_t j = 0; j < k; j++) {
@@ -439,7 +440,7 @@ static void test_refusals(void **state)
 int main(int argc, char **argv)
 {
     if (no_gpu()) return 77;
-    const struct plugin_options o = { NULL, 0, plugin_detect_isa(), NULL, 0 };
+    const struct plugin_options o = {};
     if (plugin_registry_open(&o, &registry, &error_text) != WK_OK) {
         (void)fprintf(stderr, "%s\n", error_memory);
         return 1;
