@@ -106,7 +106,8 @@ static void begin_message(struct reply *a)
         if (a->aside.shows) (void)fputs("\033[2m", a->o.aside);
         if (!harmony_calls(h)) return;
         terminal_write(&a->aside, "[calls ", 7);
-        terminal_write(&a->aside, h->recipient, strlen(h->recipient));
+        write_aside(a, (struct token_bytes){ h->recipient, strlen(h->recipient) });
+        terminal_write(&a->aside, a->text, utf8_stream_flush(&a->aside_utf8, a->text)); /* a name may end anywhere */
         terminal_write(&a->aside, "] ", 2);
     }
 }

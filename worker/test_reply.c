@@ -89,6 +89,8 @@ static void test_channels(void **state)
     expect(
         reply("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>", true, NULL, true, false),
         "", "[calls functions.f] {}\n\n");
+    expect(reply("<|channel|>commentary to=f\x9e <|message|>{}<|call|>", true, NULL, true, false), "",
+           "[calls f\xEF\xBF\xBD] {}\n\n");
     expect(reply("Hello", true, NULL, true, false), "Hello", ""); /* a model that forgets its format */
     expect(reply("<|channel|>final<|message|>a", false, NULL, true, false), "finala",
            ""); /* not asked to look: control tokens are nothing */

@@ -29,6 +29,7 @@ struct plugin_entry {
     char *warnings;                        /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
     char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
     struct wk_note_desc note; /* as read from the file; zero if there was none to read */
+    uint32_t folder;          /* place of its folder in the order in which they are looked into */
     char *claims;             /* the note's; "" if there was none to read; registry's */
     char digest[65];          /* SHA-256 of the file, hex */
     const struct wk_plugin *plugin; /* host's normalised copy; NULL unless LOADED */
@@ -50,7 +51,8 @@ struct plugin_options {
  * a build tree; in a folder, files *.so in order of their names; NAME-cuda.so beside NAME.so is not one of them, but
  * NAME's CUDA module, left alone until somebody asks for it. A folder named on the command line or in the environment
  * that is not absolute or cannot be read is an error. A plugin that is refused is a warning and an entry; a shared
- * object without our note is an entry alone. Nothing is mapped. [main thread], once a process. */
+ * object without our note is an entry alone. What plugins of two folders claim the plugin of the earlier folder serves;
+ * a plugin of which nothing is left is shadowed. Nothing is mapped. [main thread], once a process. */
 wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_registry **out, const struct wk_err *err);
 void plugin_registry_close(struct plugin_registry *r); /* frees the lists; never unmaps; NULL allowed */
 

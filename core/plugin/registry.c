@@ -140,6 +140,7 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     char reason[REASON] = "";
     const struct wk_err text = { reason, sizeof reason };
     memset(e, 0, sizeof *e);
+    e->folder = r->n_folders;
     if (asprintf(&e->path, "%s/%s", folder[1] ? folder : "", name) < 0) {
         e->path = NULL;
         return no_memory(err);
@@ -351,6 +352,61 @@ static void apply_preferences(struct plugin_registry *r, const struct plugin_opt
     r->n_services = kept;
 }
 
+static bool same_service(const struct service *a, const struct service *b)
+{
+    return a->type == b->type && strcmp(a->name, b->name) == 0;
+}
+
+/* Says of e that `first` serves one of its claims: in `reason` if that leaves nothing of it, else in `warnings`. */
+static wk_status tell_shadow(struct plugin_entry *e, const struct service *s, const struct plugin_entry *first,
+                             bool whole, const struct wk_err *err)
+{
+    char key[KEY], *text = NULL;
+    char **place = whole ? &e->reason : &e->warnings;
+    service_key(s, key);
+    if (asprintf(&text, "%s%s%s comes first for %s", *place ? *place : "", *place ? "; " : "", first->path, key) < 0)
+        return no_memory(err);
+    free(*place);
+    *place = text;
+    return WK_OK;
+}
+
+/* Leaves out what a plugin of an earlier folder claims as well. The services are in order of the entries, and these in
+ * order of the folders. */
+static wk_status shadow_services(struct plugin_registry *r, const struct wk_err *err)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < r->n_services;) {
+        struct plugin_entry *e = &r->entries[r->services[i].entry];
+        uint32_t end = i, left = 0;
+        const uint32_t before = kept;
+        while (end < r->n_services && r->services[end].entry == r->services[i].entry) end++;
+        for (int telling = 0; telling < 2;
+             telling++) { /* first how many are left, then the texts, which depend on it */
+            for (uint32_t k = i; k < end; k++) {
+                uint32_t f = 0;
+                while (f < before && !(same_service(&r->services[f], &r->services[k]) &&
+                                       r->entries[r->services[f].entry].folder < e->folder))
+                    f++;
+                if (f == before) {
+                    if (telling)
+                        r->services[kept++] = r->services[k];
+                    else
+                        left++;
+                } else if (telling) {
+                    const wk_status status =
+                        tell_shadow(e, &r->services[k], &r->entries[r->services[f].entry], left == 0, err);
+                    if (status != WK_OK) return status;
+                }
+            }
+        }
+        if (left == 0) e->state = PLUGIN_SHADOWED;
+        i = end;
+    }
+    r->n_services = kept;
+    return WK_OK;
+}
+
 /* Those of `key` that are not refused: the first, and how many. */
 static const struct service *candidates(const struct plugin_registry *r, const char *key, uint32_t *n)
 {
@@ -441,6 +497,7 @@ wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_reg
     if (status == WK_OK) status = collect_services(r, err);
     if (status == WK_OK) status = check_preferences(r, o, err);
     if (status == WK_OK) apply_preferences(r, o);
+    if (status == WK_OK) status = shadow_services(r, err);
     if (status == WK_OK && !(r->cuda = calloc(r->n_entries ? r->n_entries : 1, sizeof *r->cuda)))
         status = no_memory(err);
     if (status == WK_OK)

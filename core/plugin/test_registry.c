@@ -547,15 +547,41 @@ static void test_shadowed(void **state)
     plugin_registry_close(r);
 }
 
+/* A claim is served by the earlier folder's plugin, the rest of a plugin's claims by itself. */
+static void test_earlier_folder(void **state)
+{
+    struct place *p = *state;
+    struct plugin_registry *r;
+    const struct plugin_entry *who;
+    put(p->dir[0], "conflict", "rival.so");
+    put(p->dir[1], "two_types", "two.so");
+    put(p->dir[2], "good", "good.so");
+    assert_int_equal(open_dirs(p, 3, NULL, &r), WK_OK);
+    assert_non_null(plugin_find_type(r, 200, &who));
+    assert_string_equal(who->note.id, "org.example.rival");
+    assert_non_null(plugin_find_type(r, 202, &who));
+    assert_string_equal(who->note.id, "org.example.two");
+    assert_words(who->warnings, "rival.so comes first for ggml:200");
+    assert_null(who->reason);
+    assert_int_equal(plugin_at(r, 2)->state, PLUGIN_SHADOWED);
+    assert_words(plugin_at(r, 2)->reason, "rival.so comes first for ggml:200");
+    plugin_registry_close(r);
+    assert_int_equal(open_dirs(p, 3, "ggml:200=org.example.zoo", &r), WK_OK);
+    assert_non_null(plugin_find_type(r, 200, &who));
+    assert_string_equal(who->note.id, "org.example.zoo");
+    assert_null(who->warnings);
+    plugin_registry_close(r);
+}
+
 static void test_conflict(void **state)
 {
     struct place *p = *state;
     struct plugin_registry *r;
     const struct plugin_entry *who;
     put(p->dir[0], "good", "good.so");
-    put(p->dir[1], "conflict", "rival.so");
+    put(p->dir[0], "conflict", "rival.so");
     put(p->dir[1], "imports_exit", "other.so");
-    put(p->dir[1], "arch_other", "arch.so");
+    put(p->dir[0], "arch_other", "the-arch.so");
     put(p->dir[0], "arch_rival", "rival-arch.so");
     char text[1024];
     /* It stops what needs it, and nothing else. */
@@ -721,12 +747,11 @@ int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ROW(test_good_quant),       ROW(test_good_arch),        ROW(test_refused),
-        ROW(test_longer),           ROW(test_not_plugins),      ROW(test_inspect),
-        ROW(test_truncated_copies), ROW(test_cuda_found),       ROW(test_cuda_absent),
-        ROW(test_cuda_fewer_types), ROW(test_cuda_refused),     ROW(test_shadowed),
-        ROW(test_conflict),         ROW(test_folders),          ROW(test_above),
-        ROW(test_without_proc),     cmocka_unit_test(test_isa),
+        ROW(test_good_quant),     ROW(test_good_arch),        ROW(test_refused),          ROW(test_longer),
+        ROW(test_not_plugins),    ROW(test_inspect),          ROW(test_truncated_copies), ROW(test_cuda_found),
+        ROW(test_cuda_absent),    ROW(test_cuda_fewer_types), ROW(test_cuda_refused),     ROW(test_shadowed),
+        ROW(test_earlier_folder), ROW(test_conflict),         ROW(test_folders),          ROW(test_above),
+        ROW(test_without_proc),   cmocka_unit_test(test_isa),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
