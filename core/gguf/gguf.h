@@ -113,6 +113,8 @@ const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, 
 const char *gguf_type_name(enum gguf_type type);
 /* Of a tensor: "q4_K" of 12, whether anybody serves it or not; NULL: no type that has a name here. */
 const char *gguf_ggml_name(uint32_t ggml_type);
+/* Values a block of such a type, and bytes of one; false: not known here. Source: ggml. */
+bool gguf_ggml_block(uint32_t ggml_type, uint32_t *block, uint32_t *block_bytes);
 uint32_t gguf_type_size(enum gguf_type type); /* 0: string and array */
 
 /* Keys that a user accepts although nothing reads them, or though they have a value that is not served: the model is

@@ -1,4 +1,4 @@
-/* type_names.c: the names of tensor types, as the format's own library spells them. */
+/* type_names.c: the names of tensor types, as the format's own library spells them, and their blocks. */
 #include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,6 +19,23 @@ const char *gguf_ggml_name(uint32_t ggml_type)
         [40] = "nvfp4",      [41] = "q1_0",
     };
     return ggml_type < sizeof names / sizeof *names ? names[ggml_type] : NULL;
+}
+
+bool gguf_ggml_block(uint32_t ggml_type, uint32_t *block, uint32_t *block_bytes)
+{
+    static const uint16_t blocks[][2] = {
+        [0] = { 1, 4 },      [1] = { 1, 2 },      [2] = { 32, 18 },    [3] = { 32, 20 },    [6] = { 32, 22 },
+        [7] = { 32, 24 },    [8] = { 32, 34 },    [9] = { 32, 36 },    [10] = { 256, 84 },  [11] = { 256, 110 },
+        [12] = { 256, 144 }, [13] = { 256, 176 }, [14] = { 256, 210 }, [15] = { 256, 292 }, [16] = { 256, 66 },
+        [17] = { 256, 74 },  [18] = { 256, 98 },  [19] = { 256, 50 },  [20] = { 32, 18 },   [21] = { 256, 110 },
+        [22] = { 256, 82 },  [23] = { 256, 136 }, [24] = { 1, 1 },     [25] = { 1, 2 },     [26] = { 1, 4 },
+        [27] = { 1, 8 },     [28] = { 1, 8 },     [29] = { 256, 56 },  [30] = { 1, 2 },     [34] = { 256, 54 },
+        [35] = { 256, 66 },  [39] = { 32, 17 },   [40] = { 64, 36 },
+    };
+    if (ggml_type >= sizeof blocks / sizeof *blocks || !blocks[ggml_type][0]) return false;
+    *block = blocks[ggml_type][0];
+    *block_bytes = blocks[ggml_type][1];
+    return true;
 }
 
 const char *gguf_tensor_type_text(uint32_t ggml_type, char out[GGUF_TYPE_TEXT])

@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
+#include "gguf/gguf.h"
 #include "log/log.h"
 #include "plugin/call.h"
 #include "plugin/growth.h"
@@ -293,6 +295,21 @@ static wk_status copy_products(struct wk_type_cpu *t, struct wk_isa_product *our
     return WK_OK;
 }
 
+/* A number of ggml's means what ggml means by it: a file of anybody's is read right, and --prefer and `worker quantize`
+ * find the type by its name. */
+static wk_status check_known_type(const struct wk_type_cpu *t, const struct wk_err *err)
+{
+    const char *name = gguf_ggml_name(t->ggml_type);
+    uint32_t block, bytes;
+    if (name && strcasecmp(name, t->name) != 0)
+        return wk_fail(err, WK_INVALID, "type %s: ggml type %u is %s; a format of your own takes a number from 1000 on",
+                       t->name, t->ggml_type, name);
+    if (gguf_ggml_block(t->ggml_type, &block, &bytes) && (t->block != block || t->block_bytes != bytes))
+        return wk_fail(err, WK_INVALID, "type %s: %u values in %u bytes; ggml type %u has %u in %u", t->name, t->block,
+                       t->block_bytes, t->ggml_type, block, bytes);
+    return WK_OK;
+}
+
 static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *products, const struct wk_type_cpu *theirs,
                            const struct claims *claims, const struct wk_err *err)
 {
@@ -317,7 +334,8 @@ static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *product
     if (!(t->activations & WK_ACTIVATION_F32) || (t->activations & ~(uint32_t)(WK_ACTIVATION_F32 | WK_ACTIVATION_Q8)))
         return wk_fail(err, WK_INVALID, "type %s: activations 0x%x; WK_ACTIVATION_F32 is required, _Q8 allowed",
                        t->name, t->activations);
-    return copy_products(t, products, err);
+    status = check_known_type(t, err);
+    return status == WK_OK ? copy_products(t, products, err) : status;
 }
 
 static wk_status copy_quant(struct module_copy *c, const struct wk_quant *theirs, const struct claims *claims,

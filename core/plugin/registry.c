@@ -3,7 +3,6 @@
  *
  * What a plugin serves is known from its note. It is mapped when any of that is asked for first; then its file is
  * vetted once more, and must be the one that was found. */
-#include "gguf/gguf.h"
 #include "plugin/plugin.h"
 
 #include <dirent.h>

@@ -242,6 +242,8 @@ static void test_refused(void **state)
         { "huge_tile", "tile_bytes(1) is 4160" },
         { "longer_set", "struct wk_type_cpu: byte 104 is set, which this host (ABI 1.0) does not know" },
         { "product_longer_set", "struct wk_isa_product: byte 16 is set, which this host (ABI 1.0) does not know" },
+        { "known_name", "type zoo_F: ggml type 12 is q4_K; a format of your own takes a number from 1000 on" },
+        { "known_block", "type f16: 1 values in 4 bytes; ggml type 1 has 1 in 2" },
         { "type_flags", "struct wk_type_cpu has flag 0x2, which this host (ABI 1.0) does not know" },
         { "arch_flags", "struct wk_arch has flag 0x8" },
         { "arch_key_flags", "key \"embedding_length\" has flag 0x100" },
@@ -268,7 +270,8 @@ static void test_refused(void **state)
         assert_int_equal(plugin_count(r), 1);
         const struct plugin_entry *e = plugin_at(r, 0);
         assert_string_equal(e->path, path);
-        assert_null(plugin_find_type(r, 200, NULL)); /* maps what was found */
+        for (uint32_t type = 0; type <= 200; type++)
+            assert_null(plugin_find_type(r, type, NULL)); /* maps what was found */
         assert_null(plugin_find_arch(r, "zoo", NULL));
         assert_int_equal(e->state, PLUGIN_REFUSED);
         assert_null(e->plugin);

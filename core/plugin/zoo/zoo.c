@@ -65,6 +65,9 @@
 #ifndef ZOO_ACTS
 #define ZOO_ACTS WK_ACTIVATION_F32
 #endif
+#ifndef ZOO_TYPE_NAME
+#define ZOO_TYPE_NAME "zoo_F"
+#endif
 #ifndef ZOO_TYPE_FLAGS
 #define ZOO_TYPE_FLAGS 0
 #endif
@@ -286,7 +289,7 @@ static const struct wk_type_cpu zoo_type = { .struct_size = ZOO_TYPE_SIZE,
                    .block_bytes = 4,
                    .activations = ZOO_ACTS,
                    .flags = ZOO_TYPE_FLAGS,
-                   .name = "zoo_F",
+                   .name = ZOO_TYPE_NAME,
                    .tile_bytes = zoo_tile_bytes,
                    .scratch_bytes = zoo_scratch_bytes,
                    .pack = ZOO_PACK,
