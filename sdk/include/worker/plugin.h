@@ -84,17 +84,17 @@ struct wk_plugin {
  * .quant, .extension). C, or C++20. */
 #define WORKER_PLUGIN(kind_, id_, claims_, ...)                                                                \
     WK_DEFINE_NOTE(kind_, WK_ABI_MAJOR, WORKER_ABI_MINOR, WK_ABI_MINOR, 0, WK_LAYOUT_OF(kind_), id_, claims_); \
-    WK_EXTERN const struct wk_plugin worker_plugin_v1;                                                         \
-    WK_EXPORT const struct wk_plugin worker_plugin_v1 = { .struct_size = sizeof(struct wk_plugin),             \
-                                                          .kind = kind_,                                       \
-                                                          .abi_major = WK_ABI_MAJOR,                           \
-                                                          .abi_minor_min = WORKER_ABI_MINOR,                   \
-                                                          .abi_minor_built = WK_ABI_MINOR,                     \
-                                                          .flags = 0,                                          \
-                                                          .layout = { WK_HALVES(WK_LAYOUT_OF(kind_)) },        \
-                                                          .id = id_,                                           \
-                                                          .claims = claims_,                                   \
-                                                          __VA_ARGS__ }
+    WK_EXTERN WK_EXPORT const struct wk_plugin worker_plugin_v1;                                               \
+    const struct wk_plugin worker_plugin_v1 = { .struct_size = sizeof(struct wk_plugin),                       \
+                                                .kind = kind_,                                                 \
+                                                .abi_major = WK_ABI_MAJOR,                                     \
+                                                .abi_minor_min = WORKER_ABI_MINOR,                             \
+                                                .abi_minor_built = WK_ABI_MINOR,                               \
+                                                .flags = 0,                                                    \
+                                                .layout = { WK_HALVES(WK_LAYOUT_OF(kind_)) },                  \
+                                                .id = id_,                                                     \
+                                                .claims = claims_,                                             \
+                                                __VA_ARGS__ }
 #endif
 
 #ifdef __cplusplus

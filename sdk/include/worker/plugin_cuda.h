@@ -17,10 +17,10 @@
 #define WORKER_PLUGIN_CUDA(id_, claims_, ...)                                                                      \
     WK_DEFINE_NOTE(WK_KIND_QUANT_CUDA, WK_CUDA_ABI_MAJOR, WK_CUDA_ABI_MINOR, WK_CUDA_ABI_MINOR, 0, WK_LAYOUT_CUDA, \
                    id_, claims_);                                                                                  \
-    WK_EXTERN const struct wk_quant_cuda worker_plugin_cuda_v0;                                                    \
-    WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0 = { .struct_size = sizeof(struct wk_quant_cuda),    \
-                                                                   .id = id_,                                      \
-                                                                   __VA_ARGS__ }
+    WK_EXTERN WK_EXPORT const struct wk_quant_cuda worker_plugin_cuda_v0;                                          \
+    const struct wk_quant_cuda worker_plugin_cuda_v0 = { .struct_size = sizeof(struct wk_quant_cuda),              \
+                                                         .id = id_,                                                \
+                                                         __VA_ARGS__ }
 #endif
 
 #endif
