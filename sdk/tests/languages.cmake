@@ -27,7 +27,8 @@ foreach(row "gcc;c;c11" "gcc;c;c17" "g++;c++;c++17" "g++;c++;c++20" "clang;c;c11
     continue()
   endif()
   file(CHMOD ${plugin} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
-  execute_process(COMMAND ${WORKER} plugin check ${plugin} RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE text)
+  execute_process(COMMAND ${WORKER} plugin check ${plugin} RESULT_VARIABLE result OUTPUT_VARIABLE said
+    ERROR_VARIABLE text)
   if(NOT result EQUAL 0 OR NOT said MATCHES "^loaded org.example.minimal 1.0")
     message(SEND_ERROR "${name} -std=${standard}: status ${result}, ${said}${text}")
   endif()
