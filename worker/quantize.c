@@ -237,8 +237,12 @@ static wk_status copy_tensor(struct quantize *q, const struct tensor_job *job, s
 
 static wk_status write_header(struct quantize *q, struct gguf_writer *w, const struct wk_err *err)
 {
-    static const char *const replaced[] = { "general.file_type", "general.quantization_version", NULL };
+    char owner[sizeof GGUF_OWNER_KEY + 12] = "";
+    const bool own = q->uniform && q->uniform->ggml_type >= GGUF_OWN_TYPES;
+    if (own) (void)snprintf(owner, sizeof owner, GGUF_OWNER_KEY "%u", (unsigned)q->uniform->ggml_type);
+    const char *const replaced[] = { "general.file_type", "general.quantization_version", own ? owner : NULL, NULL };
     wk_status status = gguf_writer_copy_metadata(w, q->in, replaced, err);
+    if (!status && own) status = gguf_writer_str(w, owner, plugin_type_owner(q->plugins, q->uniform->ggml_type), err);
     if (!status && q->mixture) status = gguf_writer_u32(w, "general.file_type", q->mixture->file_type, err);
     if (!status) status = gguf_writer_u32(w, "general.quantization_version", 2, err);
     for (uint64_t i = 0; !status && i < q->n; i++) {

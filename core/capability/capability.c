@@ -68,6 +68,7 @@ json_t *capabilities_profile(const struct plugin_registry *r, const char *worker
 
 /* ---- descriptor ---------------------------------------------------------------------------------------- */
 
+static const char *type_owner(void *user, uint32_t ggml_type) { return plugin_type_owner(user, ggml_type); }
 static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type)
 {
     return plugin_find_type(user, ggml_type, NULL);
@@ -105,6 +106,7 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
                                     .accepted = accepted,
                                     .host = plugin_host(who->plugin),
                                     .find_type = find_type,
+                                    .type_owner = type_owner,
                                     .describe_types = describe_types,
                                     .user = (void *)(uintptr_t)r /* both callbacks only read */ };
     const wk_status status = tape_record(arch, file, &options, out, err);

@@ -113,6 +113,10 @@ const void *gguf_array_bytes(const struct gguf *file, const struct gguf_kv *kv, 
 const char *gguf_type_name(enum gguf_type type);
 /* Of a tensor: "q4_K" of 12, whether anybody serves it or not; NULL: no type that has a name here. */
 const char *gguf_ggml_name(uint32_t ggml_type);
+/* From this number on types are nobody's: a file that has tensors of one says in the text GGUF_OWNER_KEY "1000" which
+ * plugin's it is. */
+#define GGUF_OWN_TYPES 1000u
+#define GGUF_OWNER_KEY "worker.type."
 /* Values a block of such a type, and bytes of one; false: not known here. Source: ggml. */
 bool gguf_ggml_block(uint32_t ggml_type, uint32_t *block, uint32_t *block_bytes);
 uint32_t gguf_type_size(enum gguf_type type); /* 0: string and array */

@@ -87,6 +87,7 @@ static wk_status resolve_options(struct model *m, const struct wk_err *err)
     return WK_OK;
 }
 
+static const char *type_owner(void *user, uint32_t ggml_type) { return plugin_type_owner(user, ggml_type); }
 static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type)
 {
     return plugin_find_type(user, ggml_type, NULL);
@@ -107,6 +108,7 @@ static wk_status record(struct model *m, const struct model_options *o, const st
                                     .accepted = &m->accepted,
                                     .host = m->host,
                                     .find_type = find_type,
+                                    .type_owner = type_owner,
                                     .describe_types = describe_types,
                                     .user = registry };
     const wk_status status = tape_record(m->arch, m->file, &t, &m->program, err);

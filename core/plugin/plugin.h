@@ -65,6 +65,8 @@ const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const ch
                                        const struct plugin_entry **who);
 const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type,
                                            const struct plugin_entry **who);
+/* Id of the plugin that serves the type; "": nobody does. The registry's. */
+const char *plugin_type_owner(const struct plugin_registry *r, uint32_t ggml_type);
 /* Type by name, as `worker quantize` takes it ("q4_K", any case). */
 const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r, const char *name);
 /* Why nobody serves what is claimed: "two plugins serve ggml:12: ...". key: "arch:llama", "ggml:12" or a type's name.

@@ -580,6 +580,12 @@ static bool type_named(const struct plugin_registry *r, const char *name, uint32
     return false;
 }
 
+const char *plugin_type_owner(const struct plugin_registry *r, uint32_t ggml_type)
+{
+    const struct plugin_entry *who = NULL;
+    return plugin_find_type(r, ggml_type, &who) ? who->note.id : "";
+}
+
 const struct wk_type_cpu *plugin_find_type_named(const struct plugin_registry *r, const char *name)
 {
     uint32_t type;

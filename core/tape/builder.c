@@ -65,6 +65,29 @@ static void say_shape(struct builder *b, const struct gguf_tensor *t, uint32_t r
                      (unsigned)rows, (unsigned)cols, asked_slabs);
 }
 
+/* A number that two formats may have taken: the file says whose it means. */
+static bool check_owner(struct builder *b, const struct gguf_tensor *file)
+{
+    char key[sizeof GGUF_OWNER_KEY + 12];
+    if (!b->options->type_owner) return true;
+    const char *id = b->options->type_owner(b->options->user, file->ggml_type);
+    (void)snprintf(key, sizeof key, GGUF_OWNER_KEY "%u", (unsigned)file->ggml_type);
+    const struct gguf_kv *kv = gguf_find(b->p->file, key);
+    struct gguf_str said = { "", 0 };
+    if (kv && gguf_str(b->p->file, kv, &said, NULL) == WK_OK && said.len == strlen(id) &&
+        memcmp(said.data, id, said.len) == 0)
+        return true;
+    if (said.len)
+        messages_say(b->messages, WK_UNSUPPORTED, "tensor type %u is a format of %s here, of %.*s in the file (%s)",
+                     (unsigned)file->ggml_type, id, said.len < 64 ? (int)said.len : 64, said.data, key);
+    else
+        messages_say(b->messages, WK_UNSUPPORTED,
+                     "tensor type %u is a format of %s here, and the file does not say whose it means; expected the "
+                     "text %s, which worker quantize writes",
+                     (unsigned)file->ggml_type, id, key);
+    return false;
+}
+
 /* Who serves the tensor's type, and its bytes. A missing type is said once; recording goes on, so that all missing
  * types are said. */
 static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape_tensor *t)
@@ -81,6 +104,7 @@ static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape
                      gguf_tensor_type_text(file->ggml_type, type), asked[0] ? asked : "none", t->name);
         return true;
     }
+    if (file->ggml_type >= GGUF_OWN_TYPES && !check_owner(b, file)) return false;
     char text[200];
     const struct wk_err err = { text, sizeof text };
     wk_status status = gguf_tensor_bytes(b->p->file, file, t->type->block, t->type->block_bytes, &t->bytes, &err);

@@ -253,7 +253,9 @@ struct tape_options {
     const struct wk_host *host;     /* of the plugin, for its open(); NULL: it is told of no options */
     struct gguf_accepted *accepted; /* keys that may be there unread; NULL: none */
     const struct wk_type_cpu *(*find_type)(void *user, uint32_t ggml_type); /* NULL result: nobody serves it */
-    void (*describe_types)(void *user, char *text, size_t cap);             /* who was asked, for the refusal */
+    const char *(*type_owner)(void *user, uint32_t ggml_type); /* id of the plugin that serves a type of its own number;
+                                                                  NULL: files need not say whose it is */
+    void (*describe_types)(void *user, char *text, size_t cap); /* who was asked, for the refusal */
     void *user;
 };
 

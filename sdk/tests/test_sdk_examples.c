@@ -39,6 +39,7 @@ static struct gguf_build *build_file(void)
                     { "ffn_down.bias", WIDTH } };
     struct gguf_build *g = gguf_build_new("parallel");
     char name[64];
+    gguf_build_str(g, "worker.type.1000", "org.example.toy8");
     gguf_build_u32(g, "parallel.context_length", 128);
     gguf_build_u32(g, "parallel.block_count", LAYERS);
     gguf_build_u32(g, "parallel.embedding_length", WIDTH);
@@ -62,6 +63,7 @@ static struct gguf_build *build_file(void)
 }
 
 static const struct wk_type_cpu *find_type(void *user, uint32_t type) { return plugin_find_type(user, type, NULL); }
+static const char *type_owner(void *user, uint32_t type) { return plugin_type_owner(user, type); }
 static void describe_types(void *user, char *text, size_t cap)
 {
     (void)plugin_describe(user, WK_KIND_QUANT, text, cap);
@@ -81,7 +83,7 @@ static wk_status record(struct plugin_registry *r, struct gguf_build *g, struct 
                         char text[2048])
 {
     const struct tape_options o = {
-        .fuse = FUSE_ALL, .find_type = find_type, .describe_types = describe_types, .user = r
+        .fuse = FUSE_ALL, .find_type = find_type, .type_owner = type_owner, .describe_types = describe_types, .user = r
     };
     const struct wk_arch *arch = plugin_find_arch(r, "parallel", NULL);
     assert_non_null(arch);
@@ -115,6 +117,29 @@ static void test_recorded(void **state)
     plugin_registry_close(r);
 }
 
+/* A number that is nobody's means what the file says. */
+static void test_owner(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said, *words;
+    } rows[] = { { "org.example.other", "a format of org.example.toy8 here, of org.example.other in the file" },
+                 { "", "the file does not say whose it means; expected the text worker.type.1000" } };
+    char text[2048];
+    struct plugin_registry *r = registry();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct gguf *file;
+        struct tape_program *p = NULL;
+        struct gguf_build *g = build_file();
+        gguf_build_str(g, "worker.type.1000", rows[i].said);
+        assert_int_equal(record(r, g, &file, &p, text), WK_UNSUPPORTED);
+        if (!strstr(text, rows[i].words)) fail_msg("expected \"%s\" in: %s", rows[i].words, text);
+        gguf_close(file);
+        gguf_build_free(g);
+    }
+    plugin_registry_close(r);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -145,6 +170,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_recorded), cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_recorded), cmocka_unit_test(test_owner),
+                                        cmocka_unit_test(test_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
