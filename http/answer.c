@@ -126,9 +126,7 @@ bool http_stream_begin(struct http_request *r)
     r->status = 200;
     r->chunked = !r->guard.old;
     const int buffer = SEND_BUFFER;
-    const unsigned patience = r->s->o.write_ms;
     (void)setsockopt(r->fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
-    (void)setsockopt(r->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
     char head[HEAD_BYTES], tail[160];
     const size_t head_n = format_head(r, 200, r->chunked, head);
     const int tail_n =
@@ -182,6 +180,10 @@ bool http_ping(struct http_request *r)
         return false;
     }
     if (!r->streaming) return true;
+    if (!socket_moves(r)) {
+        r->gone = true;
+        return false;
+    }
     const uint64_t silent_ms = (http_now_ns() - r->wrote_ns) / 1000000;
     if (silent_ms < (p.revents & POLLRDHUP ? PROBE_MS : HTTP_PING_MS)) return true;
     char whole[] = "8\r\n: ping\n\n\r\n";

@@ -61,6 +61,8 @@ struct http_request {
     bool keeps;  /* the connection goes on behind the answer */
     int status;
     uint64_t in, out, wrote_ns;
+    int64_t acked; /* of out: what the client's side has taken, when socket_moves looked last */
+    uint64_t looked_ns, moved_ns;
 };
 
 /* ---- socket.c: descriptors, deadlines ------------------------------------------------------------------ */
@@ -79,6 +81,9 @@ bool socket_take(int fd, char *out, size_t n);
 /* Sends all; within write_ms for each bit of progress, or for the whole if `whole`. False: the client is gone (r->gone
  * is set). */
 bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole);
+/* Has the client taken a byte within write_ms, or is there none that it could take? The kernel's own limit
+ * (TCP_USER_TIMEOUT) also ends those who take bytes, but never as many at a time as a packet has. */
+bool socket_moves(struct http_request *r);
 /* Ends our side and reads what the client may still be sending, for a moment, so that our answer is not lost in a
  * reset; unless threads are short. */
 void socket_finish(struct http_request *r);

@@ -3,6 +3,7 @@
  * CivetWeb reads and writes with no deadline for the whole; so everything passes here instead. */
 #include <dirent.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -167,10 +168,34 @@ static void skip_sent(struct iovec **parts, int *n, size_t sent)
     }
 }
 
+bool socket_moves(struct http_request *r)
+{
+    const uint64_t now = http_now_ns(), patience = (uint64_t)r->s->o.write_ms * 1000000;
+    int queued = 0;
+    if (ioctl(r->fd, SIOCOUTQ, &queued) != 0) return true; /* what is wrong with it is seen elsewhere */
+    const int64_t taken = (int64_t)r->out - queued;
+    /* who did not look for long cannot tell how long nothing has moved */
+    if (!queued || taken != r->acked || now - r->looked_ns > patience / 4) r->moved_ns = now;
+    r->acked = taken;
+    r->looked_ns = now;
+    return now - r->moved_ns < patience;
+}
+
+/* Waits until the socket takes bytes again. The kernel says so only when a good part of its buffer is free, which a
+ * slow client may take long for. False: nothing has moved for write_ms, or the server closes. */
+static bool wait_for_room(struct http_request *r)
+{
+    const uint64_t slice = (uint64_t)r->s->o.write_ms * 1000000 / 8;
+    for (;;) {
+        const bool closing = atomic_load_explicit(&r->s->closing, memory_order_relaxed);
+        if (socket_wait(r, POLLOUT, http_now_ns() + (closing ? 8 : 1) * slice)) return true;
+        if (closing || !socket_moves(r)) return false;
+    }
+}
+
 bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole)
 {
-    const uint64_t patience = (uint64_t)r->s->o.write_ms * 1000000;
-    uint64_t deadline = http_now_ns() + patience;
+    const uint64_t deadline = http_now_ns() + (uint64_t)r->s->o.write_ms * 1000000; /* of a whole answer */
     skip_sent(&parts, &n, 0);
     while (n && !r->gone) {
         const struct msghdr message = { .msg_iov = parts, .msg_iovlen = (size_t)n };
@@ -178,9 +203,8 @@ bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole)
         if (sent >= 0) {
             r->out += (uint64_t)sent;
             skip_sent(&parts, &n, (size_t)sent);
-            if (!whole) deadline = http_now_ns() + patience;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!socket_wait(r, POLLOUT, deadline)) r->gone = true;
+            if (whole ? !socket_wait(r, POLLOUT, deadline) : !wait_for_room(r)) r->gone = true;
         } else if (errno != EINTR) {
             r->gone = true;
         }

@@ -349,10 +349,42 @@ static bool read_slowly(void)
     return kept;
 }
 
+/* So does one who takes so little at a time that the server's socket has no room for long. False: as above. */
+static bool read_little(void)
+{
+    enum { WRITE_MS = 2000 };
+    char sink[1000];
+    struct http_server *s = open_with(2, WRITE_MS);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+    const struct sockaddr_in to = { .sin_family = AF_INET,
+                                    .sin_port = htons(http_port(s)),
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(send(fd, GET("/torrent"), strlen(GET("/torrent")), 0), strlen(GET("/torrent")));
+    uint64_t before = now_ms(), longest = 0;
+    for (int i = 0; i < 100; i++) { /* 6 s: three times WRITE_MS */
+        pause_ms(60);
+        const ssize_t n = recv(fd, sink, sizeof sink, 0);
+        const uint64_t now = now_ms();
+        if (now - before > longest) longest = now - before;
+        before = now;
+        if (n <= 0 && longest >= WRITE_MS / 4) break;
+        assert_true(n > 0);
+    }
+    const bool kept = atomic_load(&left) == 0;
+    (void)close(fd);
+    wait_for(atomic_load(&left) == 1);
+    http_close(s);
+    assert_true(kept || longest >= WRITE_MS / 4);
+    return kept;
+}
+
 static void slow_reader(void **state)
 {
     (void)state;
     while (!read_slowly()) continue;
+    while (!read_little()) continue;
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------- */

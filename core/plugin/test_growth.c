@@ -1,0 +1,133 @@
+/* test_growth.c: structs of newer SDKs: taken where nothing new is used, refused by name where something is; and what
+ * has a number or a name of somebody else's. The zoo's plugins are mapped one by one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plugin/format.h"
+#include "plugin/growth.h"
+#include "plugin/plugin.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h> /* last: it takes words like "fail" for itself */
+
+static char folder[] = "/tmp/worker-test-growth-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+/* Maps a copy of the plugin in a folder that nobody else writes to. The text is the caller's. */
+static wk_status try(const char *zoo, struct plugin_entry *e, char text[1024])
+{
+    static uint8_t bytes[1 << 20];
+    char from[4096], path[256];
+    (void)snprintf(from, sizeof from, "%s/%s.so", ZOO_DIR, zoo);
+    (void)snprintf(path, sizeof path, "%s/%s.so", folder, zoo);
+    FILE *in = fopen(from, "rb"), *out = fopen(path, "wb");
+    assert_true(in && out);
+    const size_t n = fread(bytes, 1, sizeof bytes, in);
+    assert_in_range(n, 1, sizeof bytes - 1);
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    assert_int_equal(fclose(in) | fclose(out) | chmod(path, 0644), 0);
+    text[0] = '\0';
+    const wk_status status = plugin_try(path, e, &(struct wk_err){ text, 1024 });
+    assert_int_equal(unlink(path), 0);
+    return status;
+}
+
+static void release(struct plugin_entry *e)
+{
+    free(e->path);
+    free(e->reason);
+    free(e->warnings);
+    free(e->claims);
+    free((void *)(uintptr_t)e->plugin);
+}
+
+static void test_taken(void **state)
+{
+    (void)state;
+    char text[1024];
+    struct plugin_entry e;
+    if (try("longer", &e, text) != WK_OK) fail_msg("%s", text);
+    const struct wk_type_cpu *t = e.plugin->quant->types[0];
+    assert_string_equal(t->name, "zoo_F");
+    assert_int_equal(t->product_size, sizeof(struct wk_isa_product));
+    assert_non_null(format_product_for(t, WK_ISA_AVX512));
+    release(&e);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *zoo, *words;
+    } rows[] = {
+        { "longer_set", "struct wk_type_cpu: byte 104 is set, which this host (ABI 1.0) does not know" },
+        { "product_longer_set", "struct wk_isa_product: byte 16 is set, which this host (ABI 1.0) does not know" },
+        { "type_flags", "struct wk_type_cpu has flag 0x2, which this host (ABI 1.0) does not know" },
+        { "arch_flags", "struct wk_arch has flag 0x8" },
+        { "arch_key_flags", "key \"embedding_length\" has flag 0x100" },
+        { "arch_key_type", "key \"embedding_length\": this host (ABI 1.0) does not know its type 9" },
+        { "arch_key_size", "struct wk_arch.keys[0] says it has 32 bytes; at least 40" },
+        { "known_name", "type zoo_F: ggml type 12 is q4_K; a format of your own takes a number from 1000 on" },
+        { "known_block", "type f16: 1 values in 4 bytes; ggml type 1 has 1 in 2" },
+    };
+    char text[1024];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct plugin_entry e;
+        assert_int_not_equal(try(rows[i].zoo, &e, text), WK_OK);
+        if (!strstr(text, rows[i].words)) fail_msg("%s: expected \"%s\" in: %s", rows[i].zoo, rows[i].words, text);
+        release(&e);
+    }
+}
+
+/* The rule itself: every length from none to beyond the host's, every byte behind it. */
+static void test_rule(void **state)
+{
+    (void)state;
+    uint8_t theirs[64], ours[32];
+    char text[256];
+    const struct wk_err err = { text, sizeof text };
+    for (uint64_t size = 0; size <= sizeof theirs; size++) {
+        memset(theirs, 0, sizeof theirs);
+        memset(theirs, 0xab, size < sizeof ours ? size : sizeof ours);
+        memset(ours, 0xcd, sizeof ours);
+        const bool legal = size >= 16 && size % 8 == 0;
+        assert_int_equal(growth_copy(ours, sizeof ours, 16, theirs, size, "s", &err), legal ? WK_OK : WK_INVALID);
+        for (size_t i = 0; legal && i < sizeof ours; i++) assert_int_equal(ours[i], i < size ? 0xab : 0);
+        for (uint64_t i = sizeof ours; legal && i < size; i++) {
+            char words[64];
+            theirs[i] = 1;
+            assert_int_equal(growth_copy(ours, sizeof ours, 16, theirs, size, "s", &err), WK_UNSUPPORTED);
+            (void)snprintf(words, sizeof words, "s: byte %d is set", (int)i);
+            assert_non_null(strstr(text, words));
+            theirs[i] = 0;
+        }
+    }
+    assert_int_equal(growth_copy(ours, sizeof ours, 16, theirs, GROWTH_MAX + 8, "s", &err), WK_INVALID);
+    assert_int_equal(growth_flags(5, 7, "s", &err), WK_OK);
+    assert_int_equal(growth_flags(0x8000000000000005u, 5, "s", &err), WK_UNSUPPORTED);
+    assert_non_null(strstr(text, "s has flag 0x8000000000000000"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_taken), cmocka_unit_test(test_refused),
+                                        cmocka_unit_test(test_rule) };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
