@@ -1,7 +1,6 @@
 /* answer.c: what goes back: whole answers and streams of events. Everything is written to the socket
  * directly, with a deadline. */
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
