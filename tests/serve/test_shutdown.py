@@ -163,7 +163,9 @@ def signal_mask(pid, name):
 
 
 def signals_blocked(pid):
-    return signal_mask(pid, "SigBlk") >> (signal.SIGTERM - 1) & 1
+    """Those that the service waits for: while a thread is made, all are blocked for a moment."""
+    blocked = signal_mask(pid, "SigBlk")
+    return blocked >> (signal.SIGTERM - 1) & 1 and not blocked >> (signal.SIGWINCH - 1) & 1
 
 
 def pending(pid):
