@@ -338,6 +338,9 @@ static bool class_atom(struct parser *p, lang_id *out)
 
 static bool alternatives(struct parser *p, uint32_t level, struct part *out);
 
+/* As long as there is no part there is no memory either. */
+static struct part *parts_from(const struct parser *p, size_t at) { return p->parts ? p->parts + at : NULL; }
+
 static bool push_part(struct parser *p, struct part part)
 {
     if (p->n_parts == p->cap_parts) {
@@ -572,7 +575,7 @@ static bool sequence(struct parser *p, uint32_t level)
 static bool branches(struct parser *p, uint32_t level, size_t base, struct branch *all, struct part *out)
 {
     for (;;) {
-        struct branch *b = add_branch(p, p->parts + base, p->n_parts - base);
+        struct branch *b = add_branch(p, parts_from(p, base), p->n_parts - base);
         if (!b) return false;
         b->next = all;
         all = b;
@@ -600,7 +603,7 @@ static bool alternatives(struct parser *p, uint32_t level, struct part *out)
         if (holds_look(p, base)) { /* those that were read before are one branch */
             struct branch *before = NULL;
             if (base > first) {
-                const struct part all = either(p->x, p->parts + first, base - first);
+                const struct part all = either(p->x, parts_from(p, first), base - first);
                 if (!(before = add_branch(p, &all, 1))) return false;
             }
             const bool read = branches(p, level, base, before, out);
@@ -611,7 +614,7 @@ static bool alternatives(struct parser *p, uint32_t level, struct part *out)
         while (p->n_parts > base) all = join(p->x, &p->parts[--p->n_parts], &all);
         if (!push_part(p, all)) return false;
     } while (take(p, '|'));
-    *out = either(p->x, p->parts + first, p->n_parts - first);
+    *out = either(p->x, parts_from(p, first), p->n_parts - first);
     p->n_parts = first;
     return !langs_status(p->x, NULL);
 }
@@ -675,7 +678,7 @@ static bool whole(struct parser *p, lang_id *out)
         if (!sequence(p, 0)) return false;
         const lang_id end = p->match == LANG_SEARCH ? LANG_EVERYTHING : LANG_EMPTY;
         lang_id rest[2] = { end, end };
-        put_parts(x, p->parts + base, p->n_parts - base, rest);
+        if (p->n_parts > base) put_parts(x, parts_from(p, base), p->n_parts - base, rest);
         p->n_parts = base;
         const struct part all = { .language = { { rest[0], rest[0] }, { rest[1], rest[1] } },
                                   .anchored = rest[0] != rest[1] };
