@@ -325,66 +325,41 @@ static void dripping_reader(void **state)
     http_close(s);
 }
 
-/* A reader that is slow, but reads, keeps its stream: it is not gone. False: we were slower than we wanted to be. */
-static bool read_slowly(void)
+/* A client with a receive buffer of `buffer` bytes takes at most `most` bytes of an endless stream every `pause` ms,
+ * for twice write_ms or longer. It keeps its stream: it is not gone. False: we were slower than we wanted to be. */
+static bool read_slowly(int buffer, size_t most, unsigned pause, int times, uint32_t write_ms)
 {
     static char sink[65536];
-    enum { WRITE_MS = 1500 };
-    struct http_server *s = open_with(2, WRITE_MS);
-    const int fd = send_request(s, GET("/torrent"));
-    uint64_t before = now_ms(), longest = 0;
-    for (int i = 0; i < 60; i++) { /* 3 s: twice WRITE_MS */
-        pause_ms(50);
-        const ssize_t n = recv(fd, sink, sizeof sink, 0);
-        const uint64_t now = now_ms();
-        if (now - before > longest) longest = now - before;
-        before = now;
-        assert_true(n > 0 || longest >= WRITE_MS / 2);
-    }
-    const bool kept = atomic_load(&left) == 0;
-    (void)close(fd);
-    wait_for(atomic_load(&left) == 1);
-    http_close(s);
-    assert_true(kept || longest >= WRITE_MS / 2);
-    return kept;
-}
-
-/* So does one who takes so little at a time that the server's socket has no room for long. False: as above. */
-static bool read_little(void)
-{
-    enum { WRITE_MS = 2000 };
-    char sink[1000];
-    struct http_server *s = open_with(2, WRITE_MS);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+    struct http_server *s = open_with(2, write_ms);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const struct sockaddr_in to = { .sin_family = AF_INET,
                                     .sin_port = htons(http_port(s)),
                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    assert_true(!buffer || setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer) == 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(send(fd, GET("/torrent"), strlen(GET("/torrent")), 0), strlen(GET("/torrent")));
+    assert_true(send_text(fd, GET("/torrent")));
     uint64_t before = now_ms(), longest = 0;
-    for (int i = 0; i < 100; i++) { /* 6 s: three times WRITE_MS */
-        pause_ms(60);
-        const ssize_t n = recv(fd, sink, sizeof sink, 0);
+    for (int i = 0; i < times; i++) {
+        pause_ms(pause);
+        const ssize_t n = recv(fd, sink, most, 0);
         const uint64_t now = now_ms();
         if (now - before > longest) longest = now - before;
         before = now;
-        if (n <= 0 && longest >= WRITE_MS / 4) break;
-        assert_true(n > 0);
+        assert_true(n > 0 || longest >= write_ms / 2);
     }
     const bool kept = atomic_load(&left) == 0;
     (void)close(fd);
     wait_for(atomic_load(&left) == 1);
     http_close(s);
-    assert_true(kept || longest >= WRITE_MS / 4);
+    assert_true(kept || longest >= write_ms / 2);
     return kept;
 }
 
 static void slow_reader(void **state)
 {
     (void)state;
-    while (!read_slowly()) continue;
-    while (!read_little()) continue;
+    while (!read_slowly(0, 65536, 50, 60, 1500)) continue;
+    while (!read_slowly(4096, 1000, 60, 100, 2000)) continue; /* the server's socket has no room for long */
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------- */

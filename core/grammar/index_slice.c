@@ -13,30 +13,16 @@
 static const struct lang_range everything[] = { { 0, LANG_MAX_CHAR } };
 static const struct lang_range one_line[] = { { 0, 9 }, { 11, 12 }, { 14, 0x2027 }, { 0x202A, LANG_MAX_CHAR } };
 static const struct lang_range in_string[] = { { ' ', '!' }, { '#', '[' }, { ']', 0x2027 }, { 0x202A, LANG_MAX_CHAR } };
-static const struct lang_range visible[] = { { '!', '!' },
-                                             { '#', '[' },
-                                             { ']', 0x9F },
-                                             { 0xA1, 0x167F },
-                                             { 0x1681, 0x1FFF },
-                                             { 0x200B, 0x2027 },
-                                             { 0x202A, 0x202E },
-                                             { 0x2030, 0x205E },
-                                             { 0x2060, 0x2FFF },
-                                             { 0x3001, 0xFEFE },
-                                             { 0xFF00, LANG_MAX_CHAR } };
-static const struct lang_range all_names[] = { { '0', '9' },
-                                               { 'A', 'Z' },
-                                               { '_', '_' },
-                                               { 'a', 'z' },
-                                               { 0x80, 0x9F },
-                                               { 0xA1, 0x167F },
-                                               { 0x1681, 0x1FFF },
-                                               { 0x200B, 0x2027 },
-                                               { 0x202A, 0x202E },
-                                               { 0x2030, 0x205E },
-                                               { 0x2060, 0x2FFF },
-                                               { 0x3001, 0xFEFE },
-                                               { 0xFF00, LANG_MAX_CHAR } };
+/* Characters above U+00A0 that are no space and no byte order mark. */
+#define VISIBLE_FROM_A1                                                                               \
+    { 0xA1, 0x167F }, { 0x1681, 0x1FFF }, { 0x200B, 0x2027 }, { 0x202A, 0x202E }, { 0x2030, 0x205E }, \
+        { 0x2060, 0x2FFF }, { 0x3001, 0xFEFE },                                                       \
+    {                                                                                                 \
+        0xFF00, LANG_MAX_CHAR                                                                         \
+    }
+static const struct lang_range visible[] = { { '!', '!' }, { '#', '[' }, { ']', 0x9F }, VISIBLE_FROM_A1 };
+static const struct lang_range all_names[] = { { '0', '9' }, { 'A', 'Z' },   { '_', '_' },
+                                               { 'a', 'z' }, { 0x80, 0x9F }, VISIBLE_FROM_A1 };
 static const struct lang_range words[] = { { ' ', ' ' }, { 'A', 'Z' }, { 'a', 'z' }, { 0x80, LANG_MAX_CHAR } };
 static const struct lang_range latin[] = { { ' ', ' ' }, { 'A', 'Z' }, { 'a', 'z' } };
 static const struct lang_range letters[] = { { 'A', 'Z' }, { 'a', 'z' } };

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw.h"
 #include "grammar/lang.h"
 
 static char text[256];
@@ -37,15 +38,6 @@ static lang_id regex(struct langs *x, const char *pattern, enum lang_match match
 static void accepts(struct langs *x, lang_id id, const char *word, bool expected)
 {
     if (lang_matches(x, id, word, strlen(word)) != expected) fail_msg("'%s': expected %d", word, expected);
-}
-
-static uint32_t seed = 1;
-static uint32_t draw(uint32_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 17;
-    seed ^= seed << 5;
-    return seed % n;
 }
 
 /* ---- against PCRE2 ------------------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "draw.h"
 #include "grammar/grammar.h"
 #include "grammar/node.h"
 #include "tokenizer/vocab_builder.h"
@@ -13,15 +14,6 @@
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
 static struct builder builder;
-
-static uint32_t seed = 1;
-static uint32_t draw(uint32_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 17;
-    seed ^= seed << 5;
-    return seed % n;
-}
 
 /* ---- vocabularies ------------------------------------------------------------------------------------------------ */
 

@@ -13,20 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw.h"
 #include "grammar/grammar_internal.h"
 #include "test_data.h"
 
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
-
-static uint32_t seed = 1;
-static uint32_t draw(uint32_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 17;
-    seed ^= seed << 5;
-    return seed % n;
-}
 
 /* How many bytes of the text can follow each other; *complete: the text may end there. */
 static size_t follow(struct grammar *g, const char *word, size_t n, bool *complete)

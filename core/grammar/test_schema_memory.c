@@ -10,27 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "failing_memory.h"
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
-
-static uint64_t left = UINT64_MAX; /* allocations until one fails */
-
-static bool fails(void)
-{
-    if (left == UINT64_MAX) return false;
-    if (left) left--;
-    return !left;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
-void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
-void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc(p, n); }
 
 /* All allocations after the n-th fail as well. */
 static void every_failure(const char *schema)

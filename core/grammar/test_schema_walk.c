@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw.h"
 #include "grammar/grammar_internal.h"
 #include "grammar/schema.h"
 #include "tokenizer/vocab_builder.h"
@@ -19,15 +20,6 @@ enum { N_SCHEMAS = 1000, STEPS = 60, ENDING = 6000, MAX_DEEP = 4, SCHEMA_BYTES =
 
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
-
-static uint32_t seed = 1;
-static uint32_t draw(uint32_t n)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 17;
-    seed ^= seed << 5;
-    return seed % n;
-}
 
 /* ---- schemas ------------------------------------------------------------------------------------------------ */
 

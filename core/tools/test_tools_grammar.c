@@ -12,6 +12,7 @@
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
 #include "tokenizer/vocab_builder.h"
+#include "tools/test_row.h"
 #include "tools/tools.h"
 
 static char text[512];
@@ -281,16 +282,6 @@ static void test_what_rows_write_is_taken(void **state)
                 tools_model_close(m);
                 tools_set_close(s);
             }
-}
-
-static const struct tools_format *row(const char *name)
-{
-    size_t n;
-    const struct tools_format *f = tools_formats(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(f[i].name, name) == 0) return &f[i];
-    fail_msg("no row %s", name);
-    return NULL;
 }
 
 static void test_choices(void **state)

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "tokenizer/vocab_builder.h"
+#include "tools/test_row.h"
 #include "tools/tools.h"
 
 static struct token_bytes bytes(const char *s) { return (struct token_bytes){ s, s ? strlen(s) : 0 }; }
@@ -111,16 +112,6 @@ static struct tools_model *model_of(const struct tools_format *f, const struct t
     if (tools_model_open(f, t, &m, &err)) fail_msg("%s", text);
     return m;
 }
-static const struct tools_format *row(const char *name)
-{
-    size_t n;
-    const struct tools_format *f = tools_formats(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(f[i].name, name) == 0) return &f[i];
-    fail_msg("no row %s", name);
-    return NULL;
-}
-
 /* The text in pieces: of `piece` bytes; 0: cut once, at `cut`. */
 static void parse(const struct tools_model *m, const char *text, size_t len, size_t piece, size_t cut, bool single,
                   struct answer *out)

@@ -2,17 +2,10 @@
 # Usage: cmake -D INCLUDE_DIR=... -D MAP=... -D SOURCE=... -D WORK_DIR=... -D WORKER=... -P languages.cmake
 file(MAKE_DIRECTORY ${WORK_DIR})
 file(CHMOD ${WORK_DIR} DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+include(${CMAKE_CURRENT_LIST_DIR}/compilers.cmake)
 set(checked 0)
-foreach(row "gcc;c;c11" "gcc;c;c17" "g++;c++;c++17" "g++;c++;c++20" "clang;c;c11" "clang;c;c17" "clang++;c++;c++17"
-    "clang++;c++;c++20")
-  list(GET row 0 name)
-  list(GET row 1 language)
-  list(GET row 2 standard)
-  find_program(compiler_${name} ${name})
-  if(NOT compiler_${name})
-    message(STATUS "no ${name}: skipped")
-    continue()
-  endif()
+foreach(row IN LISTS compilers)
+  read_row(${row})
   set(plugin ${WORK_DIR}/${name}-${standard}.so)
   set(extensions "")
   if(name STREQUAL "clang++") # designated initializers are C++20's; g++ has them before without a word

@@ -26,6 +26,13 @@ CONTEXT = 32768 if DEVICE == "cpu" else 1048576
 MOST = CONTEXT - 768
 ENDLESS = {"prompt": "Once upon a time", "max_tokens": MOST, "temperature": 0, "repetition_penalty": 0.01}
 LONG = ("--context", str(CONTEXT), "--max-tokens-out", str(MOST))
+CHAT = {
+    "messages": [{"role": "user", "content": "Write a haiku about GPU computing"}],
+    "max_tokens": 50,
+    "temperature": 0.7,
+    "seed": 42,
+}
+HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
 failures = []
 
 

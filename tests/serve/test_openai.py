@@ -11,16 +11,9 @@ import socket
 import sys
 import tempfile
 
-from service import ENDLESS, LONG, MOST, PATIENCE, Job, Worker, check, done
+from service import CHAT, ENDLESS, HAIKU, LONG, MOST, PATIENCE, Job, Worker, check, done
 
 program, source = sys.argv[1], sys.argv[2]
-CHAT = {
-    "messages": [{"role": "user", "content": "Write a haiku about GPU computing"}],
-    "max_tokens": 50,
-    "temperature": 0.7,
-    "seed": 42,
-}
-HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
 
 
 def chunks(text):

@@ -7,21 +7,13 @@ import asyncio
 import enum
 import sys
 
-from service import PATIENCE, Worker, check, done, skip
+from service import CHAT, HAIKU, PATIENCE, Worker, check, done, skip
 
 try:
     import openai
     import pydantic
 except ImportError:
     skip("the openai package is not installed; to run this: python3 -m pip install openai")
-
-CHAT = {
-    "messages": [{"role": "user", "content": "Write a haiku about GPU computing"}],
-    "max_tokens": 50,
-    "temperature": 0.7,
-    "seed": 42,
-}
-HAIKU = {"prompt": "Write a haiku about GPU computing", "chat": True, "max_tokens": 50, "temperature": 0.7, "seed": 42}
 
 
 class Kind(str, enum.Enum):
