@@ -11,18 +11,28 @@ extern "C" {
 /* What a tensor without parameters of its own has. */
 static const struct wk_tensor_params format_plain = { sizeof(struct wk_tensor_params), 1.0f };
 
-static inline void format_dequantize(const struct wk_type_cpu *t, float *y, const void *blocks, uint64_t n)
+/* Of a function alone, for tests that have no type; quantize: n values, below 2^32, as one row. */
+static inline void format_call_dequantize(void (*fn)(const struct wk_dequantize *), float *y, const void *blocks,
+                                          uint64_t n)
 {
     const struct wk_dequantize d = { sizeof d, 0, n, blocks, y, &format_plain };
-    t->dequantize(&d);
+    fn(&d);
+}
+static inline wk_status format_call_quantize(wk_status (*fn)(const struct wk_quantize *, const struct wk_err *),
+                                             void *blocks, const float *x, uint64_t n, const struct wk_err *err)
+{
+    const struct wk_quantize q = { sizeof q, (uint32_t)n, n, x, NULL, blocks, &format_plain };
+    return fn(&q, err);
 }
 
-/* n values, below 2^32, as one row. */
+static inline void format_dequantize(const struct wk_type_cpu *t, float *y, const void *blocks, uint64_t n)
+{
+    format_call_dequantize(t->dequantize, y, blocks, n);
+}
 static inline wk_status format_quantize(const struct wk_type_cpu *t, void *blocks, const float *x, uint64_t n,
                                         const struct wk_err *err)
 {
-    const struct wk_quantize q = { sizeof q, (uint32_t)n, n, x, NULL, blocks, &format_plain };
-    return t->quantize(&q, err);
+    return format_call_quantize(t->quantize, blocks, x, n, err);
 }
 
 static inline void format_pack(const struct wk_type_cpu *t, void *tile, const void *const *rows, uint32_t k)

@@ -14,26 +14,7 @@
 
 #include "cuda/iq4_bits.h"
 #include "formats.h"
-
-static const struct wk_tensor_params plain = { sizeof plain, 1.0f };
-
-static void dequantize(void (*fn)(const struct wk_dequantize *), float *y, const void *blocks, uint64_t n)
-{
-    fn(&(struct wk_dequantize){
-        .struct_size = sizeof(struct wk_dequantize), .n = n, .blocks = blocks, .y = y, .tensor = &plain });
-}
-
-static wk_status quantize(wk_status (*fn)(const struct wk_quantize *, const struct wk_err *), void *blocks,
-                          const float *x, uint64_t n, const struct wk_err *err)
-{
-    return fn(&(struct wk_quantize){ .struct_size = sizeof(struct wk_quantize),
-                                     .row_length = (uint32_t)n,
-                                     .n = n,
-                                     .x = x,
-                                     .blocks = blocks,
-                                     .tensor = &plain },
-              err);
-}
+#include "plugin/format.h"
 
 /* ---- the definition, in double --------------------------------------------------------------------------- */
 
@@ -86,7 +67,7 @@ static void test_every_value(void **state)
     for (uint32_t n = 0; n < 65536; n++) {
         uint8_t b[18];
         make_nl(b, n, &random);
-        dequantize(iq4_nl_dequantize, y, b, 32);
+        format_call_dequantize(iq4_nl_dequantize, y, b, 32);
         for (uint32_t i = 0; i < 32; i++) {
             const float expected = (float)nl_value(b, i);
             if (is_number(b))
@@ -99,7 +80,7 @@ static void test_every_value(void **state)
         uint8_t b[136];
         make_xs(b, n, &random);
         codes |= xs_code(b, 5) == n % 64;
-        dequantize(iq4_xs_dequantize, y, b, 256);
+        format_call_dequantize(iq4_xs_dequantize, y, b, 256);
         for (uint32_t i = 0; i < 256; i++) { /* the product of three has 24 bits at most: one rounding or none */
             const float expected = (float)xs_value(b, i);
             if (y[i] != expected) fail_msg("block %u value %u: %a, expected %a", n, i, (double)y[i], (double)expected);
@@ -156,13 +137,13 @@ static void test_encoders_keep_values(void **state)
         uint8_t nl[8 * 18], xs[136];
         for (uint32_t i = 0; i < 256; i++) /* the lowest level is in every group */
             x[i] = scales[n % 5] * (float)level[i % 32 ? noise(&random) & 15u : 0];
-        assert_int_equal(quantize(iq4_nl_quantize, nl, x, 256, NULL), WK_OK);
-        dequantize(iq4_nl_dequantize, y, nl, 256);
+        assert_int_equal(format_call_quantize(iq4_nl_quantize, nl, x, 256, NULL), WK_OK);
+        format_call_dequantize(iq4_nl_dequantize, y, nl, 256);
         assert_memory_equal(x, y, sizeof x);
         for (uint32_t i = 0; i < 256; i++) /* one group has the largest scale; the others' codes are anything */
             x[i] *= i < 32 ? -32 : (float)((int32_t)(i / 32 * 9) - 32);
-        assert_int_equal(quantize(iq4_xs_quantize, xs, x, 256, NULL), WK_OK);
-        dequantize(iq4_xs_dequantize, y, xs, 256);
+        assert_int_equal(format_call_quantize(iq4_xs_quantize, xs, x, 256, NULL), WK_OK);
+        format_call_dequantize(iq4_xs_dequantize, y, xs, 256);
         for (uint32_t i = 0; i < 256; i++)
             if (x[i] != y[i]) fail_msg("%u: value %u is %a, was %a", n, i, (double)y[i], (double)x[i]);
     }
@@ -178,8 +159,8 @@ static void test_encoders_choose_the_nearest(void **state)
         uint8_t nl[8 * 18], xs[136];
         for (uint32_t i = 0; i < 256; i++)
             x[i] = (float)((int32_t)(noise(&random) % 4001) - 2000) * (float)((int32_t)(noise(&random) % 100)) * 1e-6f;
-        assert_int_equal(quantize(iq4_nl_quantize, nl, x, 256, NULL), WK_OK);
-        assert_int_equal(quantize(iq4_xs_quantize, xs, x, 256, NULL), WK_OK);
+        assert_int_equal(format_call_quantize(iq4_nl_quantize, nl, x, 256, NULL), WK_OK);
+        assert_int_equal(format_call_quantize(iq4_xs_quantize, xs, x, 256, NULL), WK_OK);
         for (uint32_t i = 0; i < 256; i++) {
             const double d[2] = { (double)wk_load_half(nl + i / 32 * 18),
                                   (double)wk_load_half(xs) * ((double)xs_code(xs, i / 32) - 32) };
@@ -197,11 +178,11 @@ static void test_encoders_of_nothing(void **state)
     float x[256] = { 0 }, y[256];
     uint8_t nl[8 * 18], xs[136];
     x[40] = 0x1p-126f; /* no half scales it */
-    assert_int_equal(quantize(iq4_nl_quantize, nl, x, 256, NULL), WK_OK);
-    assert_int_equal(quantize(iq4_xs_quantize, xs, x, 256, NULL), WK_OK);
-    dequantize(iq4_nl_dequantize, y, nl, 256);
+    assert_int_equal(format_call_quantize(iq4_nl_quantize, nl, x, 256, NULL), WK_OK);
+    assert_int_equal(format_call_quantize(iq4_xs_quantize, xs, x, 256, NULL), WK_OK);
+    format_call_dequantize(iq4_nl_dequantize, y, nl, 256);
     for (uint32_t i = 0; i < 256; i++) assert_true(y[i] == 0);
-    dequantize(iq4_xs_dequantize, y, xs, 256);
+    format_call_dequantize(iq4_xs_dequantize, y, xs, 256);
     for (uint32_t i = 0; i < 256; i++) assert_true(y[i] == 0);
 }
 

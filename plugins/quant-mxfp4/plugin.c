@@ -5,23 +5,7 @@
 
 WK_LAYOUT_TILES(mxfp4, static)
 
-static const struct wk_isa_product products[] = { { WK_ISA_PORTABLE, 0, mxfp4_product_portable },
-                                                  { WK_ISA_AVX2, 0, mxfp4_product_avx2 },
-                                                  { WK_ISA_AVX512, 0, mxfp4_product_avx512 } };
-
-static const struct wk_type_cpu mxfp4_type = { .struct_size = sizeof(struct wk_type_cpu),
-                                               .ggml_type = 39,
-                                               .block = 32,
-                                               .block_bytes = 17,
-                                               .activations = WK_ACTIVATION_F32 | WK_ACTIVATION_Q8,
-                                               .name = "mxfp4",
-                                               .tile_bytes = mxfp4_tile_bytes,
-                                               .scratch_bytes = wk_tile_scratch_bytes,
-                                               .pack = mxfp4_pack,
-                                               .unpack = mxfp4_unpack,
-                                               .dequantize = mxfp4_dequantize,
-                                               .quantize = mxfp4_quantize,
-                                               WK_TYPE_PRODUCTS(products) };
+WK_TILE_TYPE(mxfp4, 39, "mxfp4", 32, 17, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8)
 
 static const struct wk_type_cpu *const types[] = { &mxfp4_type };
 

@@ -14,26 +14,7 @@
 
 #include "cuda/mxfp4_bits.h"
 #include "formats.h"
-
-static const struct wk_tensor_params plain = { sizeof plain, 1.0f };
-
-static void dequantize(void (*fn)(const struct wk_dequantize *), float *y, const void *blocks, uint64_t n)
-{
-    fn(&(struct wk_dequantize){
-        .struct_size = sizeof(struct wk_dequantize), .n = n, .blocks = blocks, .y = y, .tensor = &plain });
-}
-
-static wk_status quantize(wk_status (*fn)(const struct wk_quantize *, const struct wk_err *), void *blocks,
-                          const float *x, uint64_t n, const struct wk_err *err)
-{
-    return fn(&(struct wk_quantize){ .struct_size = sizeof(struct wk_quantize),
-                                     .row_length = (uint32_t)n,
-                                     .n = n,
-                                     .x = x,
-                                     .blocks = blocks,
-                                     .tensor = &plain },
-              err);
-}
+#include "plugin/format.h"
 #include "test_data.h"
 
 static const double level[16] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6 };
@@ -45,7 +26,7 @@ static void test_every_value(void **state)
         uint8_t block[17] = { (uint8_t)e };
         float y[32];
         for (uint32_t j = 0; j < 16; j++) block[1 + j] = (uint8_t)(j | (15 - j) << 4);
-        dequantize(mxfp4_dequantize, y, block, 32);
+        format_call_dequantize(mxfp4_dequantize, y, block, 32);
         for (uint32_t j = 0; j < 32; j++) {
             const float expected = (float)ldexp(level[j < 16 ? j : 31 - j], e - 127);
             assert_memory_equal(&y[j], &expected, sizeof expected);
@@ -95,7 +76,7 @@ static void test_device_values(void **state)
             for (uint32_t q = 0; e <= 240 && q < 16; q++) {
                 uint8_t block[17] = { (uint8_t)e, (uint8_t)q };
                 float y[32];
-                dequantize(mxfp4_dequantize, y, block, 32);
+                format_call_dequantize(mxfp4_dequantize, y, block, 32);
                 const float value = wk_half_to_float((uint16_t)mxfp4_half(q)) * scale;
                 assert_true(value == y[0] || (isinf(value) && isinf(y[0])));
             }
@@ -110,7 +91,7 @@ static void data_known_encoder(void **state)
     size_t n;
     char *source = data_read("quant/source.f32", &n), *theirs = data_read("quant/mxfp4.raw", NULL);
     assert_true(n >= N * sizeof(float));
-    assert_int_equal(quantize(mxfp4_quantize, ours, (const float *)(const void *)source, N, NULL), WK_OK);
+    assert_int_equal(format_call_quantize(mxfp4_quantize, ours, (const float *)(const void *)source, N, NULL), WK_OK);
     assert_memory_equal(ours, theirs, sizeof ours);
     free(source);
     free(theirs);
@@ -121,7 +102,7 @@ static uint8_t encode(float largest, float x, uint8_t *e)
 {
     float values[32] = { largest, x };
     uint8_t block[17];
-    assert_int_equal(quantize(mxfp4_quantize, block, values, 32, NULL), WK_OK);
+    assert_int_equal(format_call_quantize(mxfp4_quantize, block, values, 32, NULL), WK_OK);
     *e = block[0];
     return block[2] & 15;
 }

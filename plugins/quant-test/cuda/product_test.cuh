@@ -10,6 +10,7 @@
 
 #include <cuda_runtime.h>
 
+#include "plugin/format.h"
 #include "quant_formats.cuh"
 
 static int failures;
@@ -96,9 +97,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
         }
     }
     float *w = (float *)malloc((uint64_t)n * k * 4);
-    const struct wk_tensor_params plain = { sizeof plain, 1.0f };
-    const struct wk_dequantize all = { sizeof all, 0, (uint64_t)n * k, raw, w, &plain };
-    f->dequantize(&all);
+    format_call_dequantize(f->dequantize, w, raw, (uint64_t)n * k);
     struct matrix m = { f, n, k, device<float>((uint64_t)n * k), f->whole ? upload(w, (uint64_t)n * k) : NULL, NULL };
     const uint64_t size = (n + 15) / 16 * f->tile_stride(k);
     m.tiles = device<unsigned char>(size);

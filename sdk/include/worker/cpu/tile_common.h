@@ -225,6 +225,26 @@ WK_INLINE void wk_plain_unpack(uint32_t element_bytes, void *const rows[16], con
     storage void name##_pack(const struct wk_pack *p) { wk_plain_pack(bytes, p->tile, p->rows, p->k); } \
     storage void name##_unpack(const struct wk_unpack *p) { wk_plain_unpack(bytes, p->rows, p->tile, p->k); }
 
+/* struct wk_type_cpu NAME_type of NAME_tile_bytes, _pack, _unpack, _dequantize, _quantize and the products
+ * NAME_product_portable, _avx2 and _avx512. spelling: ggml's; forms: WK_ACTIVATION_*. */
+#define WK_TILE_TYPE(name_, number, spelling, values, bytes, forms)                                             \
+    static const struct wk_isa_product name_##_products[] = { { WK_ISA_PORTABLE, 0, name_##_product_portable }, \
+                                                              { WK_ISA_AVX2, 0, name_##_product_avx2 },         \
+                                                              { WK_ISA_AVX512, 0, name_##_product_avx512 } };   \
+    static const struct wk_type_cpu name_##_type = { .struct_size = sizeof(struct wk_type_cpu),                 \
+                                                     .ggml_type = number,                                       \
+                                                     .block = values,                                           \
+                                                     .block_bytes = bytes,                                      \
+                                                     .activations = forms,                                      \
+                                                     .name = spelling,                                          \
+                                                     .tile_bytes = name_##_tile_bytes,                          \
+                                                     .scratch_bytes = wk_tile_scratch_bytes,                    \
+                                                     .pack = name_##_pack,                                      \
+                                                     .unpack = name_##_unpack,                                  \
+                                                     .dequantize = name_##_dequantize,                          \
+                                                     .quantize = name_##_quantize,                              \
+                                                     WK_TYPE_PRODUCTS(name_##_products) };
+
 /* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 struct wk_v; /* 64 bytes: 16 rows x 4 bytes; vec_*.h */
