@@ -120,6 +120,9 @@ static bool known(struct builder *b, const struct draft *d, const char *what, ui
     REFUSE(WK_UNSUPPORTED, "%s: %s %u is unknown to this host (ABI %d.%d)", d->name, what, (unsigned)x, WK_ABI_MAJOR,
            WK_ABI_MINOR);
 }
+/* By the table of kinds below: the operation's enumerator, its flags. */
+static bool known_choice(struct builder *b, const struct draft *d, const union any_op *a);
+static uint32_t unknown_flags(const union any_op *a);
 static bool tensor_is(struct builder *b, const struct draft *d, int i, uint32_t rows, uint32_t cols, uint32_t slabs)
 {
     const struct tape_tensor *t = weight(b, d, i);
@@ -139,7 +142,7 @@ static bool as_input(const struct builder *b, struct draft *d, int i)
 static bool take_embed(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_embed *e = &a->embed;
-    if (!name_after_tensor(b, d) || !known(b, d, "index", e->index, 0, WK_EMBED_POSITION + 1)) return false;
+    if (!name_after_tensor(b, d) || !known_choice(b, d, a)) return false;
     const struct tape_tensor *t = weight(b, d, 0);
     if (!tensor_is(b, d, 0, t->rows, t->cols, 1)) return false;
     if (e->index == WK_EMBED_POSITION && (uint64_t)b->p->context + e->offset > t->rows)
@@ -200,7 +203,7 @@ static bool take_expert(struct builder *b, const union any_op *a, struct draft *
 static bool take_norm(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_norm *n = &a->norm;
-    if (!name_after_tensor(b, d) || !known(b, d, "norm", n->kind, 0, WK_NORM_LAYER + 1)) return false;
+    if (!name_after_tensor(b, d) || !known_choice(b, d, a)) return false;
     const struct tape_value *x = input(b, d, 0);
     if (n->group && x->width % n->group)
         REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of %u", d->name, x->name, (unsigned)x->width,
@@ -286,7 +289,7 @@ static bool take_attention(struct builder *b, const union any_op *a, struct draf
     uint32_t q = input(b, d, 0)->width, k = input(b, d, 1)->width, v = input(b, d, 2)->width;
     if (!name_in_scope(b, d, "attention", false) || !one_slot(b, d, 0) || !one_slot(b, d, 1) || !one_slot(b, d, 2))
         return false;
-    if (t->flags)
+    if (unknown_flags(a))
         REFUSE(WK_UNSUPPORTED, "%s: flags 0x%x are unknown to this host (ABI %d.%d)", d->name, (unsigned)t->flags,
                WK_ABI_MAJOR, WK_ABI_MINOR);
     if (!t->heads || !t->kv_heads || t->heads % t->kv_heads)
@@ -323,9 +326,7 @@ static bool take_unary(struct builder *b, const union any_op *a, struct draft *d
         [WK_UNARY_RELU] = "relu",   [WK_UNARY_SOFTCAP] = "softcap"
     };
     uint32_t fn = a->unary.fn;
-    if (!name_after_input(b, d, fn && fn < WK_UNARY_END ? names[fn] : "unary") ||
-        !known(b, d, "function", fn, 1, WK_UNARY_END))
-        return false;
+    if (!name_after_input(b, d, fn && fn < WK_UNARY_END ? names[fn] : "unary") || !known_choice(b, d, a)) return false;
     if (!finite_number(b, d, "p", (double)a->unary.p)) return false;
     if (fn == WK_UNARY_SOFTCAP && !(a->unary.p > 0))
         REFUSE(WK_INVALID, "%s: a cap of %g must be above 0", d->name, (double)a->unary.p);
@@ -336,8 +337,7 @@ static bool take_unary(struct builder *b, const union any_op *a, struct draft *d
 static bool take_glu(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_glu *g = &a->glu;
-    if (!name_in_scope(b, d, "glu", false) || !known(b, d, "function", g->fn, 1, WK_GLU_END) || !same_shape(b, d))
-        return false;
+    if (!name_in_scope(b, d, "glu", false) || !known_choice(b, d, a) || !same_shape(b, d)) return false;
     if (!finite_number(b, d, "alpha", (double)g->alpha) || !finite_number(b, d, "limit", (double)g->limit))
         return false;
     if (g->fn == WK_GLU_SILU_CLAMPED && !(g->limit > 0))
@@ -384,8 +384,7 @@ static bool take_route(struct builder *b, const union any_op *a, struct draft *d
 {
     const struct wk_op_route *r = &a->route;
     uint32_t n = input(b, d, 0)->width;
-    if (!name_in_scope(b, d, "route", false) || !one_slot(b, d, 0) || !known(b, d, "score", r->score, 1, WK_SCORE_END))
-        return false;
+    if (!name_in_scope(b, d, "route", false) || !one_slot(b, d, 0) || !known_choice(b, d, a)) return false;
     if (!r->k || r->k > n || r->k > TAPE_MAX_SLOTS)
         REFUSE(WK_INVALID, "%s: top %u of %u (1 to %d are served)", d->name, (unsigned)r->k, (unsigned)n,
                TAPE_MAX_SLOTS);
@@ -411,9 +410,7 @@ static bool take_combine(struct builder *b, const union any_op *a, struct draft 
 
 static bool take_pool(struct builder *b, const union any_op *a, struct draft *d)
 {
-    if (!name_in_scope(b, d, "pool", false) || !one_slot(b, d, 0) ||
-        !known(b, d, "pooling", a->pool.how, 1, WK_POOL_END))
-        return false;
+    if (!name_in_scope(b, d, "pool", false) || !one_slot(b, d, 0) || !known_choice(b, d, a)) return false;
     d->op.u.pool.how = a->pool.how;
     return as_input(b, d, 0);
 }
@@ -423,7 +420,7 @@ static bool take_output(struct builder *b, const union any_op *a, struct draft *
     const struct tape_value *x = input(b, d, 0);
     const bool logits = o->what == WK_OUTPUT_LOGITS, pooled = producer(b, x)->kind == WK_OP_POOL;
     (void)snprintf(d->name, sizeof d->name, "%s", o->what == WK_OUTPUT_EMBEDDING ? "embedding" : "logits");
-    if (!known(b, d, "output", o->what, 1, WK_OUTPUT_END) || !one_slot(b, d, 0)) return false;
+    if (!known_choice(b, d, a) || !one_slot(b, d, 0)) return false;
     if (o->flags & ~(uint32_t)(logits ? 0 : WK_OUTPUT_L2_NORM)) return known(b, d, "flags", o->flags, 0, 0);
     if (logits == pooled)
         REFUSE(WK_INVALID, "%s: %s is %s", d->name, x->name,
@@ -482,27 +479,45 @@ static const struct op_kind {
     uint16_t reserved;       /* offset of the field that must be 0; 0: none */
     uint8_t n_in, n_t, need; /* inputs that must be there; tensors it may have; tensors it must have */
     bool (*take)(struct builder *b, const union any_op *a, struct draft *d);
+    const char *choice; /* what its enumerator chooses; NULL: it has none */
+    uint16_t choice_at; /* offset */
+    uint8_t first, end; /* values that this host knows */
+    uint16_t flags_at;  /* offset; 0: it has none */
+    uint32_t flags;     /* those that this host knows */
 } kinds[WK_OP_END] = {
+#define CHOICE(what, type, field, low, high) \
+    .choice = what, .choice_at = offsetof(struct type, field), .first = low, .end = high
+#define FLAGS(type, mask) .flags_at = offsetof(struct type, flags), .flags = mask
 #define PLAIN WK_OP_SIZE_1_0, sizeof(struct wk_op), 0
 #define OP(NAME, name) WK_OP_##NAME##_SIZE_1_0, sizeof(struct wk_op_##name), 0
 #define OP_RESERVED(NAME, name) \
     WK_OP_##NAME##_SIZE_1_0, sizeof(struct wk_op_##name), offsetof(struct wk_op_##name, reserved)
-    [WK_OP_EMBED] = { "embed", OP(EMBED, embed), 0, 1, 1, take_embed },
-    [WK_OP_LINEAR] = { "linear", OP_RESERVED(LINEAR, linear), 1, 2, 1, take_linear },
-    [WK_OP_NORM] = { "norm", OP_RESERVED(NORM, norm), 1, 2, 0, take_norm },
-    [WK_OP_ROPE] = { "rope", OP_RESERVED(ROPE, rope), 1, 0, 0, take_rope },
-    [WK_OP_ATTENTION] = { "attention", OP(ATTENTION, attention), 3, 1, 0, take_attention },
-    [WK_OP_UNARY] = { "unary", OP(UNARY, unary), 1, 0, 0, take_unary },
-    [WK_OP_GLU] = { "glu", OP_RESERVED(GLU, glu), 2, 0, 0, take_glu },
-    [WK_OP_ADD] = { "add", PLAIN, 2, 0, 0, take_add },
-    [WK_OP_MUL] = { "mul", PLAIN, 2, 0, 0, take_mul },
-    [WK_OP_SLICE] = { "slice", OP(SLICE, slice), 1, 0, 0, take_slice },
-    [WK_OP_ROUTE] = { "route", OP_RESERVED(ROUTE, route), 1, 0, 0, take_route },
-    [WK_OP_EXPERT] = { "expert", OP_RESERVED(LINEAR, linear), 2, 2, 1, take_expert },
-    [WK_OP_COMBINE] = { "combine", PLAIN, 2, 0, 0, take_combine },
-    [WK_OP_POOL] = { "pool", OP_RESERVED(POOL, pool), 1, 0, 0, take_pool },
-    [WK_OP_OUTPUT] = { "output", OP(OUTPUT, output), 1, 0, 0, take_output },
-    [WK_OP_CUSTOM] = { "custom", OP_RESERVED(CUSTOM, custom), 0, 0, 0, take_custom },
+    [WK_OP_EMBED] = { "embed", OP(EMBED, embed), 0, 1, 1, .take = take_embed,
+                      CHOICE("index", wk_op_embed, index, 0, WK_EMBED_POSITION + 1) },
+    [WK_OP_LINEAR] = { "linear", OP_RESERVED(LINEAR, linear), 1, 2, 1, .take = take_linear },
+    [WK_OP_NORM] = { "norm", OP_RESERVED(NORM, norm), 1, 2, 0, .take = take_norm,
+                     CHOICE("norm", wk_op_norm, kind, 0, WK_NORM_LAYER + 1) },
+    [WK_OP_ROPE] = { "rope", OP_RESERVED(ROPE, rope), 1, 0, 0, .take = take_rope },
+    [WK_OP_ATTENTION] = { "attention", OP(ATTENTION, attention), 3, 1, 0, .take = take_attention,
+                          FLAGS(wk_op_attention, 0) },
+    [WK_OP_UNARY] = { "unary", OP(UNARY, unary), 1, 0, 0, .take = take_unary,
+                      CHOICE("function", wk_op_unary, fn, 1, WK_UNARY_END) },
+    [WK_OP_GLU] = { "glu", OP_RESERVED(GLU, glu), 2, 0, 0, .take = take_glu,
+                    CHOICE("function", wk_op_glu, fn, 1, WK_GLU_END) },
+    [WK_OP_ADD] = { "add", PLAIN, 2, 0, 0, .take = take_add },
+    [WK_OP_MUL] = { "mul", PLAIN, 2, 0, 0, .take = take_mul },
+    [WK_OP_SLICE] = { "slice", OP(SLICE, slice), 1, 0, 0, .take = take_slice },
+    [WK_OP_ROUTE] = { "route", OP_RESERVED(ROUTE, route), 1, 0, 0, .take = take_route,
+                      CHOICE("score", wk_op_route, score, 1, WK_SCORE_END) },
+    [WK_OP_EXPERT] = { "expert", OP_RESERVED(LINEAR, linear), 2, 2, 1, .take = take_expert },
+    [WK_OP_COMBINE] = { "combine", PLAIN, 2, 0, 0, .take = take_combine },
+    [WK_OP_POOL] = { "pool", OP_RESERVED(POOL, pool), 1, 0, 0, .take = take_pool,
+                     CHOICE("pooling", wk_op_pool, how, 1, WK_POOL_END) },
+    [WK_OP_OUTPUT] = { "output", OP(OUTPUT, output), 1, 0, 0, .take = take_output,
+                       CHOICE("output", wk_op_output, what, 1, WK_OUTPUT_END), FLAGS(wk_op_output, WK_OUTPUT_L2_NORM) },
+    [WK_OP_CUSTOM] = { "custom", OP_RESERVED(CUSTOM, custom), 0, 0, 0, .take = take_custom },
+#undef CHOICE
+#undef FLAGS
 #undef PLAIN
 #undef OP
 #undef OP_RESERVED
@@ -510,6 +525,29 @@ static const struct op_kind {
 enum { MAX_OP_BYTES = 1024 };
 
 const char *op_kind_name(uint32_t kind) { return kind && kind < WK_OP_END ? kinds[kind].name : "?"; }
+
+static uint32_t field_of(const union any_op *a, uint16_t at)
+{
+    uint32_t x;
+    memcpy(&x, (const unsigned char *)a + at, sizeof x);
+    return x;
+}
+static bool knows_choice(const union any_op *a)
+{
+    const struct op_kind *k = &kinds[a->o.kind];
+    const uint32_t x = k->choice ? field_of(a, k->choice_at) : 0;
+    return !k->choice || (x >= k->first && x < k->end);
+}
+static bool known_choice(struct builder *b, const struct draft *d, const union any_op *a)
+{
+    const struct op_kind *k = &kinds[a->o.kind];
+    return known(b, d, k->choice, field_of(a, k->choice_at), k->first, k->end);
+}
+static uint32_t unknown_flags(const union any_op *a)
+{
+    const struct op_kind *k = &kinds[a->o.kind];
+    return k->flags_at ? field_of(a, k->flags_at) & ~k->flags : 0;
+}
 
 /* The growth rule: an operation of a newer SDK is taken iff it uses nothing that this host does not know. */
 static wk_status readable(const struct wk_op *o, union any_op *copy, const struct wk_err *err)
@@ -535,28 +573,11 @@ static wk_status readable(const struct wk_op *o, union any_op *copy, const struc
                    WK_ABI_MAJOR, WK_ABI_MINOR);
 }
 
-/* Enumerators and flags are the last thing that a newer plugin may have set: the take functions would refuse these. */
-static bool knows_values(const union any_op *a)
-{
-    switch (a->o.kind) {
-    case WK_OP_EMBED: return a->embed.index <= WK_EMBED_POSITION;
-    case WK_OP_NORM: return a->norm.kind <= WK_NORM_LAYER;
-    case WK_OP_ATTENTION: return a->attention.flags == 0;
-    case WK_OP_UNARY: return a->unary.fn && a->unary.fn < WK_UNARY_END;
-    case WK_OP_GLU: return a->glu.fn && a->glu.fn < WK_GLU_END;
-    case WK_OP_ROUTE: return a->route.score && a->route.score < WK_SCORE_END;
-    case WK_OP_POOL: return a->pool.how && a->pool.how < WK_POOL_END;
-    case WK_OP_OUTPUT:
-        return a->output.what && a->output.what < WK_OUTPUT_END && !(a->output.flags & ~(uint32_t)WK_OUTPUT_L2_NORM);
-    default: return true;
-    }
-}
-
 uint32_t builder_supports(void *self, const struct wk_op *o)
 {
     (void)self;
     union any_op copy;
-    return readable(o, &copy, NULL) == WK_OK && knows_values(&copy);
+    return readable(o, &copy, NULL) == WK_OK && knows_choice(&copy) && !unknown_flags(&copy);
 }
 
 /* Ids become indices. An input that failed before stops the operation without another word. */
