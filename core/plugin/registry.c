@@ -370,37 +370,34 @@ static wk_status tell_shadow(struct plugin_entry *e, const struct service *s, co
     return WK_OK;
 }
 
+/* Who of an earlier folder has the service, among the first n; NULL: nobody. */
+static const struct plugin_entry *served_before(const struct plugin_registry *r, uint32_t n, const struct service *s)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct plugin_entry *first = &r->entries[r->services[i].entry];
+        if (same_service(&r->services[i], s) && first->folder < r->entries[s->entry].folder) return first;
+    }
+    return NULL;
+}
+
 /* Leaves out what a plugin of an earlier folder claims as well. The services are in order of the entries, and these in
  * order of the folders. */
 static wk_status shadow_services(struct plugin_registry *r, const struct wk_err *err)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < r->n_services;) {
-        struct plugin_entry *e = &r->entries[r->services[i].entry];
-        uint32_t end = i, left = 0;
-        const uint32_t before = kept;
-        while (end < r->n_services && r->services[end].entry == r->services[i].entry) end++;
-        for (int telling = 0; telling < 2;
-             telling++) { /* first how many are left, then the texts, which depend on it */
-            for (uint32_t k = i; k < end; k++) {
-                uint32_t f = 0;
-                while (f < before && !(same_service(&r->services[f], &r->services[k]) &&
-                                       r->entries[r->services[f].entry].folder < e->folder))
-                    f++;
-                if (f == before) {
-                    if (telling)
-                        r->services[kept++] = r->services[k];
-                    else
-                        left++;
-                } else if (telling) {
-                    const wk_status status =
-                        tell_shadow(e, &r->services[k], &r->entries[r->services[f].entry], left == 0, err);
-                    if (status != WK_OK) return status;
-                }
-            }
+    for (uint32_t i = 0, end; i < r->n_services; i = end) { /* [i, end): those of one entry */
+        const uint32_t before = kept, entry = r->services[i].entry;
+        uint32_t left = 0; /* said of the entry below, so it is counted first */
+        for (end = i; end < r->n_services && r->services[end].entry == entry; end++)
+            left += !served_before(r, before, &r->services[end]);
+        for (uint32_t k = i; k < end; k++) {
+            const struct service s = r->services[k];
+            const struct plugin_entry *first = served_before(r, before, &s);
+            if (!first) r->services[kept++] = s;
+            const wk_status status = first ? tell_shadow(&r->entries[entry], &s, first, left == 0, err) : WK_OK;
+            if (status != WK_OK) return status;
         }
-        if (left == 0) e->state = PLUGIN_SHADOWED;
-        i = end;
+        if (left == 0) r->entries[entry].state = PLUGIN_SHADOWED;
     }
     r->n_services = kept;
     return WK_OK;
