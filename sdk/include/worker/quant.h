@@ -43,8 +43,7 @@ enum {
 /* What a tensor has besides its blocks. */
 struct wk_tensor_params {
     uint32_t struct_size;
-    float scale; /* each value is this times what its block says: the file's tensor <name>.scale, of a type with
-                    WK_TYPE_SCALED; 1 else */
+    float scale; /* each value is this times what its block says: 1, in this ABI */
 };
 
 /* n values (a multiple of the type's block) of blocks as in the file. */
@@ -101,8 +100,6 @@ struct wk_isa_product {
     void (*product)(const struct wk_cpu_product *p);
 };
 
-enum { WK_TYPE_SCALED = 1u << 0 }; /* the type uses wk_tensor_params.scale */
-
 /* One ggml type. All functions: [any thread, concurrently], no allocation, no state, cannot fail unless they return a
  * status. */
 struct wk_type_cpu {
@@ -111,7 +108,7 @@ struct wk_type_cpu {
     uint32_t block;       /* values a block; a row's length is a multiple of it */
     uint32_t block_bytes; /* bytes a block in the file */
     uint32_t activations; /* mask of WK_ACTIVATION_*: F32 always; Q8 where 8-bit activations make sense */
-    uint32_t flags;       /* WK_TYPE_* */
+    uint32_t flags;       /* 0 */
     const char *name;     /* "q4_K", as ggml spells it; static */
 
     /* Bytes of a packed tile of 16 rows of k values; a multiple of 64; at least the rows' own bytes and at most 1/8
