@@ -1,6 +1,6 @@
 /* bench/bench_product.c: how near a quantization plugin's products come to the machine's limits.
  *
- *     bench_product plugin.so... [-t type] [-i isa] [-m MiB] [-r repeats] [-g tiles a call]
+ *     bench_product plugin.so... [-t type] [-i portable|avx2|avx512] [-m MiB] [-r repeats] [-g tiles a call]
  *
  * Decode: one token times copies of a matrix until -m MiB have been read, in GB/s of packed weights and as a share of
  * plain reads of the same memory. Prefill: 64 and 128 tokens, in GOP/s (a multiply and an add are two) and as a share
@@ -20,6 +20,7 @@
 #include <worker/plugin.h>
 
 #include "plugin/format.h"
+#include "plugin/plugin.h"
 #include "roof.h"
 
 enum { MAX_THREADS = 2, MAX_TOKENS = 128, MAX_REPEATS = 99 };
@@ -273,11 +274,11 @@ static void bench_plugin(const char *path, uint8_t *weights)
 int main(int argc, char **argv)
 {
     for (int c; (c = getopt(argc, argv, "t:i:m:r:g:")) != -1;) {
-        const uint32_t number = c == 't' ? 0 : (uint32_t)strtoul(optarg ? optarg : "", NULL, 10);
+        const uint32_t number = c == 't' || c == 'i' ? 0 : (uint32_t)strtoul(optarg ? optarg : "", NULL, 10);
         if (c == 't')
             opt.type = optarg;
-        else if (c == 'i' && number < FORMAT_ISAS)
-            opt.isa = number;
+        else if (c == 'i' && !plugin_isa_named(optarg, plugin_detect_isa(), &opt.isa, NULL))
+            continue;
         else if (c == 'm' && number > 0)
             opt.bytes = (uint64_t)number << 20;
         else if (c == 'r' && number > 0 && number <= MAX_REPEATS)
@@ -285,12 +286,13 @@ int main(int argc, char **argv)
         else if (c == 'g' && number > 0)
             opt.tiles_a_call = number;
         else
-            die("usage: bench_product plugin.so... [-t type] [-i isa 0..2] [-m MiB] [-r repeats] [-g tiles a call]");
+            die("usage: bench_product plugin.so... [-t type] [-i portable|avx2|avx512] [-m MiB] [-r repeats] [-g tiles "
+                "a call]");
     }
     uint8_t *weights = memory(opt.bytes + 256);
-    printf("isa %u, %llu MiB, %u tiles a call; medians of %u. GB/s and share of plain reads; GOP/s and share of "
+    printf("%s, %llu MiB, %u tiles a call; medians of %u. GB/s and share of plain reads; GOP/s and share of "
            "vpdpbusd\n",
-           opt.isa, (unsigned long long)(opt.bytes >> 20), opt.tiles_a_call, opt.repeats);
+           plugin_isa_name(opt.isa), (unsigned long long)(opt.bytes >> 20), opt.tiles_a_call, opt.repeats);
     printf("%-5s %12s  %14s  %14s", "type", "n x k", "1 token, 1 thr", "1 token, 2 thr");
     if (opt.isa == WK_ISA_AVX512)
         printf("  %14s  %14s  %14s  %14s", "64 tok, 1 thr", "64 tok, 2 thr", "128 tok, 1 thr", "128 tok, 2 thr");

@@ -210,9 +210,9 @@ static int print_result(struct bench *b, bool json)
             "s:f, "
             "s:f}, s:f, s:f, s:f, s:f}",
             "model", json_bytes(m->name, strlen(m->name)), "device", m->device->name, "gpu",
-            gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : isa_name(m->dev.isa), "threads", (int)b->threads, "exact",
-            m->dev.exact, "sequences", (json_int_t)b->sequences, "constrained", (json_int_t)b->constrained, "depth",
-            (json_int_t)b->depth, "temperature", (double)b->params.temperature, "open_seconds", b->opened,
+            gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : plugin_isa_name(m->dev.isa), "threads", (int)b->threads,
+            "exact", m->dev.exact, "sequences", (json_int_t)b->sequences, "constrained", (json_int_t)b->constrained,
+            "depth", (json_int_t)b->depth, "temperature", (double)b->params.temperature, "open_seconds", b->opened,
             "first_token_seconds", b->first, "prompt_tokens", (json_int_t)b->n_prompt, "generated_tokens",
             (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second", "median",
             prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median",

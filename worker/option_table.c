@@ -140,6 +140,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0",
                       "processor threads of --device cpu; 0 is one for each allowed processor, within the control "
                       "group's limit" },
+    [OPT_ISA] = { "isa", 0, OPTION_CHOICE, true, PLANS | ON(CMD_PLUGIN), "portable|avx2|avx512", 0, 0, NULL,
+                  "instruction set of --device cpu, and that plugin check tries: computes as a processor that has no "
+                  "more would; one that this processor does not have is refused; the best that it has when not given" },
     [OPT_EXACT] = { "exact", 0, OPTION_FLAG, true, PLANS, NULL, 0, 1, NULL,
                     "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
     [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0",

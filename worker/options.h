@@ -84,6 +84,7 @@ enum option_id {
     OPT_DIGEST,
     OPT_UPLOAD_CHUNK,
     OPT_THREADS,
+    OPT_ISA,
     OPT_EXACT,
     OPT_CONTEXT,
     OPT_MAX_SEQUENCES,

@@ -312,12 +312,14 @@ static void service_options(struct serving *v)
 static void name_device(struct serving *v)
 {
     const uint32_t threads = option_u32(&v->o, OPT_THREADS) ? option_u32(&v->o, OPT_THREADS) : parallel_processors();
+    uint32_t isa;
+    (void)choose_isa(&v->o, &isa); /* find_device has refused what this processor does not have */
     if (v->device->probe)
         (void)snprintf(v->device_text, sizeof v->device_text, "%s (GPU %u, %s)", v->device->name, v->gpu.index,
                        v->gpu.name);
     else
         (void)snprintf(v->device_text, sizeof v->device_text, "%s (%s, %u threads, %s activations)", v->device->name,
-                       isa_name(plugin_detect_isa()), threads, option_flag(&v->o, OPT_EXACT) ? "exact" : "8-bit");
+                       plugin_isa_name(isa), threads, option_flag(&v->o, OPT_EXACT) ? "exact" : "8-bit");
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */

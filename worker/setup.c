@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugin/format.h"
 #include "base/machine.h"
 #include "base/result_file.h"
 #include "capabilities.h"
@@ -157,6 +156,15 @@ static int check_attention(const struct options *o, bool cpu)
     return EXIT_DONE;
 }
 
+int choose_isa(const struct options *o, uint32_t *out)
+{
+    const char *asked = option_text(o, OPT_ISA);
+    ERROR_TEXT(err);
+    *out = plugin_detect_isa();
+    if (!asked || !plugin_isa_named(asked, *out, out, &err)) return EXIT_DONE;
+    return fail_usage(command_table[o->command].name, "--isa: %s", err_text);
+}
+
 int find_device(const struct options *o, const struct device_ops **out)
 {
     static const enum option_id of_cuda[] = { OPT_GPU_DEVICE, OPT_UPLOAD_CHUNK };
@@ -170,6 +178,9 @@ int find_device(const struct options *o, const struct device_ops **out)
             if (o->value[of_cuda[i]].flag)
                 return fail_usage(command_table[o->command].name, "--%s needs --device cuda",
                                   option_table[of_cuda[i]].name);
+        uint32_t isa;
+        int result = choose_isa(o, &isa);
+        if (result) return result;
         *out = device_cpu();
         return check_attention(o, true);
     }
@@ -213,8 +224,8 @@ const char *opened_device(const struct opened *x, char out[DEVICE_TEXT])
     if (m->device->probe)
         (void)snprintf(out, DEVICE_TEXT, "%s (GPU %u, %s)", m->device->name, x->gpu.index, x->gpu.name);
     else
-        (void)snprintf(out, DEVICE_TEXT, "%s (%s, %u threads, %s activations)", m->device->name, isa_name(m->dev.isa),
-                       m->dev.threads, m->dev.exact ? "exact" : "8-bit");
+        (void)snprintf(out, DEVICE_TEXT, "%s (%s, %u threads, %s activations)", m->device->name,
+                       plugin_isa_name(m->dev.isa), m->dev.threads, m->dev.exact ? "exact" : "8-bit");
     return out;
 }
 
@@ -254,11 +265,13 @@ void model_options_from(const struct options *o, const struct device_ops *device
 {
     const bool exact = option_flag(o, OPT_EXACT);
     const struct gguf_accepted accepted = accepted_keys(o);
+    uint32_t isa;
+    (void)choose_isa(o, &isa); /* find_device has refused what this processor does not have */
     const uint32_t rows = needs->max_rows ? needs->max_rows : device->run_ahead > 1 ? STEP_ROWS_GPU : STEP_ROWS;
     *out = (struct model_options){
         .device = device,
         .dev = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors(),
-                 .isa = plugin_detect_isa(),
+                 .isa = isa,
                  .exact = exact,
                  .kv_type = exact ? KV_F32 : KV_F16,
                  .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT),
@@ -468,12 +481,6 @@ void opened_close(struct opened *x)
     model_close(x->model);
     plugin_registry_close(x->plugins);
     *x = (struct opened){ 0 };
-}
-
-const char *isa_name(uint32_t isa)
-{
-    static const char *const names[FORMAT_ISAS] = { "portable", "avx2", "avx512" };
-    return isa < FORMAT_ISAS ? names[isa] : "?";
 }
 
 double seconds_now(void)

@@ -60,6 +60,8 @@ struct model_needs served_needs(uint32_t n, uint32_t rows);
 int find_device(const struct options *o, const struct device_ops **out);
 /* Is the GPU there, and can it be used? Of the CPU: *out is empty. warm: what it needs begins to be made. */
 int probe_device(const struct options *o, const struct device_ops *device, bool warm, struct device_info *out);
+/* --isa, or the best that this processor has. Refuses what it has not. */
+int choose_isa(const struct options *o, uint32_t *out);
 void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
                         const struct model_needs *needs, struct model_options *out);
 /* The keys of --accept-key; the list is the process's. */
@@ -93,7 +95,6 @@ void opened_close(struct opened *x);
 /* Bytes of memory that the device can give: of the host without swapping and within the control group, 0: unknown; of a
  * GPU what is free on it, with a context made there. */
 int device_available(const struct device_ops *device, const struct device_info *gpu, uint64_t *out);
-const char *isa_name(uint32_t isa);
 double seconds_now(void); /* monotonic */
 
 /* Ctrl-C: the first asks the command to stop, which it sees here; the second ends the process. */

@@ -1,5 +1,8 @@
-/* isa.c: which WK_ISA_* level this processor and operating system can run, and which of a format's products is taken.
- */
+/* isa.c: which WK_ISA_* level this processor and operating system can run, what the levels are called, and which of a
+ * format's products is taken. */
+#include <stdio.h>
+#include <string.h>
+
 #include "plugin/format.h"
 #include "plugin/plugin.h"
 
@@ -31,6 +34,25 @@ uint32_t plugin_detect_isa(void)
 #else
 uint32_t plugin_detect_isa(void) { return WK_ISA_PORTABLE; }
 #endif
+
+static const char *const names[FORMAT_ISAS] = { "portable", "avx2", "avx512" };
+
+const char *plugin_isa_name(uint32_t isa) { return isa < FORMAT_ISAS ? names[isa] : "?"; }
+
+wk_status plugin_isa_named(const char *name, uint32_t here, uint32_t *isa, const struct wk_err *err)
+{
+    char known[64] = "", has[64] = "";
+    *isa = FORMAT_ISAS;
+    for (uint32_t i = 0; i < FORMAT_ISAS; i++) {
+        if (strcmp(name, names[i]) == 0) *isa = i;
+        (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", names[i]);
+        if (i == here) memcpy(has, known, sizeof has);
+    }
+    if (*isa == FORMAT_ISAS)
+        return wk_fail(err, WK_INVALID, "%.64s is no instruction set; expected one of %s", name, known);
+    if (*isa > here) return wk_fail(err, WK_UNSUPPORTED, "this processor has no %s; it has %s", name, has);
+    return WK_OK;
+}
 
 format_product format_product_of(const struct wk_type_cpu *t, uint32_t isa)
 {

@@ -108,5 +108,10 @@ wk_status plugin_open_own(const char *name, void **handle, const struct wk_err *
 
 /* Highest WK_ISA_* that this processor and operating system can run. */
 uint32_t plugin_detect_isa(void);
+/* "portable", "avx2", "avx512"; "?" for a number that this host does not know. */
+const char *plugin_isa_name(uint32_t isa);
+/* The WK_ISA_* of that name. WK_INVALID: there is none; WK_UNSUPPORTED: a processor of level `here` does not have it.
+ * The text says which it has. [any thread] */
+wk_status plugin_isa_named(const char *name, uint32_t here, uint32_t *isa, const struct wk_err *err);
 
 #endif

@@ -726,15 +726,46 @@ static void test_isa(void **state)
 #endif
 }
 
+static void product_portable(const struct wk_cpu_product *p) { (void)p; }
+static void product_avx512(const struct wk_cpu_product *p) { (void)p->k; }
+
+/* Names, what is refused of them on processors of each level, and which product such a processor takes. */
+static void test_isa_named(void **state)
+{
+    (void)state;
+    static const char *const names[FORMAT_ISAS] = { "portable", "avx2", "avx512" };
+    static const struct wk_isa_product products[] = { { WK_ISA_AVX512, 0, product_avx512 },
+                                                      { WK_ISA_PORTABLE, 0, product_portable } };
+    const struct wk_type_cpu type = { .struct_size = sizeof type, WK_TYPE_PRODUCTS(products) };
+    char text[256];
+    const struct wk_err err = { text, sizeof text };
+    uint32_t isa;
+    for (uint32_t here = 0; here < FORMAT_ISAS; here++) {
+        for (uint32_t i = 0; i < FORMAT_ISAS; i++) {
+            const wk_status status = plugin_isa_named(names[i], here, &isa, &err);
+            assert_int_equal(status, i <= here ? WK_OK : WK_UNSUPPORTED);
+            assert_int_equal(isa, i);
+            assert_string_equal(plugin_isa_name(i), names[i]);
+        }
+        assert_ptr_equal(format_product_for(&type, here), here < WK_ISA_AVX512 ? product_portable : product_avx512);
+    }
+    assert_int_equal(plugin_isa_named("avx512", WK_ISA_AVX2, &isa, &err), WK_UNSUPPORTED);
+    assert_string_equal(text, "this processor has no avx512; it has portable, avx2");
+    assert_int_equal(plugin_isa_named("AVX2", WK_ISA_AVX512, &isa, &err), WK_INVALID);
+    assert_string_equal(text, "AVX2 is no instruction set; expected one of portable, avx2, avx512");
+    assert_string_equal(plugin_isa_name(FORMAT_ISAS), "?");
+}
+
 int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ROW(test_good_quant),       ROW(test_good_arch),        ROW(test_refused),    ROW(test_not_plugins),
-        ROW(test_inspect),          ROW(test_truncated_copies), ROW(test_cuda_found), ROW(test_cuda_absent),
-        ROW(test_cuda_fewer_types), ROW(test_cuda_refused),     ROW(test_shadowed),   ROW(test_earlier_folder),
-        ROW(test_conflict),         ROW(test_folders),          ROW(test_above),      ROW(test_without_proc),
-        cmocka_unit_test(test_isa),
+        ROW(test_good_quant),   ROW(test_good_arch),        ROW(test_refused),
+        ROW(test_not_plugins),  ROW(test_inspect),          ROW(test_truncated_copies),
+        ROW(test_cuda_found),   ROW(test_cuda_absent),      ROW(test_cuda_fewer_types),
+        ROW(test_cuda_refused), ROW(test_shadowed),         ROW(test_earlier_folder),
+        ROW(test_conflict),     ROW(test_folders),          ROW(test_above),
+        ROW(test_without_proc), cmocka_unit_test(test_isa), cmocka_unit_test(test_isa_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -428,6 +428,39 @@ static void bench_measures(void **state)
 }
 
 /* Three sequences read the weights once for all of them, and each its own cache of 40 positions and more. */
+/* By flag and by environment: the instruction set that computes is the one that was named, and what the processor does
+ * not have is refused by name. */
+static void isa_is_forced(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "portable", "avx2", "avx512" };
+    bool has[3] = { true, false, false };
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    has[1] = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    has[2] = has[1] && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+#endif
+    for (size_t i = 0; i < 3; i++) {
+        char pattern[64];
+        struct cli_result flag = CLI("run", "-p", "x", "-n", "1", "--isa", names[i]);
+        assert_int_equal(setenv("WORKER_ISA", names[i], 1), 0);
+        struct cli_result variable = CLI("score", "--text", "Cat or dog?");
+        struct cli_result bench = CLI("bench", "-j", "-p", "4", "-n", "1", "-r", "1");
+        assert_int_equal(unsetenv("WORKER_ISA"), 0);
+        assert_int_equal(flag.status, has[i] ? 0 : 2);
+        assert_int_equal(variable.status, flag.status);
+        assert_int_equal(bench.status, flag.status);
+        (void)snprintf(pattern, sizeof pattern,
+                       has[i] ? "cpu \\(%s, " : "--isa: this processor has no %s; it has portable", names[i]);
+        if (!matches(flag.err, pattern)) fail_msg("%s: %s", names[i], flag.err);
+        (void)snprintf(pattern, sizeof pattern, "\"isa\": \"%s\"", names[i]);
+        if (has[i] && !matches(bench.out, pattern)) fail_msg("%s: %s", names[i], bench.out);
+        cli_free(&flag);
+        cli_free(&variable);
+        cli_free(&bench);
+    }
+}
+
 static void bench_of_several(void **state)
 {
     (void)state;
@@ -654,6 +687,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(score_in_windows),
                                         cmocka_unit_test(bench_measures),
                                         cmocka_unit_test(bench_of_several),
+                                        cmocka_unit_test(isa_is_forced),
                                         cmocka_unit_test(tap_writes_a_folder),
                                         cmocka_unit_test(tape_is_printed),
                                         cmocka_unit_test(digest_of_a_file),

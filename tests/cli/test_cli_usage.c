@@ -81,6 +81,8 @@ static const struct {
     { { "run", "--seed", "18446744073709551616" }, "--seed: expected a whole number below 2\\^64" },
     { { "run", "--repetition-penalty", "0" }, "--repetition-penalty: expected a number, 0.01 to 2" },
     { { "run", "--device", "gpu" }, "--device: expected cpu\\|cuda, got \"gpu\"" },
+    { { "run", "--isa", "sse9" }, "--isa: expected portable\\|avx2\\|avx512, got \"sse9\"" },
+    { { "plugin", "check", "--isa", "AVX2", "p.so" }, "--isa: expected portable\\|avx2\\|avx512, got \"AVX2\"" },
     { { "run", "--device", "cp" }, "--device: expected cpu\\|cuda" },
     { { "run", "--chat", "--raw", "--prompt", "x" }, "--chat and --raw exclude each other" },
     { { "run", "--prompt", "x", "--file", "y" }, "--prompt and --file exclude each other" },
