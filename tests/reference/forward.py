@@ -3,6 +3,9 @@
 Python's floats are doubles and the models are tiny, so this needs the standard library alone. It shares no code with
 the worker: the formulas are written a second time (RMSNorm and LayerNorm, RoPE with linear, llama3, LongRoPE and YaRN
 scaling, GQA, windows, sinks, SwiGLU, GELU, routed experts).
+
+Here: what all models share (Network), and the pass of the Llama and the GPT family. gemma2.py, deepseek2.py, mamba2.py
+and bert.py have those of their architectures; families.py tells which class is whose.
 """
 
 import math
@@ -38,22 +41,18 @@ GPT_OSS = {"gpt-oss", "gptoss"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
 
 
-class Model:
-    """One sequence of a model. context: positions allocated, by which LongRoPE chooses its factors."""
+class Network:
+    """One sequence of a model: keys, weights, and what a step leaves behind."""
 
-    def __init__(self, meta, tensors, context):
+    layer_norms = False  # norms have a mean and a bias
+
+    def __init__(self, meta, tensors):
         self.arch = meta["general.architecture"]
         self.meta = meta
         self.t = {self.plain_name(name): value for name, value in tensors.items()}
-        self.E, self.L, self.H = self.key("embedding_length"), self.key("block_count"), self.key("attention.head_count")
-        self.G = self.key("attention.head_count_kv", self.H)
-        self.D = self.key("attention.key_length", self.E // self.H)
-        self.layer_norms = self.arch == "gpt2"
-        self.eps = self.key("attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon")
-        self.experts = self.key("expert_count", 0)
-        self.freq, self.mscale = self.rotation(context)
-        self.K, self.V = [[] for _ in range(self.L)], [[] for _ in range(self.L)]
+        self.E, self.L = self.key("embedding_length"), self.key("block_count")
         self.matrices, self.position, self.taps, self.closest = {}, 0, {}, math.inf
+        self.kept = []  # lists with an element a step, which undo() shortens
 
     def plain_name(self, name):
         """ollama's names of gpt-oss's tensors are the others', but for four."""
@@ -106,6 +105,52 @@ class Model:
         s = 1.0 / math.sqrt(math.fsum(v * v for v in x) / len(x) + self.eps)
         return [v * s * w[i] for i, v in enumerate(x)]
 
+    def yarn(self, freq, whole):
+        """Pairs that turn more than 32 times in the trained context stay, those that turn less than once are stretched.
+        whole: the bounds are rounded to whole pairs."""
+        base, n = self.key("rope.freq_base", 10000.0), len(freq)
+        trained = self.key("rope.scaling.original_context_length", self.key("context_length"))
+        stretch = self.key("rope.scaling.factor", 0.0) or 1.0
+
+        def pair(turns):
+            return n * math.log(trained / (2 * math.pi * turns)) / math.log(base)
+
+        low = pair(self.key("rope.scaling.yarn_beta_fast", 32.0))
+        high = pair(self.key("rope.scaling.yarn_beta_slow", 1.0))
+        if whole:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0.0), min(high, 2 * n - 1.0)
+        ramp = [min(max((i - low) / max(high - low, 0.001), 0.0), 1.0) for i in range(n)]
+        return [f * (r / stretch + 1 - r) for f, r in zip(freq, ramp, strict=True)]
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+    def tap(self, scope, kind, value):
+        name = scope + NAMES.get(self.arch, {}).get(kind, kind)
+        self.taps.setdefault((name, kind), []).append(value)
+
+    def undo(self):
+        """As if the last step had not been."""
+        for rows in (*self.kept, *self.taps.values()):
+            rows.pop()
+        self.position -= 1
+
+
+class Model(Network):
+    """The Llama and the GPT family. context: positions allocated, by which LongRoPE chooses its factors."""
+
+    def __init__(self, meta, tensors, context):
+        super().__init__(meta, tensors)
+        self.H = self.key("attention.head_count")
+        self.G = self.key("attention.head_count_kv", self.H)
+        self.D = self.key("attention.key_length", self.E // self.H)
+        self.layer_norms = self.arch == "gpt2"
+        self.eps = self.key("attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon")
+        self.experts = self.key("expert_count", 0)
+        self.scale = 1 / math.sqrt(self.D)
+        self.freq, self.mscale = self.rotation(context)
+        self.K, self.V = [[] for _ in range(self.L)], [[] for _ in range(self.L)]
+        self.kept += self.K + self.V
+
     # ---- rotation ----------------------------------------------------------------------------------------------------
     def rotation(self, context):
         """-> frequencies, factor of both parts."""
@@ -122,18 +167,7 @@ class Model:
         if kind == "linear":
             freq = [f / stretch for f in freq]
         if kind == "yarn" or (kind is None and self.arch == "gptoss"):
-            # pairs that turn more than 32 times in the trained context stay, those that turn less than once are
-            # stretched
-            def pair(turns):
-                return n * math.log(trained / (2 * math.pi * turns)) / math.log(base)
-
-            low = pair(self.key("rope.scaling.yarn_beta_fast", 32.0))
-            high = pair(self.key("rope.scaling.yarn_beta_slow", 1.0))
-            if self.key("rope.scaling.yarn_truncate"):  # to whole pairs
-                low, high = math.floor(low), math.ceil(high)
-            low, high = max(low, 0.0), min(high, 2 * n - 1.0)
-            ramp = [min(max((i - low) / max(high - low, 0.001), 0.0), 1.0) for i in range(n)]
-            freq = [f * (r / stretch + 1 - r) for f, r in zip(freq, ramp, strict=True)]
+            freq = self.yarn(freq, self.key("rope.scaling.yarn_truncate", False))
             mscale *= self.key("rope.scaling.yarn_attn_factor", 1.0) * (1 + 0.1 * math.log(stretch))
         return freq, mscale
 
@@ -149,10 +183,6 @@ class Model:
         return y
 
     # ---- a layer -----------------------------------------------------------------------------------------------------
-    def tap(self, scope, kind, value):
-        name = scope + NAMES.get(self.arch, {}).get(kind, kind)
-        self.taps.setdefault((name, kind), []).append(value)
-
     def projections(self, h, b):
         q, k = self.H * self.D, self.G * self.D
         if b + "attn_qkv.weight" in self.t:
@@ -164,6 +194,9 @@ class Model:
             return self.key("attention.sliding_window", 0) or math.inf
         return math.inf
 
+    def score(self, q, k):
+        return dot(q, k) * self.scale
+
     def attention(self, q, layer, b):
         K, V, D, p = self.K[layer], self.V[layer], self.D, self.position
         sinks = self.t[b + "attn_sinks.weight"][1] if self.arch in GPT_OSS else [-math.inf] * self.H
@@ -171,7 +204,7 @@ class Model:
         for head in range(self.H):
             g = head // (self.H // self.G) * D
             qh = q[head * D : (head + 1) * D]
-            scores = [dot(qh, k[g : g + D]) / math.sqrt(D) if p - j < window else -math.inf for j, k in enumerate(K)]
+            scores = [self.score(qh, k[g : g + D]) if p - j < window else -math.inf for j, k in enumerate(K)]
             all_scores.append(scores)
             most = max(max(scores), sinks[head])
             e = [math.exp(s - most) for s in scores]
@@ -261,16 +294,9 @@ class Model:
         self.tap("", "logits", logits)
         return logits
 
-    def undo(self):
-        """As if the last step had not been."""
-        for rows in (*self.K, *self.V, *self.taps.values()):
-            rows.pop()
-        self.position -= 1
 
-
-def checkpoints(meta, tensors, tokens, context):
+def checkpoints(model, tokens):
     """-> {(name of the tape's value, kind of checkpoint): [values of every token's row]}"""
-    model = Model(meta, tensors, context)
     for token in tokens:
         model.step(token)
     taps = {}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the goldens that every clone has: goldens.py WORKER FOLDER
 
-Tiny random models of every family (models.py), and one of them in every format by `worker quantize`; their logits and
-greedy ids in float64 (forward.py) of the values that the files hold (gguf.py); blocks of random bits of every format
+Tiny random models of every family (families.py), and one of them in every format by `worker quantize`; their logits and
+greedy ids in float64 of the values that the files hold (gguf.py); blocks of random bits of every format
 with their values; cases.txt, what tests/test_golden.c reads; vocabularies and what texts encode to (vocabularies.py).
 Nothing but the standard library; a dozen seconds, and none where nothing has changed.
 """
@@ -14,9 +14,9 @@ import struct
 import subprocess
 import sys
 
+import families
 import forward
 import gguf
-import models
 import vocabularies
 
 # Rounding activations to 8 bits costs this much where a format has products of whole numbers; else the F16 cache does.
@@ -42,7 +42,7 @@ def certain_step(model, token, gap):
 
 def golden(path, context, n_prompt, n_generated, gap, r):
     """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path`."""
-    model, prompt, steps = forward.Model(*gguf.read(path), context), [], []
+    model, prompt, steps = families.model(*gguf.read(path), context), [], []
     n_vocab = model.t["token_embd.weight"][0][1]
     while len(steps) < n_prompt:
         token = r.randrange(n_vocab)
@@ -135,8 +135,8 @@ def main(worker, path):
                 print("there already: nothing that they depend on has changed")
                 return
     os.makedirs(folder.at("quant"), exist_ok=True)
-    for family in models.FAMILIES:
-        models.write(folder.at(family + ".gguf"), family)
+    for family in families.FAMILIES:
+        families.write(folder.at(family + ".gguf"), family)
         if family != "formats":
             folder.case(family, F16_CACHE)
     folder.case("phi3", F16_CACHE, context=16, n_prompt=10, suffix=".short")

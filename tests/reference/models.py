@@ -55,8 +55,8 @@ FAMILIES = {
 
 
 class Weights:
-    def __init__(self, seed):
-        self.r, self.t = random.Random(seed), {}
+    def __init__(self, family, seed=7):
+        self.r, self.t = random.Random("%s %d" % (family, seed)), {}
 
     def gauss(self, n, sd):
         return [self.r.gauss(0.0, sd) for _ in range(n)]
@@ -145,15 +145,18 @@ def put_outside(w, family):
         w.vector("output_norm.bias", E, 0.0)
 
 
+def named(arch, family, keys):
+    """The metadata of a model of these keys."""
+    meta = {"general.architecture": arch, "general.name": "tiny random " + family}
+    return {**meta, **{arch + "." + k: v for k, v in keys.items()}}
+
+
 def metadata(family):
     arch, E, F, H, G, _, L, keys = FAMILIES[family]
     eps = "attention.layer_norm_epsilon" if arch == "gpt2" else "attention.layer_norm_rms_epsilon"
     shape = {"context_length": 512, "embedding_length": E, "block_count": L, "feed_forward_length": F}
     shape.update({"attention.head_count": H, "attention.head_count_kv": G, eps: 1e-5})
-    meta = {"general.architecture": arch, "general.name": "tiny random " + family}
-    meta.update({arch + "." + k: v for k, v in {**shape, **keys}.items()})
-    meta.update(vocabulary(family))
-    return meta
+    return {**named(arch, family, {**shape, **keys}), **vocabulary(family)}
 
 
 OLLAMA = {"attn_output": "attn_out", "post_attention_norm": "ffn_norm", "attn_sinks.weight": "attn_sinks"}
@@ -178,9 +181,9 @@ def experts_apart(tensors):
     return out
 
 
-def write(path, family, seed=7):
+def write(path, family):
     """Writes the model of a family."""
-    w, arch = Weights("%s %d" % (family, seed)), FAMILIES[family][0]
+    w, arch = Weights(family), FAMILIES[family][0]
     put_outside(w, family)
     for l in range(FAMILIES[family][6]):
         b = "blk.%d." % l

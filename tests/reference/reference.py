@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every checkpoint of `worker debug tap` against the float64 forward pass of forward.py.
+"""Every checkpoint of `worker debug tap` against the float64 forward pass of families.py.
 
 reference.py make DIR                 write a tiny random F32 model of each family
 reference.py compare MODEL TAPDIR     compare a folder written by `worker debug tap --tap all` with the reference
@@ -11,9 +11,9 @@ import os
 import struct
 import sys
 
+import families
 import forward
 import gguf
-import models
 
 
 def read_npy(path):
@@ -61,7 +61,7 @@ def compare(model, folder):
     with open(os.path.join(folder, "index.json"), encoding="utf-8") as f:
         index = json.load(f)
     meta, tensors = gguf.read(model)
-    expected = forward.checkpoints(meta, tensors, index["ids"], index["context"])
+    expected = forward.checkpoints(families.model(meta, tensors, index["context"]), index["ids"])
     files = {e["name"]: e for e in index["taps"]}
     worst, bad = {}, 0
     for (name, kind), want in expected.items():
@@ -89,8 +89,8 @@ def compare(model, folder):
 
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "make":
-        for family in models.FAMILIES:
-            models.write(os.path.join(sys.argv[2], family + ".gguf"), family)
+        for family in families.FAMILIES:
+            families.write(os.path.join(sys.argv[2], family + ".gguf"), family)
     elif len(sys.argv) == 4 and sys.argv[1] == "compare":
         compare(sys.argv[2], sys.argv[3])
     else:

@@ -1,0 +1,22 @@
+"""Every tiny model there is, and the forward pass of each: which module has which."""
+
+import forward
+import gemma2
+import models
+
+# Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
+MODULES = (models, gemma2)
+PASSES = {"gemma2": gemma2.Gemma2}
+
+FAMILIES = [name for module in MODULES for name in module.FAMILIES]
+
+
+def write(path, family):
+    for module in MODULES:
+        if family in module.FAMILIES:
+            module.write(path, family)
+
+
+def model(meta, tensors, context):
+    """One sequence of a model, at its beginning."""
+    return PASSES.get(meta["general.architecture"], forward.Model)(meta, tensors, context)
