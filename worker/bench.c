@@ -68,14 +68,13 @@ static double operand_bytes(const struct tape_program *p, const struct tape_op *
     case WK_OP_EMBED: return (double)t->bytes / rows * n; /* one row each */
     case WK_OP_LINEAR: return k == 0 ? (double)t->bytes * op->u.linear.n / rows : (double)t->bytes;
     case WK_OP_EXPERT:
-        return (double)t->bytes *
-               fmin(1, (double)p->values[op->in[1]].slots * n /
-                           op->u.linear.n_expert); /* the chosen experts, if no two choose the same */
+        return (double)t->bytes * fmin(1, (double)p->values[op->in[1]].slots * n /
+                                              op->u.linear.slabs); /* the chosen experts, if no two choose the same */
     default: return (double)t->bytes;
     }
 }
 
-/* Of the cache, position p reads every key and value before it that its window holds. */
+/* Of the cache, position p reads every key and value before it that it sees. */
 static double cache_bytes(const struct model *m, double position)
 {
     const struct tape_program *p = m->program;
@@ -83,9 +82,12 @@ static double cache_bytes(const struct model *m, double position)
     double bytes = 0;
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const struct tape_kv_layer *l = &p->kv_layers[i];
-        const uint32_t window = p->groups[l->group].window;
-        const double seen = window && position > window ? window : position;
-        bytes += seen * l->kv_heads * ((double)l->head_k + l->head_v) * size;
+        const struct tape_kv_group *g = &p->groups[l->group];
+        double seen = g->window && position > g->window ? g->window : position;
+        if (g->state) seen = 0;
+        if (g->chunk) seen = fmod(position, g->chunk);
+        bytes += seen * l->kv_heads * ((double)l->head_k + (l->value_in_key ? 0 : l->head_v)) * size;
+        bytes += 2 * (double)l->state_floats * sizeof(float); /* a state is read and written */
     }
     return bytes;
 }
@@ -95,7 +97,7 @@ static double decode_bytes(const struct bench *b)
     const struct tape_program *p = b->model->program;
     double bytes = b->sequences * cache_bytes(b->model, b->depth + b->n_generate / 2.0);
     for (uint32_t i = 0; i < p->n_ops; i++)
-        for (uint32_t k = 0; k < 4; k++)
+        for (uint32_t k = 0; k < TAPE_IN; k++)
             if (p->ops[i].t[k] != TAPE_NONE) bytes += operand_bytes(p, &p->ops[i], k, b->sequences);
     return bytes / b->sequences;
 }

@@ -124,7 +124,7 @@ static void combine(uint32_t rows, uint32_t width, uint32_t k)
 }
 static void pick(uint32_t rows, uint32_t experts, uint32_t k)
 {
-    const struct cuda_route r = { true,  rows, experts, k,   WK_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route,
+    const struct cuda_route r = { true,  rows, experts, k,   WK_SCORE_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route,
                                   2 * k, NULL, NULL,    NULL };
     CHECK(cuda_route(&r, stream, &err));
 }
@@ -149,8 +149,8 @@ static void router(uint32_t rows)
     r.act = act;
     r.y = y;
     r.y_stride = EXPERTS;
-    r.route = { r.dependent,       rows,  EXPERTS, TOP,    WK_SOFTMAX_TOPK, 1.0f,
-                { NULL, 0, NULL }, route, 2 * TOP, groups, ticket,          NULL };
+    r.route = { r.dependent, rows,   EXPERTS, TOP, WK_SCORE_SOFTMAX_TOPK, 1.0f, { NULL, 0, NULL }, route,
+                2 * TOP,     groups, ticket,  NULL };
     CHECK(cuda_router(&r, stream, &err));
 }
 

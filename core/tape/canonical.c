@@ -41,7 +41,11 @@ static void tap(struct tape_value *v)
     v->tapped = true;
     v->n_readers++;
 }
-static bool is_pooled(const struct tape_program *p, uint32_t v) { return p->ops[p->values[v].op].kind == WK_OP_POOL; }
+/* Pooled rows and vectors are no rows of a step. */
+static bool can_tap(const struct tape_program *p, uint32_t v)
+{
+    return !p->values[v].pooled && p->ops[p->values[v].op].kind != WK_OP_VECTOR;
+}
 
 /* "blk.0.attention.scores": not a value, something that attention can show on its way. */
 static bool tap_scores(struct tape_program *p, const char *name)
@@ -66,15 +70,15 @@ bool taps_pass(struct tape_program *p, const struct tape_options *o, struct mess
         const char *name = o->taps[i];
         const bool all = strcmp(name, "*") == 0;
         for (uint32_t v = 0; all && v < p->n_values; v++)
-            if (!is_pooled(p, v)) tap(&p->values[v]);
+            if (can_tap(p, v)) tap(&p->values[v]);
         if (all || tap_scores(p, name)) continue;
         uint32_t v = tape_find_value(p, name);
-        if (v != TAPE_NONE && !is_pooled(p, v)) {
+        if (v != TAPE_NONE && can_tap(p, v)) {
             tap(&p->values[v]);
             continue;
         }
         messages_say(m, WK_INVALID, "tap %.64s: %s; worker debug tape lists the names", name,
-                     v == TAPE_NONE ? "no value has this name" : "a pooled row is no value of a step");
+                     v == TAPE_NONE ? "no value has this name" : "it is no row of a step");
         ok = false;
     }
     return ok;

@@ -36,13 +36,16 @@ static const char *attention(const struct tape_program *p)
                                              { "mha sinks", "gqa sinks", "mqa sinks" },
                                              { "mha swa sinks", "gqa swa sinks", "mqa swa sinks" } };
     unsigned heads = 0, extras = 0;
+    bool found = false;
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const struct tape_op *o = &p->ops[p->kv_layers[i].op];
+        if (o->kind != WK_OP_ATTENTION) continue;
+        found = true;
         if (o->u.attn.kv_heads != o->u.attn.heads) heads = o->u.attn.kv_heads == 1 ? 2 : 1;
         if (o->u.attn.window) extras |= 1;
         if (o->t[0] != TAPE_NONE) extras |= 2;
     }
-    return p->n_kv_layers ? names[extras][heads] : "none";
+    return found ? names[extras][heads] : "none";
 }
 
 void tape_describe(const struct tape_program *p, struct tape_capabilities *out)

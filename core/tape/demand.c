@@ -11,7 +11,8 @@ static void need(struct tape_program *p, uint32_t v, enum tape_rows rows)
 
 void demand_pass(struct tape_program *p)
 {
-    for (uint32_t v = 0; v < p->n_values; v++) p->values[v].rows = p->values[v].tapped ? ROWS_ALL : ROWS_WANTED;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        p->values[v].rows = p->values[v].pooled ? ROWS_POOLED : p->values[v].tapped ? ROWS_ALL : ROWS_WANTED;
     for (uint32_t i = p->n_ops; i-- > 0;) {
         const struct tape_op *o = &p->ops[i];
         if (o->kind == WK_OP_OUTPUT) continue;
@@ -19,9 +20,8 @@ void demand_pass(struct tape_program *p)
         enum tape_rows rows = p->values[o->out].rows;
         for (int k = 0; k < TAPE_IN; k++) {
             if (o->in[k] == TAPE_NONE) continue;
-            const bool stored = o->kind == WK_OP_ATTENTION && k > 0;
-            need(p, o->in[k], stored || o->kind == WK_OP_POOL ? ROWS_ALL : rows);
+            const bool stored = (o->kind == WK_OP_ATTENTION && k > 0) || o->kind == WK_OP_STATE;
+            if (!p->values[o->in[k]].pooled) need(p, o->in[k], stored || o->kind == WK_OP_POOL ? ROWS_ALL : rows);
         }
-        if (o->kind == WK_OP_POOL) p->values[o->out].rows = ROWS_POOLED;
     }
 }

@@ -35,9 +35,7 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
     switch (o->kind) {
     case WK_OP_EMBED: put_u64(s, o->u.embed.index), put_u64(s, o->u.embed.offset); break;
     case WK_OP_LINEAR:
-    case WK_OP_EXPERT:
-        put_u64(s, o->u.linear.first), put_u64(s, o->u.linear.n), put_u64(s, o->u.linear.n_expert);
-        break;
+    case WK_OP_EXPERT: put_u64(s, o->u.linear.first), put_u64(s, o->u.linear.n), put_u64(s, o->u.linear.slabs); break;
     case WK_OP_NORM: put_u64(s, o->u.norm.kind), put_u64(s, o->u.norm.group), put_f32(s, o->u.norm.eps); break;
     case WK_OP_ROPE:
         put_u64(s, o->u.rope.head), put_u64(s, o->u.rope.style), put_u64(s, o->u.rope.n), put_f64(s, o->u.rope.mscale);
@@ -47,11 +45,23 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
         put_u64(s, o->u.attn.heads), put_u64(s, o->u.attn.kv_heads), put_u64(s, o->u.attn.head_k),
             put_u64(s, o->u.attn.head_v);
         put_f32(s, o->u.attn.scale), put_f32(s, o->u.attn.softcap), put_u64(s, o->u.attn.window);
+        put_u64(s, o->u.attn.chunk), put_u64(s, o->u.attn.flags), put_u64(s, o->u.attn.value_in_key);
+        put_u64(s, o->u.attn.kv_layer);
+        for (uint32_t h = 0; o->u.attn.slopes && h < o->u.attn.heads; h++) put_f32(s, o->u.attn.slopes[h]);
         break;
     case WK_OP_UNARY: put_u64(s, o->u.unary.fn), put_f32(s, o->u.unary.p); break;
     case WK_OP_GLU: put_u64(s, o->u.glu.fn), put_f32(s, o->u.glu.alpha), put_f32(s, o->u.glu.limit); break;
-    case WK_OP_SLICE: put_u64(s, o->u.slice.first), put_u64(s, o->u.slice.n); break;
-    case WK_OP_ROUTE: put_u64(s, o->u.route.k), put_u64(s, o->u.route.score), put_f32(s, o->u.route.scale); break;
+    case WK_OP_SLICE: put_u64(s, o->u.slice.first), put_u64(s, o->u.slice.n), put_u64(s, o->u.slice.groups); break;
+    case WK_OP_CONCAT: put_u64(s, o->u.concat.groups), put_u64(s, o->u.concat.repeated); break;
+    case WK_OP_STATE:
+        put_u64(s, o->u.state.kind), put_u64(s, o->u.state.kernel), put_u64(s, o->u.state.heads),
+            put_u64(s, o->u.state.groups);
+        break;
+    case WK_OP_ROUTE:
+        put_u64(s, o->u.route.k), put_u64(s, o->u.route.score), put_f32(s, o->u.route.scale);
+        put_u64(s, o->u.route.flags), put_u64(s, o->u.route.groups), put_u64(s, o->u.route.groups_used),
+            put_u64(s, o->u.route.group_score);
+        break;
     case WK_OP_POOL: put_u64(s, o->u.pool.how); break;
     case WK_OP_OUTPUT: put_u64(s, o->u.output.what), put_u64(s, o->u.output.flags); break;
     case WK_OP_CUSTOM:
@@ -59,7 +69,7 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
         put_u64(s, o->u.custom.params_bytes);
         sha256_update(s, o->u.custom.params, o->u.custom.params_bytes);
         break;
-    default: break; /* ADD, MUL and COMBINE have inputs alone */
+    default: break; /* ADD, MUL, COMBINE and VECTOR have inputs and tensors alone */
     }
 }
 

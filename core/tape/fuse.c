@@ -122,14 +122,14 @@ static void fuse_attention(struct fuser *f, uint32_t op)
     struct tape_launch *l = new_launch(f, LAUNCH_ATTEND);
     l->attention = op;
     l->q = o->in[0];
-    l->k = o->in[1];
+    l->k = o->in[1]; /* TAPE_NONE: keys and values of another layer; v alone: they are in the keys */
     l->v = o->in[2];
     l->out = o->out;
     claim(f, l, op);
     if (!(f->fuse & FUSE_ATTEND)) return;
     l->q = take_chain(f, l, l->q, o->u.attn.head_k, &l->q_rope, &l->q_norm);
-    l->k = take_chain(f, l, l->k, o->u.attn.head_k, &l->k_rope, &l->k_norm);
-    l->v = take_chain(f, l, l->v, o->u.attn.head_v, NULL, &l->v_norm);
+    if (l->k != TAPE_NONE) l->k = take_chain(f, l, l->k, o->u.attn.head_k, &l->k_rope, &l->k_norm);
+    if (l->v != TAPE_NONE) l->v = take_chain(f, l, l->v, o->u.attn.head_v, NULL, &l->v_norm);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -180,6 +180,12 @@ static void fuse_glu(struct fuser *f, uint32_t op)
     l->out = o->out;
 }
 
+/* A vector is no row that a launch could add as its residual. */
+static bool adds_vector(const struct fuser *f, const struct tape_op *add)
+{
+    return op_at(f, producer(f, add->in[1]))->kind == WK_OP_VECTOR;
+}
+
 /* May the reader of v be the next step of the epilogue of a product of this kind? */
 static bool epilogue_takes(const struct fuser *f, const struct tape_launch *l, uint16_t kind, uint32_t op)
 {
@@ -187,7 +193,7 @@ static bool epilogue_takes(const struct fuser *f, const struct tape_launch *l, u
     if (done(f, op)) return false;
     switch (o->kind) {
     case WK_OP_UNARY: return !l || l->n_map < MAX_MAPS;
-    case WK_OP_ADD: return kind == WK_OP_LINEAR;
+    case WK_OP_ADD: return kind == WK_OP_LINEAR && !adds_vector(f, o);
     case WK_OP_OUTPUT: return kind == WK_OP_LINEAR && o->u.output.what == WK_OUTPUT_LOGITS;
     default: return false;
     }
@@ -281,7 +287,8 @@ static void take_residual(struct fuser *f, struct tape_launch *l, uint32_t add)
 }
 static bool add_follows(const struct fuser *f, uint32_t v)
 {
-    return vanishes(f, v) && op_at(f, reader(f, v))->kind == WK_OP_ADD && !done(f, reader(f, v));
+    const struct tape_op *o = vanishes(f, v) ? op_at(f, reader(f, v)) : NULL;
+    return o && o->kind == WK_OP_ADD && !adds_vector(f, o) && !done(f, reader(f, v));
 }
 
 static void fuse_combine(struct fuser *f, uint32_t op)
@@ -328,13 +335,19 @@ static void fuse_norm(struct fuser *f, uint32_t op)
     }
 }
 
+static bool pools_for_output(const struct fuser *f, uint32_t pool)
+{
+    const uint32_t v = op_at(f, pool)->out;
+    return vanishes(f, v) && op_at(f, reader(f, v))->kind == WK_OP_OUTPUT;
+}
+
 /* pool -> output, or logits of a value that no product makes at its end */
 static void place_output(struct fuser *f, uint32_t op)
 {
     struct tape_launch *l = new_launch(f, LAUNCH_OUTPUT);
     l->x = op_at(f, op)->in[0];
     uint32_t from = producer(f, l->x);
-    if (op_at(f, from)->kind == WK_OP_POOL) {
+    if (op_at(f, from)->kind == WK_OP_POOL && pools_for_output(f, from)) {
         l->x = op_at(f, from)->in[0];
         claim(f, l, from);
     }
@@ -427,7 +440,7 @@ static void set_rows(struct fuser *f, struct tape_launch *l)
         l->rows = last->u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
         return;
     }
-    l->rows = ROWS_WANTED;
+    l->rows = value_at(f, is_siblings(l) ? l->seg[0].out : l->out)->pooled ? ROWS_POOLED : ROWS_WANTED;
     if (!is_siblings(l)) keep(f, l, l->out);
     for (uint32_t i = 0; is_siblings(l) && i < l->n_seg; i++) keep(f, l, l->seg[i].out);
     for (uint32_t i = 0; is_siblings(l) && i < l->n_seg; i++) f->p->values[l->seg[i].out].rows = l->rows;
@@ -445,11 +458,23 @@ static void put_in_order(struct fuser *f)
     }
 }
 
+static void place_state(struct fuser *f, uint32_t op)
+{
+    struct tape_launch *l = new_launch(f, LAUNCH_STATE);
+    l->x = op_at(f, op)->in[0];
+    l->out = op_at(f, op)->out;
+    claim(f, l, op);
+}
+
 static void place_rest(struct fuser *f, uint32_t op)
 {
     switch (op_at(f, op)->kind) {
     case WK_OP_OUTPUT: place_output(f, op); break;
-    case WK_OP_POOL: break; /* comes with its output */
+    case WK_OP_VECTOR: break; /* its readers find it */
+    case WK_OP_POOL:
+        if (!pools_for_output(f, op)) place_alone(f, op);
+        break;
+    case WK_OP_STATE: place_state(f, op); break;
     default: place_alone(f, op);
     }
 }

@@ -5,8 +5,8 @@
 
 const char *launch_kind_name(enum launch_kind kind)
 {
-    static const char *const names[LAUNCH_KINDS] = { "embed",   "product",  "attend", "route",
-                                                     "combine", "norm_add", "alone",  "output" };
+    static const char *const names[LAUNCH_KINDS] = { "embed",    "product", "attend", "route", "combine",
+                                                     "norm_add", "alone",   "state",  "output" };
     return (unsigned)kind < LAUNCH_KINDS ? names[kind] : "?";
 }
 
@@ -15,12 +15,20 @@ static const char *rows_name(enum tape_rows rows)
     return rows == ROWS_ALL ? "all" : rows == ROWS_WANTED ? "wanted" : "pooled";
 }
 
+static void print_embed(const struct tape_op *o, FILE *out)
+{
+    static const char *const names[WK_EMBED_END] = { "token", "position", "row" };
+    fprintf(out, " by %s", names[o->u.embed.index]);
+    if (o->u.embed.index == WK_EMBED_ROW) fprintf(out, " %u", o->u.embed.offset);
+}
+
 static void print_fields(const struct tape_op *o, FILE *out)
 {
     switch (o->kind) {
-    case WK_OP_EMBED: fprintf(out, " by %s", o->u.embed.index == WK_EMBED_TOKEN ? "token" : "position"); break;
+    case WK_OP_EMBED: print_embed(o, out); break;
     case WK_OP_LINEAR:
-    case WK_OP_EXPERT: fprintf(out, " rows %u..%u", o->u.linear.first, o->u.linear.first + o->u.linear.n); break;
+    case WK_OP_EXPERT:
+    case WK_OP_LINEAR_HEADS: fprintf(out, " rows %u..%u", o->u.linear.first, o->u.linear.first + o->u.linear.n); break;
     case WK_OP_NORM:
         fprintf(out, " %s eps %g", o->u.norm.kind == WK_NORM_RMS ? "rms" : "layer", (double)o->u.norm.eps);
         break;
@@ -32,9 +40,31 @@ static void print_fields(const struct tape_op *o, FILE *out)
         fprintf(out, " heads %u/%u of %u scale %g", o->u.attn.heads, o->u.attn.kv_heads, o->u.attn.head_k,
                 (double)o->u.attn.scale);
         if (o->u.attn.window) fprintf(out, " window %u", o->u.attn.window);
+        if (o->u.attn.chunk) fprintf(out, " chunk %u", o->u.attn.chunk);
+        if (o->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL) fprintf(out, " bidirectional");
+        if (o->u.attn.value_in_key) fprintf(out, " values %u of the keys", o->u.attn.value_in_key);
+        if (o->u.attn.slopes) fprintf(out, " slopes");
+        fprintf(out, " cache %u", o->u.attn.kv_layer);
         if (o->u.attn.softcap > 0) fprintf(out, " softcap %g", (double)o->u.attn.softcap);
         break;
-    case WK_OP_ROUTE: fprintf(out, " top %u", o->u.route.k); break;
+    case WK_OP_ROUTE:
+        fprintf(out, " top %u", o->u.route.k);
+        if (o->u.route.groups) fprintf(out, " in %u of %u groups", o->u.route.groups_used, o->u.route.groups);
+        break;
+    case WK_OP_SLICE:
+    case WK_OP_CONCAT: {
+        const uint32_t groups = o->kind == WK_OP_SLICE ? o->u.slice.groups : o->u.concat.groups;
+        if (groups > 1) fprintf(out, " groups %u", groups);
+        break;
+    }
+    case WK_OP_STATE:
+        if (o->u.state.kind == WK_STATE_CONV)
+            fprintf(out, " kernel %u", o->u.state.kernel);
+        else
+            fprintf(out, " heads %u/%u of %u x %u", o->u.state.heads, o->u.state.groups, o->u.state.head_v,
+                    o->u.state.head_k);
+        fprintf(out, " cache %u", o->u.state.kv_layer);
+        break;
     case WK_OP_UNARY: fprintf(out, " function %u p %g", o->u.unary.fn, (double)o->u.unary.p); break;
     case WK_OP_GLU: fprintf(out, " function %u", o->u.glu.fn); break;
     default: break;
@@ -64,7 +94,8 @@ static void print_op(const struct tape_program *p, uint32_t i, FILE *out)
         if (t->slabs > 1) fprintf(out, " x %u", t->slabs);
         fputc(')', out);
     }
-    fprintf(out, "  launch %u\n", o->launch);
+    if (o->launch != TAPE_NONE) fprintf(out, "  launch %u", o->launch);
+    fputc('\n', out);
 }
 
 static void print_launch(const struct tape_program *p, uint32_t i, FILE *out)
@@ -106,5 +137,10 @@ void tape_print(const struct tape_program *p, FILE *out)
         fprintf(out, "buffer %u: %llu bytes a row, %s\n", i, (unsigned long long)p->buffers[i].row_bytes,
                 rows_name(p->buffers[i].rows));
     for (uint32_t i = 0; i < p->n_groups; i++)
-        fprintf(out, "KV group %u: %u layers, window %u\n", i, p->groups[i].n_layers, p->groups[i].window);
+        if (p->groups[i].state)
+            fprintf(out, "KV group %u: %u layers of states\n", i, p->groups[i].n_layers);
+        else if (p->groups[i].chunk)
+            fprintf(out, "KV group %u: %u layers, chunk %u\n", i, p->groups[i].n_layers, p->groups[i].chunk);
+        else
+            fprintf(out, "KV group %u: %u layers, window %u\n", i, p->groups[i].n_layers, p->groups[i].window);
 }

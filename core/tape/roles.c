@@ -60,6 +60,13 @@ void roles_pass(struct tape_program *p, const struct uses *u)
         case WK_OP_NORM: give(p, o->t[0], ROLE_NORM); break;
         case WK_OP_ATTENTION: give(p, o->t[0], ROLE_SINKS); break;
         case WK_OP_EXPERT: give(p, o->t[0], ROLE_EXPERT); break;
+        case WK_OP_ROUTE: give(p, o->t[0], ROLE_BIAS); break;
+        case WK_OP_LINEAR_HEADS:
+        case WK_OP_VECTOR:
+        case WK_OP_STATE: give(p, o->t[0], ROLE_OTHER); break;
+        case WK_OP_CUSTOM:
+            for (int k = 0; k < TAPE_IN; k++) give(p, o->t[k], ROLE_OTHER);
+            break;
         case WK_OP_LINEAR: give(p, o->t[0], of_linear(p, u, o)); break;
         default: break;
         }

@@ -23,6 +23,7 @@ enum {
     TAPE_MAX_OPS = 65536,
     TAPE_MAX_WIDTH = 1 << 24,
     TAPE_MAX_SLOTS = 64,
+    TAPE_MAX_KERNEL = 64, /* rows that a convolution sees */
     TAPE_MAX_MESSAGES = 16,
     TAPE_NAME = 64,
     TAPE_IN = 8, /* inputs and tensors of an operation, at most */
@@ -82,6 +83,7 @@ struct tape_value {
     uint32_t op;        /* its producer */
     uint32_t n_readers; /* operations that read it; a tap counts as one */
     bool tapped;
+    bool pooled;         /* one row a sequence: what pool makes, and what follows it */
     enum tape_rows rows; /* rows that its buffer holds. A launch of ROWS_WANTED that reads a ROWS_ALL value reads, for
                             its row i, the value's row step.wanted[i]; a ROWS_WANTED value is read at row i */
     uint32_t buffer;     /* index of its row buffer; TAPE_NONE: swallowed by a launch (or the step's logits) */
@@ -99,8 +101,8 @@ struct tape_op {
             uint32_t index, offset;
         } embed;
         struct {
-            uint32_t first, n, n_expert;
-        } linear; /* also EXPERT */
+            uint32_t first, n, slabs; /* slabs: experts or heads, 0 in LINEAR */
+        } linear;                     /* also EXPERT and LINEAR_HEADS */
         struct {
             uint32_t kind, group;
             float eps;
@@ -113,11 +115,11 @@ struct tape_op {
         struct {
             uint32_t heads, kv_heads, head_k, head_v;
             float scale, softcap;
-            uint32_t window;
-            uint32_t kv_layer;
-            bool tap_scores;
-        } attn; /* kv_layer: index;
-tap_scores: a tap asks for "<value name>.scores", F32 after scale and cap */
+            uint32_t window, chunk, flags, value_in_key;
+            const float *slopes; /* [heads], the program's; NULL: none */
+            uint32_t kv_layer;   /* index; it stores keys and values iff the layer's op is this one */
+            bool tap_scores;     /* a tap asks for "<value name>.scores", F32 after scale and cap */
+        } attn;
         struct {
             uint32_t fn;
             float p;
@@ -127,11 +129,18 @@ tap_scores: a tap asks for "<value name>.scores", F32 after scale and cap */
             float alpha, limit;
         } glu;
         struct {
-            uint32_t first, n;
+            uint32_t first, n, groups; /* groups: 1 or more */
         } slice;
+        struct {
+            uint32_t groups, repeated; /* groups: 1 or more */
+        } concat;
+        struct {
+            uint32_t kind, kernel, heads, groups, head_k, head_v, kv_layer;
+        } state;
         struct {
             uint32_t k, score;
             float scale;
+            uint32_t flags, groups, groups_used, group_score;
         } route;
         struct {
             uint32_t how;
@@ -147,13 +156,22 @@ tap_scores: a tap asks for "<value name>.scores", F32 after scale and cap */
     } u;
 };
 
-/* A KV layer is one attention operation; layers of one window form a group with one page table. */
+/* A layer of the cache: the keys and values of one attention operation, or the state of one state operation. Layers
+ * whose pages are given back by one rule form a group with one page table. */
 struct tape_kv_layer {
     uint32_t op, group, kv_heads, head_k, head_v;
+    bool value_in_key; /* the values are the first head_v numbers of the keys, and not stored */
+    uint64_t
+        state_floats; /* F32 numbers of a page, which has the state behind its last stored row; 0: keys and values */
 };
+/* window: positions that a row sees, its own included, 0: all. chunk: it sees none before the last multiple of chunk,
+ * 0: no chunks. state: a page has a state; a row reads that of the row before it, so that its window is 2, and in a
+ * step that covers several pages only the last whole one and the one that is not full need to exist. */
 struct tape_kv_group {
-    uint32_t window, n_layers;
-}; /* window: positions that a row sees, its own included; 0: all */
+    uint32_t window, chunk;
+    bool state;
+    uint32_t n_layers;
+};
 
 /* One step of the executor. Which fields mean something depends on the kind; an index that means nothing is TAPE_NONE.
  * Launches stand in an order in which they can run. A launch never reads and writes one buffer, but for nothing else
@@ -168,6 +186,7 @@ enum launch_kind {
     LAUNCH_NORM_ADD, /* norm -> add residual */
     LAUNCH_ALONE,    /* ops[0] by itself: norm (row or head), rope, map, glu, add, mul, cols, route, custom; inputs by
                         op->in, result `out` */
+    LAUNCH_STATE,    /* a state operation; all its inputs for all rows */
     LAUNCH_OUTPUT, /* [pool] -> output (the last of ops), when not the end of a product; x: the value given to the first
                       of them */
     LAUNCH_KINDS
@@ -214,6 +233,7 @@ struct tape_program {
     char architecture[TAPE_NAME];
     uint32_t context, n_vocab, embedding_width; /* embedding_width: of the pooled output, 0: none */
     uint32_t n_layers;
+    bool bidirectional; /* a prompt is one step, and nothing is generated */
     struct tape_tensor *tensors;
     uint32_t n_tensors;
     struct tape_value *values;

@@ -67,7 +67,8 @@ static void gpt_oss_record(const struct wk_builder *b, const void *model)
         wk_value a = wk_attention(b, q, k, v, "attn_sinks", &att);
         x = wk_add(b, x, wk_linear(b, a, "attn_output", T_E, WK_REQUIRED));
         h = wk_rms_norm(b, x, "post_attention_norm", 1e-5f);
-        wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_REQUIRED), T_K, WK_SOFTMAX_TOPK, 1.0f);
+        wk_value r =
+            wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_REQUIRED), T_K, WK_SCORE_SOFTMAX_TOPK, 0, 1.0f);
         wk_value g = wk_expert(b, h, r, "ffn_gate_exps", T_X, T_F, WK_REQUIRED),
                  u = wk_expert(b, h, r, "ffn_up_exps", T_X, T_F, WK_REQUIRED);
         wk_value f = wk_glu_op(b, WK_GLU_SILU_CLAMPED, g, u, 1.702f, 7.0f);
@@ -119,7 +120,8 @@ static void mixtral_record(const struct wk_builder *b, const void *model)
         wk_value a = wk_attention(b, wk_rope(b, q, T_D, &rope), wk_rope(b, k, T_D, &rope), v, NULL, &att);
         x = wk_add(b, wk_linear(b, a, "attn_output", T_E, WK_NONE), x);
         h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
-        wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_NONE), T_K, WK_SOFTMAX_ALL_RENORM, 1.0f);
+        wk_value r =
+            wk_route(b, wk_linear(b, h, "ffn_gate_inp", T_X, WK_NONE), T_K, WK_SCORE_SOFTMAX, WK_ROUTE_NORMALIZE, 1.0f);
         wk_value u = wk_expert(b, h, r, "ffn_up_exps", T_X, T_F, WK_NONE),
                  g = wk_expert(b, h, r, "ffn_gate_exps", T_X, T_F, WK_NONE);
         x = wk_add(

@@ -70,7 +70,7 @@ static void attention(const struct wk_builder *b)
 }
 static void experts(const struct wk_builder *b)
 {
-    wk_value x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SOFTMAX_TOPK, 1),
+    wk_value x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SCORE_SOFTMAX_TOPK, 0, 1),
              y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
     switch (dice(3)) {
     case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;

@@ -132,7 +132,7 @@ static void add_widths(const struct wk_builder *b)
 static void mul_widths(const struct wk_builder *b)
 {
     wk_value x = begin(b);
-    finish(b, wk_binary(b, WK_OP_MUL, x, wk_slice(b, x, 0, 2)));
+    finish(b, wk_binary(b, WK_OP_MUL, x, wk_slice(b, x, 0, 3)));
 }
 static void glu_widths(const struct wk_builder *b)
 {
@@ -212,17 +212,17 @@ static void glu_limit(const struct wk_builder *b)
 static void route_top(const struct wk_builder *b)
 {
     wk_value x = begin(b);
-    finish(b, wk_combine(b, x, wk_route(b, x, 40, WK_SOFTMAX_TOPK, 1)));
+    finish(b, wk_combine(b, x, wk_route(b, x, 40, WK_SCORE_SOFTMAX_TOPK, 0, 1)));
 }
 static void route_score(const struct wk_builder *b)
 {
     wk_value x = begin(b);
-    finish(b, wk_combine(b, x, wk_route(b, x, 2, 77, 1)));
+    finish(b, wk_combine(b, x, wk_route(b, x, 2, 77, 0, 1)));
 }
 static void combine_slots(const struct wk_builder *b)
 {
     wk_value x = begin(b);
-    finish(b, wk_combine(b, x, wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1)));
+    finish(b, wk_combine(b, x, wk_route(b, x, 2, WK_SCORE_SOFTMAX_TOPK, 0, 1)));
 }
 static void combine_no_route(const struct wk_builder *b)
 {
@@ -231,12 +231,12 @@ static void combine_no_route(const struct wk_builder *b)
 }
 static void expert_count(const struct wk_builder *b)
 {
-    wk_value x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
+    wk_value x = begin(b), r = wk_route(b, x, 2, WK_SCORE_SOFTMAX_TOPK, 0, 1);
     finish(b, wk_combine(b, wk_expert(b, x, r, "w", 1, E, WK_NONE), r));
 }
 static void slots(const struct wk_builder *b)
 {
-    wk_value x = begin(b), r = wk_route(b, x, 2, WK_SOFTMAX_TOPK, 1);
+    wk_value x = begin(b), r = wk_route(b, x, 2, WK_SCORE_SOFTMAX_TOPK, 0, 1);
     finish(b, wk_linear(b, r, "output", T_V, WK_NONE));
 }
 static void pool_read(const struct wk_builder *b) { finish(b, wk_pool(b, begin(b), WK_POOL_MEAN)); }
@@ -286,7 +286,7 @@ static void many_ops(const struct wk_builder *b)
 static void custom_nothing(const struct wk_builder *b)
 {
     wk_value x = begin(b);
-    finish(b, wk_custom(b, NULL, &x, 1, NULL, 0));
+    finish(b, wk_custom(b, NULL, &x, 1, NULL, 0, NULL, 0));
 }
 static uint32_t refuse_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 && in_width[0] == 7 ? 7 : 0; }
 static uint32_t huge_width(const uint32_t *in_width, uint32_t n_in) { return n_in && in_width[0] ? TAPE_MAX_WIDTH : 0; }
@@ -299,7 +299,7 @@ static void custom_of(const struct wk_builder *b, uint32_t (*width)(const uint32
     static struct wk_custom_def def = { .struct_size = sizeof def, .name = "twist", .cpu = copy_row };
     def.width = width;
     wk_value x = begin(b);
-    finish(b, wk_custom(b, &def, &x, 1, NULL, 0));
+    finish(b, wk_custom(b, &def, &x, 1, NULL, 0, NULL, 0));
 }
 static void custom_refuses(const struct wk_builder *b) { custom_of(b, refuse_width); }
 static void custom_huge(const struct wk_builder *b) { custom_of(b, huge_width); }
@@ -318,7 +318,7 @@ static const struct broken {
       "token_embd: a context of 128 positions (+ 0) reaches past the table's 48 rows; ask for a shorter context" },
     { few_logits, WK_INVALID, "logits: 47 wide, the table of tokens has 48 rows" },
     { add_widths, WK_INVALID, "blk.0.add2: blk.0.add1 is 32 wide, blk.0.w.slice 20" },
-    { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.slice 2" },
+    { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.slice 3, which does not divide it" },
     { glu_widths, WK_INVALID, "blk.0.glu: token_embd is 32 wide, token_embd.slice 2" },
     { cols_past, WK_INVALID, "token_embd.slice: columns 30 to 33 of token_embd, which is 32 wide" },
     { rows_past, WK_INVALID, "blk.0.w: rows 20 to 33 of blk.0.w.weight, which has 32" },
@@ -349,7 +349,7 @@ static const struct broken {
     { combine_no_route, WK_INVALID, "blk.0.combine: token_embd is not the result of a route" },
     { expert_count, WK_INVALID, "blk.0.w: 1 experts, blk.0.route chooses among 32" },
     { slots, WK_INVALID, "blk.0.output.weight: missing in the file, the plugin asks for 48 rows x 1 columns" },
-    { pool_read, WK_INVALID, "blk.0.linear: only an output reads blk.0.pool, one pooled row a sequence" },
+    { pool_read, WK_INVALID, "logits: output is one pooled row a sequence" },
     { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 1.0)" },
     { embedding_unpooled, WK_INVALID, "embedding: token_embd is not the result of pool" },
     { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 1.0)" },
@@ -564,21 +564,21 @@ static void growth(void **state)
     assert_int_equal(attempt(g, put_longer, text), WK_OK); /* longer, and zero where we know nothing */
     longer.next[0] = 1;
     assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
-    assert_string_equal(text,
-                        "blk.0.attention: byte 96 is set, which this host (ABI 1.0) does not know; use a newer worker");
+    assert_string_equal(
+        text, "blk.0.attention: byte 112 is set, which this host (ABI 1.0) does not know; use a newer worker");
     longer.next[0] = 0;
     longer.next[2] = 0x100;
     assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
     assert_string_equal(
-        text, "blk.0.attention: byte 105 is set, which this host (ABI 1.0) does not know; use a newer worker");
+        text, "blk.0.attention: byte 121 is set, which this host (ABI 1.0) does not know; use a newer worker");
     longer.next[2] = 0;
     longer_bytes = sizeof(struct wk_op_attention) - 8; /* shorter than its first version */
     assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
     assert_string_equal(
-        text, "blk.0.attention says it has 88 bytes; at least 96, a multiple of 8 and at most 65536 expected");
+        text, "blk.0.attention says it has 104 bytes; at least 112, a multiple of 8 and at most 65536 expected");
     longer_bytes = 1u << 30;
     assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
-    for (new_kind = 0; new_kind < 40; new_kind += new_kind ? 23 : 17) {
+    for (new_kind = 0; new_kind < 40; new_kind += new_kind ? 23 : WK_OP_END) {
         assert_int_equal(attempt(g, put_new_kind, text), WK_UNSUPPORTED);
         char expected[80];
         (void)snprintf(expected, sizeof expected, "blk.0.op %u needs ABI 1.4, this host has 1.0", new_kind);
@@ -631,7 +631,7 @@ static void twist_and_embed(const struct wk_builder *b)
     };
     static const uint32_t params[2] = { 7, 8 };
     wk_value x = begin(b);
-    x = wk_custom(b, &def, &x, 1, params, sizeof params);
+    x = wk_custom(b, &def, &x, 1, NULL, 0, params, sizeof params);
     x = wk_linear(b, x, "w", E, WK_NONE);
     wk_end_layers(b);
     wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_OUTPUT_L2_NORM);

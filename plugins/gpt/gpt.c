@@ -329,7 +329,7 @@ static struct wk_rope_freqs rotate(const struct rotation *r, double *freq)
 
 static wk_value experts(const struct wk_builder *b, wk_value h, const struct gpt *m)
 {
-    wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_REQUIRED), m->K, WK_SOFTMAX_TOPK, 1.0f);
+    wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_REQUIRED), m->K, WK_SCORE_SOFTMAX_TOPK, 0, 1.0f);
     wk_value g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_REQUIRED);
     wk_value u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_REQUIRED);
     wk_value f = wk_glu_op(b, WK_GLU_SILU_CLAMPED, g, u, 1.702f, 7.0f);

@@ -112,7 +112,7 @@ static void gpt_oss(void **state)
     assert_string_equal(bias_of(r.p, "blk.1.ffn_gate_inp"), "blk.1.ffn_gate_inp.bias");
     assert_string_equal(bias_of(r.p, "blk.1.ffn_down_exps"), "blk.1.ffn_down_exps.bias");
     assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
-                op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_TOPK);
+                op_of(r.p, "blk.0.route")->u.route.score == WK_SCORE_SOFTMAX_TOPK);
     assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
     uint32_t clamps = 0;
     for (uint32_t i = 0; i < r.p->n_ops; i++) {

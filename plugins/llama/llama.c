@@ -156,11 +156,11 @@ struct llama {
     uint32_t H, G, D;    /* heads, heads of k and v, values a head */
     uint32_t X, K;       /* experts, experts a token; X 0: dense */
     uint32_t window;
-    float eps, scale;        /* of norms; of scores */
-    float expert_scale;      /* of the chosen experts' weights */
-    uint32_t expert_weights; /* WK_SOFTMAX_* */
-    const char *head;        /* "output" or, tied, "token_embd" */
-    uint32_t head_bias;      /* WK_OPTIONAL, or WK_NONE: rows of the embedding have none */
+    float eps, scale;      /* of norms; of scores */
+    float expert_scale;    /* of the chosen experts' weights */
+    uint32_t expert_flags; /* WK_ROUTE_* */
+    const char *head;      /* "output" or, tied, "token_embd" */
+    uint32_t head_bias;    /* WK_OPTIONAL, or WK_NONE: rows of the embedding have none */
     struct wk_rows wq, wk, wv, wg, wu;
     struct rotation rotation;
 };
@@ -242,7 +242,7 @@ static wk_status open_feed_forward(const struct wk_meta *meta, struct llama *m, 
         return wk_fail(err, WK_UNSUPPORTED, "expert_count is %u; %s is served without experts", (unsigned)m->X,
                        m->is->name);
     if (!m->X && m->is->experts == 2) return wk_fail(err, WK_INVALID, "expert_count is 0; %s has experts", m->is->name);
-    m->expert_weights = wk_meta_u32(meta, EXPERT_NORM) ? WK_SOFTMAX_ALL_RENORM : WK_SOFTMAX_ALL;
+    m->expert_flags = wk_meta_u32(meta, EXPERT_NORM) ? WK_ROUTE_NORMALIZE : 0;
     m->expert_scale = wk_meta_number(meta, EXPERT_SCALE) > 0 ? (float)wk_meta_number(meta, EXPERT_SCALE) : 1;
     if (m->X && (!m->K || m->K > m->X))
         return wk_fail(err, WK_INVALID, "expert_used_count is %u, must be 1 to expert_count, %u", (unsigned)m->K,
@@ -354,8 +354,8 @@ static wk_value feed_forward(const struct wk_builder *b, wk_value h, const struc
 }
 static wk_value experts(const struct wk_builder *b, wk_value h, const struct llama *m)
 {
-    wk_value r =
-        wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_OPTIONAL), m->K, m->expert_weights, m->expert_scale);
+    wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", m->X, WK_OPTIONAL), m->K, WK_SCORE_SOFTMAX,
+                          m->expert_flags, m->expert_scale);
     wk_value g = wk_expert(b, h, r, "ffn_gate_exps", m->X, m->F, WK_OPTIONAL);
     wk_value u = wk_expert(b, h, r, "ffn_up_exps", m->X, m->F, WK_OPTIONAL);
     return wk_combine(b, wk_expert(b, wk_glu(b, WK_GLU_SILU, g, u), r, "ffn_down_exps", m->X, m->E, WK_OPTIONAL), r);

@@ -83,7 +83,7 @@ static void what_tells_members_apart(void **state)
     close_model(&r);
     r = record_with(llama_file(MIXTRAL), 0);
     assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
-                op_of(r.p, "blk.0.route")->u.route.score == WK_SOFTMAX_ALL_RENORM);
+                op_of(r.p, "blk.0.route")->u.route.flags == WK_ROUTE_NORMALIZE);
     close_model(&r);
     struct gguf_build *g = llama_file(QWEN3MOE);
     for (uint32_t l = 0; l < T_L; l++) {

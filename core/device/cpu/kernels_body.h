@@ -101,6 +101,21 @@ INLINE vf vf_gelu_erf(vf x)
     return vf_mul(x, vf_lt(z, one, near, far));
 }
 
+/* max(x, 0) + ln(1 + t), t = e^-|x|; ln(1 + t) = 2 atanh(s), s = t / (2 + t) <= 1/3: eight terms of the series. */
+INLINE vf vf_softplus(vf x)
+{
+    vf zero = vf_set1(0.0f), t = vf_exp(vf_min(x, vf_sub(zero, x))), s = vf_div(t, vf_add(vf_set1(2.0f), t)),
+       z = vf_mul(s, s), r = vf_set1(1.0f / 15);
+    r = vf_fma(r, z, vf_set1(1.0f / 13));
+    r = vf_fma(r, z, vf_set1(1.0f / 11));
+    r = vf_fma(r, z, vf_set1(1.0f / 9));
+    r = vf_fma(r, z, vf_set1(1.0f / 7));
+    r = vf_fma(r, z, vf_set1(1.0f / 5));
+    r = vf_fma(r, z, vf_set1(1.0f / 3));
+    r = vf_fma(r, z, vf_set1(1.0f));
+    return vf_add(vf_max(zero, x), vf_mul(vf_add(s, s), r));
+}
+
 /* ---- element-wise -------------------------------------------------------------------------------------- */
 
 /* y[i] = expr over v = x[i]; the tail runs the same arithmetic on a partly filled vector. */
@@ -153,6 +168,8 @@ static void k_map(float *y, const float *x, uint32_t n, uint32_t fn, float p)
     case WK_UNARY_TANH: EACH(n, LOAD_X, vf_tanh(v)); break;
     case WK_UNARY_RELU: EACH(n, LOAD_X, vf_max(vf_set1(0.0f), v)); break;
     case WK_UNARY_SOFTCAP: EACH(n, LOAD_X, vf_mul(f, vf_tanh(vf_div(v, f)))); break;
+    case WK_UNARY_SOFTPLUS: EACH(n, LOAD_X, vf_softplus(v)); break;
+    case WK_UNARY_EXP: EACH(n, LOAD_X, vf_exp(v)); break;
     default: break;
     }
 }

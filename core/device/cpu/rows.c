@@ -131,11 +131,11 @@ static void run_route(const struct run *u)
     const float top = r[ids[0]];
     const float picked = exponentials(u, r, ids, k, top, y);
     float divisor = picked, scale = op->u.route.scale;
-    if (op->u.route.score != WK_SOFTMAX_TOPK) {
+    if (op->u.route.score != WK_SCORE_SOFTMAX_TOPK) {
         divisor = exponentials(u, r, NULL, experts, top, u->l->row);
         float sum = 0;
         for (uint32_t s = 0; s < k; s++) sum += y[s] / divisor;
-        if (op->u.route.score == WK_SOFTMAX_ALL_RENORM) scale = scale / sum;
+        if (op->u.route.flags & WK_ROUTE_NORMALIZE) scale = scale / sum;
     }
     for (uint32_t s = 0; s < k; s++) y[s] = y[s] / divisor * scale;
 }

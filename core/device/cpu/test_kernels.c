@@ -89,6 +89,8 @@ static double map_of(uint32_t fn, double x, double p)
     case WK_UNARY_SIGMOID: return 1 / (1 + exp(-x));
     case WK_UNARY_TANH: return tanh(x);
     case WK_UNARY_RELU: return x > 0 ? x : 0;
+    case WK_UNARY_SOFTPLUS: return fmax(x, 0) + log1p(exp(-fabs(x)));
+    case WK_UNARY_EXP: return exp(x);
     default: return p * tanh(x / p);
     }
 }

@@ -161,6 +161,8 @@ static double map_one(const struct tape_op *op, double x)
     case WK_UNARY_SIGMOID: return 1 / (1 + exp(-x));
     case WK_UNARY_TANH: return tanh(x);
     case WK_UNARY_RELU: return x > 0 ? x : 0;
+    case WK_UNARY_SOFTPLUS: return fmax(x, 0) + log1p(exp(-fabs(x)));
+    case WK_UNARY_EXP: return exp(x);
     case WK_UNARY_SOFTCAP: return p * tanh(x / p);
     default: fail_msg("unknown map"); return 0;
     }
@@ -224,7 +226,8 @@ static void do_route(struct frame *f)
         for (uint32_t e = 0; e < n; e++) whole += exp(r[e] - r[ids[0]]);
         for (uint32_t s = 0; s < k; s++) picked += exp(r[ids[s]] - r[ids[0]]);
         for (uint32_t s = 0; s < k; s++)
-            y[s] = exp(r[ids[s]] - r[ids[0]]) / (f->op->u.route.score == WK_SOFTMAX_ALL ? whole : picked) *
+            y[s] = exp(r[ids[s]] - r[ids[0]]) /
+                   (f->op->u.route.score == WK_SCORE_SOFTMAX && !f->op->u.route.flags ? whole : picked) *
                    (double)f->op->u.route.scale;
     }
 }
@@ -271,9 +274,9 @@ static void do_custom(struct frame *f)
             for (uint32_t i = 0; i < f->width[n]; i++) x[n][i] = (float)f->in[n][(size_t)t * f->width[n] + i];
             in[n] = x[n];
         }
-        const struct wk_custom_call call = {
-            sizeof call, 1, n, f->out_width, in, f->width, &t, f->op->u.custom.params, y
-        };
+        const struct wk_custom_call call = { sizeof call, 1,        n,  f->out_width,
+                                             in,          f->width, &t, f->op->u.custom.params,
+                                             y,           NULL,     0,  0 };
         f->op->u.custom.def->cpu(&call);
         for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = y[i];
         for (uint32_t i = 0; i < n; i++) free(x[i]);

@@ -103,7 +103,8 @@ static void record_learned(const struct wk_builder *b, bool custom)
         wk_value low = wk_unary(b, wk_slice(b, h, 0, E / 2), WK_UNARY_TANH, 0),
                  high = wk_unary(b, wk_slice(b, h, E / 2, E / 2), WK_UNARY_SILU, 0);
         wk_value in[2] = { wk_mul(b, low, gate), wk_unary(b, wk_mul(b, high, low), WK_UNARY_RELU, 0) };
-        wk_value joined = custom ? wk_custom(b, &swirl_def, in, 2, &half, sizeof half) : wk_add(b, in[0], in[1]);
+        wk_value joined =
+            custom ? wk_custom(b, &swirl_def, in, 2, NULL, 0, &half, sizeof half) : wk_add(b, in[0], in[1]);
         x = wk_add(b, x, wk_linear(b, joined, "mix", E, WK_NONE));
     }
     wk_end_layers(b);
@@ -130,7 +131,8 @@ static void experts_record(const struct wk_builder *b, const void *model)
     wk_rope_frequencies(freq, D / 2, 5000);
     const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_INTERLEAVED, 1);
     struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
-    static const uint32_t scores[3] = { WK_SOFTMAX_TOPK, WK_SOFTMAX_ALL, WK_SOFTMAX_ALL_RENORM };
+    static const uint32_t scores[3] = { WK_SCORE_SOFTMAX_TOPK, WK_SCORE_SOFTMAX, WK_SCORE_SOFTMAX },
+                          flags[3] = { 0, 0, WK_ROUTE_NORMALIZE };
     wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < 3; l++) {
         wk_layer(b, l);
@@ -141,7 +143,8 @@ static void experts_record(const struct wk_builder *b, const void *model)
         wk_value a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, WK_REQUIRED), "attn_sinks", &att);
         x = wk_add(b, x, wk_linear(b, a, "attn_output", E, WK_REQUIRED));
         h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
-        wk_value r = wk_route(b, wk_linear(b, h, "ffn_gate_inp", X, WK_REQUIRED), K, scores[l], l ? 1.5f : 1.0f);
+        wk_value r =
+            wk_route(b, wk_linear(b, h, "ffn_gate_inp", X, WK_REQUIRED), K, scores[l], flags[l], l ? 1.5f : 1.0f);
         wk_value g = wk_expert(b, h, r, "ffn_gate_exps", X, F, l == 0 ? WK_REQUIRED : WK_NONE),
                  u = wk_expert(b, h, r, "ffn_up_exps", X, F, l == 0 ? WK_REQUIRED : WK_NONE);
         wk_value f = l == 0 ? wk_glu_op(b, WK_GLU_SILU_CLAMPED, g, u, 1.702f, 2.0f) : wk_glu(b, WK_GLU_GELU_ERF, g, u);

@@ -382,6 +382,12 @@ wk_status cuda_drain(struct executor *x, const struct wk_err *err);
 
 /* ---- asks.c -------------------------------------------------------------------------------------------- */
 
+/* Softmax over all, then to a sum of 1, is softmax over the chosen. */
+static inline uint32_t cuda_route_score(const struct tape_op *route)
+{
+    return route->u.route.flags & WK_ROUTE_NORMALIZE ? WK_SCORE_SOFTMAX_TOPK : route->u.route.score;
+}
+
 wk_status cuda_asks_open(struct executor *x, const struct wk_err *err); /* streams, events, pinned memory */
 void cuda_asks_close(struct executor *x);
 /* Runs their kernels once, on a run of padding whose logits are at x->logits. */

@@ -108,6 +108,8 @@ wk_status element_rows(const char *what, const struct element_launch *e, void *s
     case MAP + WK_UNARY_SIGMOID:
     case MAP + WK_UNARY_TANH:
     case MAP + WK_UNARY_RELU:
+    case MAP + WK_UNARY_SOFTPLUS:
+    case MAP + WK_UNARY_EXP:
     case MAP + WK_UNARY_SOFTCAP:
     case MAPS: return launch<MAPS>(what, e, stream, err);
     default: return wk_fail(err, WK_INTERNAL, "%s: function %u is unknown", what, e->fn);

@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "device/kv_pages.h"
 #include "device/step_check.h"
+#include "device/unserved.h"
 #include "device/cuda/calls.h"
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
@@ -629,6 +630,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     *out = NULL;
     wk_status s = check_options(program, o, err);
     if (!s) s = check_ops(program, err);
+    if (!s) s = device_serves(program, DEVICE_CUDA, err);
     if (s) return s;
     struct executor *x = calloc(1, sizeof *x);
     if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory for an executor");

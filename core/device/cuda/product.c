@@ -845,7 +845,7 @@ wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, con
     struct cuda_router c = { .y = x->tmp[0],
                              .y_stride = cuda_stride(s->product.routers[0].n),
                              .route = { .k = op->u.route.k,
-                                        .score = op->u.route.score,
+                                        .score = cuda_route_score(op),
                                         .scale = op->u.route.scale,
                                         .out = s->row.out->data,
                                         .out_stride = s->row.out->stride,

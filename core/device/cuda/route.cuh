@@ -101,7 +101,7 @@ static __device__ __forceinline__ void weigh_experts(const struct route_choice &
             weight[i] = expf(__fsub_rn(logits[picks.own[i]], top));
         }
     float sum = __fadd_rn(weight[0], weight[1]);
-    if (c.score == WK_SOFTMAX_ALL) {
+    if (c.score == WK_SCORE_SOFTMAX) {
         sum = 0.0f;
 #pragma unroll 1
         for (uint32_t e = lane; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(logits[e], top)));

@@ -83,7 +83,7 @@ static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage
                                   .rows = rows,
                                   .experts = c->x[0].v->width,
                                   .k = c->op->u.route.k,
-                                  .score = c->op->u.route.score,
+                                  .score = cuda_route_score(c->op),
                                   .scale = c->op->u.route.scale,
                                   .logits = rows_of(x, &c->x[0], 0),
                                   .out = c->out->data,

@@ -30,7 +30,7 @@ static void check_route(const float *r, const float *out, uint32_t experts, uint
     for (uint32_t s = 0; s < k; s++) {
         uint32_t id;
         memcpy(&id, out + k + s, 4);
-        const double expected = exp((double)r[ids[s]] - r[ids[0]]) / (score == WK_SOFTMAX_ALL ? all : picked) * scale;
+        const double expected = exp((double)r[ids[s]] - r[ids[0]]) / (score == WK_SCORE_SOFTMAX ? all : picked) * scale;
         if (id != ids[s]) fail_msg("top %u of %u: pick %u is %u, expected %u", k, experts, s, id, ids[s]);
         if (!(fabs(out[s] - expected) <= 1e-6 * expected + 1e-37))
             fail_msg("top %u of %u, score %u: weight %u is %.9g, expected %.9g", k, experts, score, s, out[s],
@@ -44,7 +44,7 @@ static void test_route(void **state)
     static const uint32_t cases[][2] = { { 1, 1 },  { 2, 1 },   { 8, 2 },   { 31, 31 }, { 32, 4 },  { 33, 4 },
                                          { 60, 4 }, { 64, 64 }, { 128, 8 }, { 256, 8 }, { 600, 40 } };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (uint32_t score = WK_SOFTMAX_TOPK; score < WK_SCORE_END; score++)
+        for (uint32_t score = WK_SCORE_SOFTMAX_TOPK; score < WK_SCORE_END; score++)
             for (uint32_t form = 0; form < 3; form++) {
                 const uint32_t experts = cases[i][0], k = cases[i][1], rows = form == 1 ? 1 : 9,
                                stride = (experts + 15) / 16 * 16, out_stride = (2 * k + 15) / 16 * 16;
@@ -99,7 +99,8 @@ static void test_broken_rows(void **state)
     r.host[3 * EXPERTS + 5] = INFINITY;
     send(&r);
     const struct cuda_route call = {
-        false, ROWS, EXPERTS, K, WK_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device, 2 * K, NULL, NULL, NULL
+        false, ROWS, EXPERTS, K,   WK_SCORE_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device,
+        2 * K, NULL, NULL,    NULL
     };
     LAUNCH(cuda_route(&call, NULL, &error_text));
     receive(&out);
@@ -144,7 +145,7 @@ static void test_groups(void **state)
                                              rows,
                                              experts,
                                              k,
-                                             WK_SOFTMAX_TOPK,
+                                             WK_SCORE_SOFTMAX_TOPK,
                                              1,
                                              { r.device, experts, NULL },
                                              out.device,
@@ -253,7 +254,7 @@ static struct router_case make_router(uint32_t rows, uint32_t k, uint32_t expert
     c.call.y = c.y.device;
     c.call.y_stride = logits;
     c.call.route.k = top;
-    c.call.route.score = WK_SOFTMAX_TOPK;
+    c.call.route.score = WK_SCORE_SOFTMAX_TOPK;
     c.call.route.scale = 1.0f;
     c.call.route.out = c.out.device;
     c.call.route.out_stride = out;

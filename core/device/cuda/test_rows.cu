@@ -237,6 +237,8 @@ static double map_exact(uint32_t fn, double x, double p)
     case WK_UNARY_TANH: return tanh(x);
     case WK_UNARY_RELU: return x > 0 ? x : 0;
     case WK_UNARY_SOFTCAP: return p * tanh(x / p);
+    case WK_UNARY_SOFTPLUS: return fmax(x, 0.0) + log1p(exp(-fabs(x)));
+    case WK_UNARY_EXP: return exp(x);
     default: return x;
     }
 }

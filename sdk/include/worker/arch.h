@@ -46,11 +46,15 @@ enum {
     WK_OP_POOL,
     WK_OP_OUTPUT,
     WK_OP_CUSTOM,
+    WK_OP_CONCAT,
+    WK_OP_LINEAR_HEADS,
+    WK_OP_VECTOR,
+    WK_OP_STATE,
     WK_OP_END
 };
 
 enum { WK_NONE = 0, WK_REQUIRED = 1, WK_OPTIONAL = 2 }; /* a tensor: not used, required, used if the file has it */
-enum { WK_EMBED_TOKEN = 0, WK_EMBED_POSITION = 1 };     /* embed: what picks the row */
+enum { WK_EMBED_TOKEN = 0, WK_EMBED_POSITION, WK_EMBED_ROW, WK_EMBED_END }; /* embed: what picks the row */
 enum { WK_NORM_RMS = 0, WK_NORM_LAYER = 1 };
 enum { WK_ROPE_INTERLEAVED = 0, WK_ROPE_HALF = 1 }; /* rotate (x[2i], x[2i+1]) or (x[i], x[i+n]) */
 enum {
@@ -62,10 +66,17 @@ enum {
     WK_UNARY_TANH,
     WK_UNARY_RELU,
     WK_UNARY_SOFTCAP,
+    WK_UNARY_SOFTPLUS,
+    WK_UNARY_EXP,
     WK_UNARY_END
 };
 enum { WK_GLU_SILU = 1, WK_GLU_GELU_TANH, WK_GLU_GELU_ERF, WK_GLU_SILU_CLAMPED, WK_GLU_END };
-enum { WK_SOFTMAX_TOPK = 1, WK_SOFTMAX_ALL, WK_SOFTMAX_ALL_RENORM, WK_SCORE_END };
+/* A route's weights: softmax over the chosen, softmax over all, sigmoid of each. */
+enum { WK_SCORE_SOFTMAX_TOPK = 1, WK_SCORE_SOFTMAX, WK_SCORE_SIGMOID, WK_SCORE_END };
+enum { WK_ROUTE_NORMALIZE = 1u << 0 };                  /* weights are divided by their sum */
+enum { WK_GROUP_MAX = 1, WK_GROUP_TOP2, WK_GROUP_END }; /* a group's score: its best expert's, the sum of its two */
+enum { WK_ATTENTION_BIDIRECTIONAL = 1u << 0 };          /* all positions of the sequence see each other */
+enum { WK_STATE_CONV = 1, WK_STATE_SCAN, WK_STATE_DELTA, WK_STATE_END };
 enum { WK_POOL_MEAN = 1, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_END };
 enum { WK_OUTPUT_LOGITS = 1, WK_OUTPUT_EMBEDDING, WK_OUTPUT_END };
 enum { WK_OUTPUT_L2_NORM = 1u << 0 };
@@ -82,10 +93,11 @@ struct wk_op_embed {
     struct wk_op o;
     uint32_t index, offset;
 };
+/* LINEAR, EXPERT, LINEAR_HEADS. slabs: experts, or heads; 0 in LINEAR. */
 struct wk_op_linear {
     struct wk_op o;
-    uint32_t first, n, n_expert, reserved;
-}; /* also WK_OP_EXPERT */
+    uint32_t first, n, slabs, reserved;
+};
 struct wk_op_norm {
     struct wk_op o;
     uint32_t kind, group;
@@ -103,15 +115,32 @@ struct wk_op_glu {
     float alpha, limit;
     uint32_t reserved;
 };
+/* Columns [first, first + n) of each of `groups` equal parts of the row; 0: of the row. */
 struct wk_op_slice {
     struct wk_op o;
-    uint32_t first, n;
+    uint32_t first, n, groups, reserved;
 };
+/* The inputs side by side, in each of `groups` equal parts of the result; 0: once. Bit i of `repeated`: input i is one
+ * part's, the same in all. */
+struct wk_op_concat {
+    struct wk_op o;
+    uint32_t groups, repeated;
+};
+/* The experts are `groups` equal runs (0: one), of which the `groups_used` best may be chosen from, by group_score
+ * (WK_GROUP_*; 0 without groups). A selection bias (a tensor [experts]) counts in every choice and in no weight. */
 struct wk_op_route {
     struct wk_op o;
-    uint32_t k, score;
-    float scale;
-    uint32_t reserved;
+    uint32_t k, score; /* experts chosen; WK_SCORE_* */
+    float scale;       /* of the weights, last */
+    uint32_t flags;    /* WK_ROUTE_* */
+    uint32_t groups, groups_used, group_score, reserved;
+};
+/* What a sequence carries from row to row; see the inlines. */
+struct wk_op_state {
+    struct wk_op o;
+    uint32_t kind;          /* WK_STATE_* */
+    uint32_t kernel;        /* CONV: rows that a result sees */
+    uint32_t heads, groups; /* SCAN, DELTA: of values; of keys and queries */
 };
 struct wk_op_pool {
     struct wk_op o;
@@ -135,13 +164,17 @@ struct wk_op_rope {
     const struct wk_rope_freqs *freqs;
 };
 
-/* Attention over the sequence's cache. window: a key at distance d = p - j is seen iff 0 <= d (and d < window if
- * window). */
+/* Attention over the sequence's cache. Row p sees position j iff j <= p, and j > p - window (0: no window), and
+ * j / chunk == p / chunk (0: no chunks; else a multiple of 32). BIDIRECTIONAL: j > p as well, where j - p < window; the
+ * whole prompt is then one step, and the model generates nothing. */
 struct wk_op_attention {
     struct wk_op o;
     uint32_t heads, kv_heads;
     float scale, softcap; /* softcap 0: none */
     uint32_t window, flags;
+    uint32_t chunk;
+    uint32_t value_in_key; /* the value is the first so many numbers of each key head, and not given; 0: it is given */
+    const float *slopes;   /* [heads] ALiBi: slope * -|p - j| is added to the score after `scale`; copied; NULL: none */
 };
 
 /* Rows [first, first + n) of a tensor of `total` rows. */
@@ -150,27 +183,40 @@ struct wk_rows {
     uint32_t total, first, n, reserved;
 };
 
-/* An operation that the tape does not have: computed by the plugin's own function, row by row, fused with nothing. */
+/* An operation that the tape does not have: computed by the plugin's own function, row by row, fused with nothing. It
+ * has no state: a row of the result depends on its own row, its position and the tensors alone. At most 8 inputs of one
+ * slot, 8 tensors, 4096 bytes of parameters. On CUDA the function of the same name in the plugin's CUDA module computes
+ * it (worker/plugin_cuda.h); without one the model is refused there, by name. */
 struct wk_custom_call {
     uint32_t struct_size, n_rows;
     uint32_t n_in, out_width;
-    const float *const *in;   /* [n_in] of [n_rows][in_width[i]], host's */
-    const uint32_t *in_width; /* [n_in] */
-    const uint32_t *position; /* [n_rows] */
-    const void *params;       /* as given to wk_custom, host's copy */
-    float *out;               /* [n_rows][out_width], host's */
+    const float *const *in;     /* [n_in] of [n_rows][in_width[i]], host's */
+    const uint32_t *in_width;   /* [n_in] */
+    const uint32_t *position;   /* [n_rows] */
+    const void *params;         /* as given to wk_custom, host's copy */
+    float *out;                 /* [n_rows][out_width], host's */
+    const float *const *tensor; /* [n_tensors] as given to wk_custom: rows x cols numbers each, host's */
+    uint32_t n_tensors, reserved;
 };
+/* How a model that is divided over several GPUs may divide the operation: not at all, or by columns (column j of the
+ * result depends on column j of the inputs alone). */
+enum { WK_SPLIT_NONE = 0, WK_SPLIT_COLUMNS, WK_SPLIT_END };
 struct wk_custom_def {
-    uint32_t struct_size, reserved;
-    const char *name;                                           /* for messages; static */
+    uint32_t struct_size, split;                                /* split: WK_SPLIT_* */
+    const char *name;                                           /* for messages, and of the CUDA function; static */
     uint32_t (*width)(const uint32_t *in_width, uint32_t n_in); /* [main thread]; 0 refuses these inputs */
-    void (*cpu)(const struct wk_custom_call *call);             /* [any thread]; a row depends on its own row alone */
+    void (*cpu)(const struct wk_custom_call *call);             /* [any thread, several at once] */
 };
 struct wk_op_custom {
     struct wk_op o;
     const struct wk_custom_def *def;
     const void *params;
     uint32_t params_bytes, reserved;
+};
+/* A tensor of a custom operation: its complete name, and its shape. */
+struct wk_custom_tensor {
+    const char *name;
+    uint32_t rows, cols;
 };
 
 /* Bytes in ABI 1.0; of operations without fields of their own WK_OP_SIZE_1_0. */
@@ -179,17 +225,19 @@ struct wk_op_custom {
 #define WK_OP_LINEAR_SIZE_1_0 WK_SIZE_TO(struct wk_op_linear, reserved)
 #define WK_OP_NORM_SIZE_1_0 WK_SIZE_TO(struct wk_op_norm, reserved)
 #define WK_OP_ROPE_SIZE_1_0 WK_SIZE_TO(struct wk_op_rope, freqs)
-#define WK_OP_ATTENTION_SIZE_1_0 WK_SIZE_TO(struct wk_op_attention, flags)
+#define WK_OP_ATTENTION_SIZE_1_0 WK_SIZE_TO(struct wk_op_attention, slopes)
 #define WK_OP_UNARY_SIZE_1_0 WK_SIZE_TO(struct wk_op_unary, p)
 #define WK_OP_GLU_SIZE_1_0 WK_SIZE_TO(struct wk_op_glu, reserved)
-#define WK_OP_SLICE_SIZE_1_0 WK_SIZE_TO(struct wk_op_slice, n)
+#define WK_OP_SLICE_SIZE_1_0 WK_SIZE_TO(struct wk_op_slice, reserved)
 #define WK_OP_ROUTE_SIZE_1_0 WK_SIZE_TO(struct wk_op_route, reserved)
 #define WK_OP_POOL_SIZE_1_0 WK_SIZE_TO(struct wk_op_pool, reserved)
 #define WK_OP_OUTPUT_SIZE_1_0 WK_SIZE_TO(struct wk_op_output, flags)
 #define WK_OP_CUSTOM_SIZE_1_0 WK_SIZE_TO(struct wk_op_custom, reserved)
+#define WK_OP_CONCAT_SIZE_1_0 WK_SIZE_TO(struct wk_op_concat, repeated)
+#define WK_OP_STATE_SIZE_1_0 WK_SIZE_TO(struct wk_op_state, groups)
 #define WK_ROPE_FREQS_SIZE_1_0 WK_SIZE_TO(struct wk_rope_freqs, mscale)
 #define WK_CUSTOM_DEF_SIZE_1_0 WK_SIZE_TO(struct wk_custom_def, cpu)
-WK_STATIC_ASSERT(WK_OP_SIZE_1_0 == 72 && WK_OP_ATTENTION_SIZE_1_0 == 96 && WK_OP_ROPE_SIZE_1_0 == 88,
+WK_STATIC_ASSERT(WK_OP_SIZE_1_0 == 72 && WK_OP_ATTENTION_SIZE_1_0 == 112 && WK_OP_ROPE_SIZE_1_0 == 88,
                  "layout of operations");
 
 /* The host's side of record(): valid during record() alone, [main thread]. Plugins call the
@@ -229,6 +277,13 @@ static inline wk_value wk_append(const struct wk_builder *b, const struct wk_op 
     v.id = b->op(b->self, o);
     return v;
 }
+/* Where an input may be left out. */
+static inline wk_value wk_none(void)
+{
+    wk_value v;
+    v.id = 0;
+    return v;
+}
 static inline uint32_t wk_width(const struct wk_builder *b, wk_value x) { return b->width(b->self, x.id); }
 /* Would this host take such an operation? For a plugin that can do without it. */
 static inline int wk_supports(const struct wk_builder *b, const struct wk_op *o)
@@ -258,26 +313,40 @@ static inline wk_value wk_name(const struct wk_builder *b, wk_value x, const cha
 }
 static inline void wk_refuse(const struct wk_builder *b, const char *text) { b->fail(b->self, text); }
 
-/* Row W[token] -> [width]. */
-static inline wk_value wk_embed(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width)
+static inline wk_value wk_embed_op(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width,
+                                   uint32_t index, uint32_t offset)
 {
     struct wk_op_embed e;
     e.o = wk_op_head(sizeof e, WK_OP_EMBED);
-    e.index = WK_EMBED_TOKEN;
-    e.offset = 0;
+    e.index = index;
+    e.offset = offset;
     e.o.t[0] = b->tensor(b->self, name, ".weight", rows, width, 1, WK_REQUIRED);
     return wk_append(b, &e.o);
+}
+/* Row W[token] -> [width]. */
+static inline wk_value wk_embed(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width)
+{
+    return wk_embed_op(b, name, rows, width, WK_EMBED_TOKEN, 0);
 }
 /* Row W[position + offset] -> [width]; a context that reaches past the table is refused at open. */
 static inline wk_value wk_embed_pos(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width,
                                     uint32_t offset)
 {
-    struct wk_op_embed e;
-    e.o = wk_op_head(sizeof e, WK_OP_EMBED);
-    e.index = WK_EMBED_POSITION;
-    e.offset = offset;
-    e.o.t[0] = b->tensor(b->self, name, ".weight", rows, width, 1, WK_REQUIRED);
-    return wk_append(b, &e.o);
+    return wk_embed_op(b, name, rows, width, WK_EMBED_POSITION, offset);
+}
+/* Row W[row] -> [width], the same for every token. */
+static inline wk_value wk_embed_row(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width,
+                                    uint32_t row)
+{
+    return wk_embed_op(b, name, rows, width, WK_EMBED_ROW, row);
+}
+/* A small tensor as a value, the same for every token -> [rows * cols], row after row. name: complete ("ssm_a",
+ * "ssm_dt.bias"). Read by wk_add and wk_mul alone, as their second. */
+static inline wk_value wk_vector(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t cols)
+{
+    struct wk_op o = wk_op_head(sizeof o, WK_OP_VECTOR);
+    o.t[0] = b->tensor(b->self, name, "", rows, cols, 1, WK_REQUIRED);
+    return wk_append(b, &o);
 }
 /* y_j = sum_k W[first + j][k] x_k + bias[first + j] -> [n]. bias: WK_NONE, WK_REQUIRED or WK_OPTIONAL. */
 static inline wk_value wk_linear_rows(const struct wk_builder *b, wk_value x, struct wk_rows w, uint32_t bias)
@@ -287,7 +356,7 @@ static inline wk_value wk_linear_rows(const struct wk_builder *b, wk_value x, st
     l.o.in[0] = x.id;
     l.first = w.first;
     l.n = w.n;
-    l.n_expert = l.reserved = 0;
+    l.slabs = l.reserved = 0;
     if (x.id) {
         l.o.t[0] = b->tensor(b->self, w.name, ".weight", w.total, wk_width(b, x), 1, WK_REQUIRED);
         if (bias) l.o.t[1] = b->tensor(b->self, w.name, ".bias", 1, w.total, 1, bias);
@@ -301,6 +370,19 @@ static inline wk_value wk_linear(const struct wk_builder *b, wk_value x, const c
     w.total = w.n = n;
     w.first = w.reserved = 0;
     return wk_linear_rows(b, x, w, bias);
+}
+/* y[h] = W[h] x[h] for each of `heads` equal parts x[h] of x; W [heads][n][width of x / heads] -> [heads * n]. */
+static inline wk_value wk_linear_heads(const struct wk_builder *b, wk_value x, const char *name, uint32_t heads,
+                                       uint32_t n)
+{
+    struct wk_op_linear l;
+    l.o = wk_op_head(sizeof l, WK_OP_LINEAR_HEADS);
+    l.o.in[0] = x.id;
+    l.first = l.reserved = 0;
+    l.n = n;
+    l.slabs = heads;
+    if (x.id) l.o.t[0] = b->tensor(b->self, name, ".weight", n, heads ? wk_width(b, x) / heads : 0, heads, WK_REQUIRED);
+    return wk_append(b, &l.o);
 }
 /* RMS: x / sqrt(mean(x^2) + eps) * w. LAYER: (x - mean) / sqrt(variance + eps) * w + b. group: over each run of `group`
  * values with one w[group]; 0: over the row. name NULL: no weight. */
@@ -345,7 +427,8 @@ static inline wk_value wk_rope(const struct wk_builder *b, wk_value x, uint32_t 
     return wk_append(b, &r.o);
 }
 /* Stores k and v at the position, then softmax(scale q k + mask) v. q [heads * Dk], k [kv_heads * Dk], v [kv_heads *
- * Dv] -> [heads * Dv]. sinks: name of a tensor [heads] with one extra logit a head, or NULL. */
+ * Dv] -> [heads * Dv]. v: wk_none() where it is in the key. sinks: name of a tensor [heads] with one extra logit a
+ * head, or NULL. */
 static inline wk_value wk_attention(const struct wk_builder *b, wk_value q, wk_value k, wk_value v, const char *sinks,
                                     const struct wk_op_attention *attn)
 {
@@ -356,6 +439,67 @@ static inline wk_value wk_attention(const struct wk_builder *b, wk_value q, wk_v
     a.o.in[2] = v.id;
     if (sinks) a.o.t[0] = b->tensor(b->self, sinks, ".weight", 1, attn->heads, 1, WK_REQUIRED);
     return wk_append(b, &a.o);
+}
+/* The same over the keys and values that an earlier attention stored: `source` is that one's result. kv_heads, window,
+ * chunk and value_in_key are the source's. */
+static inline wk_value wk_attention_reuse(const struct wk_builder *b, wk_value q, wk_value source, const char *sinks,
+                                          const struct wk_op_attention *attn)
+{
+    struct wk_op_attention a = *attn;
+    a.o = wk_op_head(sizeof a, WK_OP_ATTENTION);
+    a.o.in[0] = q.id;
+    a.o.in[3] = source.id;
+    if (sinks) a.o.t[0] = b->tensor(b->self, sinks, ".weight", 1, attn->heads, 1, WK_REQUIRED);
+    return wk_append(b, &a.o);
+}
+/* y_t[c] = sum over i < kernel of W[c][i] x_(t - kernel + 1 + i)[c] (+ bias[c]), x being 0 before the sequence ->
+ * [width of x]. W [width of x][kernel]; bias: WK_NONE, WK_REQUIRED or WK_OPTIONAL. */
+static inline wk_value wk_conv(const struct wk_builder *b, wk_value x, const char *name, uint32_t kernel, uint32_t bias)
+{
+    struct wk_op_state s;
+    s.o = wk_op_head(sizeof s, WK_OP_STATE);
+    s.o.in[0] = x.id;
+    s.kind = WK_STATE_CONV;
+    s.kernel = kernel;
+    s.heads = s.groups = 0;
+    if (x.id) {
+        const uint32_t width = wk_width(b, x);
+        s.o.t[0] = b->tensor(b->self, name, ".weight", width, kernel, 1, WK_REQUIRED);
+        if (bias) s.o.t[1] = b->tensor(b->self, name, ".bias", 1, width, 1, bias);
+    }
+    return wk_append(b, &s.o);
+}
+/* Linear attention with a state S[h] [Dv][Dk] a head, 0 before the sequence. q, k [groups * Dk], v [heads * Dv], decay
+ * [heads] -> [heads * Dv]; head h has the key and query of group h / (heads / groups). In every row
+ *     S[h] = exp(decay[h]) S[h] + v[h] k^T,  y[h] = S[h] q.
+ * Mamba-2: q is C, k is B, v is dt x, decay is dt a. */
+static inline wk_value wk_scan_op(const struct wk_builder *b, uint32_t kind, wk_value q, wk_value k, wk_value v,
+                                  wk_value decay, wk_value beta, uint32_t heads, uint32_t groups)
+{
+    struct wk_op_state s;
+    s.o = wk_op_head(sizeof s, WK_OP_STATE);
+    s.o.in[0] = q.id;
+    s.o.in[1] = k.id;
+    s.o.in[2] = v.id;
+    s.o.in[3] = decay.id;
+    s.o.in[4] = beta.id;
+    s.kind = kind;
+    s.kernel = 0;
+    s.heads = heads;
+    s.groups = groups;
+    return wk_append(b, &s.o);
+}
+static inline wk_value wk_scan(const struct wk_builder *b, wk_value q, wk_value k, wk_value v, wk_value decay,
+                               uint32_t heads, uint32_t groups)
+{
+    return wk_scan_op(b, WK_STATE_SCAN, q, k, v, decay, wk_none(), heads, groups);
+}
+/* The gated delta rule, beta [heads]: S[h] = exp(decay[h]) S[h]; S[h] = S[h] + beta[h] (v[h] - S[h] k) k^T; y[h] =
+ * S[h] q. */
+static inline wk_value wk_delta(const struct wk_builder *b, wk_value q, wk_value k, wk_value v, wk_value decay,
+                                wk_value beta, uint32_t heads, uint32_t groups)
+{
+    return wk_scan_op(b, WK_STATE_DELTA, q, k, v, decay, beta, heads, groups);
 }
 static inline wk_value wk_unary(const struct wk_builder *b, wk_value x, uint32_t fn, float p)
 {
@@ -409,33 +553,69 @@ static inline wk_value wk_add(const struct wk_builder *b, wk_value x, wk_value y
 {
     return wk_binary(b, WK_OP_ADD, x, y);
 }
-/* y may have width 1 or slots 1: it is then repeated. */
+/* Every value of y multiplies a run of (width of x / width of y) values of x. One of them may have 1 slot where the
+ * other has k: it is then repeated. */
 static inline wk_value wk_mul(const struct wk_builder *b, wk_value x, wk_value y)
 {
     return wk_binary(b, WK_OP_MUL, x, y);
 }
-/* Columns [first, first + n). */
-static inline wk_value wk_slice(const struct wk_builder *b, wk_value x, uint32_t first, uint32_t n)
+/* Columns [first, first + n) of each of `groups` equal parts of x -> [groups * n]. */
+static inline wk_value wk_slice_groups(const struct wk_builder *b, wk_value x, uint32_t groups, uint32_t first,
+                                       uint32_t n)
 {
     struct wk_op_slice c;
     c.o = wk_op_head(sizeof c, WK_OP_SLICE);
     c.o.in[0] = x.id;
     c.first = first;
     c.n = n;
+    c.groups = groups;
+    c.reserved = 0;
     return wk_append(b, &c.o);
 }
-/* The k largest of r [experts], largest first, ties to the lowest index -> k slots of [1]: their weights; the ids
- * travel along. */
-static inline wk_value wk_route(const struct wk_builder *b, wk_value r, uint32_t k, uint32_t score, float scale)
+/* Columns [first, first + n). */
+static inline wk_value wk_slice(const struct wk_builder *b, wk_value x, uint32_t first, uint32_t n)
 {
-    struct wk_op_route o;
+    return wk_slice_groups(b, x, 0, first, n);
+}
+/* x [groups * n_x] and y [groups * n_y], or [n_y] if bit 1 of `repeated` is set (bit 0: x) -> for each group its part
+ * of x, then its part of y. */
+static inline wk_value wk_concat_groups(const struct wk_builder *b, wk_value x, wk_value y, uint32_t groups,
+                                        uint32_t repeated)
+{
+    struct wk_op_concat c;
+    c.o = wk_op_head(sizeof c, WK_OP_CONCAT);
+    c.o.in[0] = x.id;
+    c.o.in[1] = y.id;
+    c.groups = groups;
+    c.repeated = repeated;
+    return wk_append(b, &c.o);
+}
+/* x, then y. */
+static inline wk_value wk_concat(const struct wk_builder *b, wk_value x, wk_value y)
+{
+    return wk_concat_groups(b, x, y, 0, 0);
+}
+/* The best of r [experts], largest first, ties to the lowest index -> k slots of [1]: their weights; the ids travel
+ * along. bias: complete name of the selection bias, or NULL. See struct wk_op_route. */
+static inline wk_value wk_route_op(const struct wk_builder *b, wk_value r, const char *bias,
+                                   const struct wk_op_route *route)
+{
+    struct wk_op_route o = *route;
     o.o = wk_op_head(sizeof o, WK_OP_ROUTE);
     o.o.in[0] = r.id;
+    if (bias && r.id) o.o.t[0] = b->tensor(b->self, bias, "", 1, wk_width(b, r), 1, WK_REQUIRED);
+    return wk_append(b, &o.o);
+}
+static inline wk_value wk_route(const struct wk_builder *b, wk_value r, uint32_t k, uint32_t score, uint32_t flags,
+                                float scale)
+{
+    struct wk_op_route o;
+    memset(&o, 0, sizeof o);
     o.k = k;
     o.score = score;
+    o.flags = flags;
     o.scale = scale;
-    o.reserved = 0;
-    return wk_append(b, &o.o);
+    return wk_route_op(b, r, NULL, &o);
 }
 /* y[s] = W[e_s] x[s] + b[e_s] for the slots of `route`; x has 1 or k slots; W [n_expert][n][width of x]. */
 static inline wk_value wk_expert(const struct wk_builder *b, wk_value x, wk_value route, const char *name,
@@ -447,14 +627,14 @@ static inline wk_value wk_expert(const struct wk_builder *b, wk_value x, wk_valu
     l.o.in[1] = route.id;
     l.first = l.reserved = 0;
     l.n = n;
-    l.n_expert = n_expert;
+    l.slabs = n_expert;
     if (x.id) {
         l.o.t[0] = b->tensor(b->self, name, ".weight", n, wk_width(b, x), n_expert, WK_REQUIRED);
         if (bias) l.o.t[1] = b->tensor(b->self, name, ".bias", n_expert, n, 1, bias);
     }
     return wk_append(b, &l.o);
 }
-/* sum over slots, in order, of weight_s * y[s] -> one slot. */
+/* sum over slots, in order, of weight_s * y[s] -> one slot. route: wk_none() where every weight is 1. */
 static inline wk_value wk_combine(const struct wk_builder *b, wk_value y, wk_value route)
 {
     return wk_binary(b, WK_OP_COMBINE, y, route);
@@ -485,13 +665,20 @@ static inline void wk_embedding(const struct wk_builder *b, wk_value x, uint32_t
     wk_output(b, x, WK_OUTPUT_EMBEDDING, flags);
 }
 
-/* in: [n_in <= 4]; params: copied. */
+/* in: [n_in <= 8]; tensors: [n_tensors <= 8], or NULL; params: copied. */
 static inline wk_value wk_custom(const struct wk_builder *b, const struct wk_custom_def *def, const wk_value *in,
-                                 uint32_t n_in, const void *params, uint32_t params_bytes)
+                                 uint32_t n_in, const struct wk_custom_tensor *tensors, uint32_t n_tensors,
+                                 const void *params, uint32_t params_bytes)
 {
     struct wk_op_custom c;
+    if (n_in > 8 || n_tensors > 8) {
+        wk_refuse(b, "custom: at most 8 inputs and 8 tensors");
+        return wk_none();
+    }
     c.o = wk_op_head(sizeof c, WK_OP_CUSTOM);
-    for (uint32_t i = 0; i < n_in && i < 4; i++) c.o.in[i] = in[i].id;
+    for (uint32_t i = 0; i < n_in; i++) c.o.in[i] = in[i].id;
+    for (uint32_t i = 0; i < n_tensors; i++)
+        c.o.t[i] = b->tensor(b->self, tensors[i].name, "", tensors[i].rows, tensors[i].cols, 1, WK_REQUIRED);
     c.def = def;
     c.params = params;
     c.params_bytes = params_bytes;

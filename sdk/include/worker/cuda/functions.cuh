@@ -55,6 +55,8 @@ __device__ __forceinline__ float wk_map_value(uint32_t fn, float x, float p)
     case WK_UNARY_TANH: return tanhf(x);
     case WK_UNARY_RELU: return x < 0.0f ? 0.0f : x;
     case WK_UNARY_SOFTCAP: return __fmul_rn(p, tanhf(__fdiv_rn(x, p)));
+    case WK_UNARY_SOFTPLUS: return __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x))));
+    case WK_UNARY_EXP: return expf(x);
     default: return x;
     }
 }

@@ -1,0 +1,119 @@
+/* unserved.c: one row for each feature of the tape that not every device has. */
+#include "device/unserved.h"
+
+#include "tape/tape.h"
+
+static bool in_groups(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_SLICE && o->u.slice.groups > 1;
+}
+static bool concat(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_CONCAT;
+}
+static bool by_heads(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_LINEAR_HEADS;
+}
+static bool vector(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_VECTOR;
+}
+static bool state(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_STATE;
+}
+static bool embed_row(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_EMBED && o->u.embed.index == WK_EMBED_ROW;
+}
+static bool mul_repeats(const struct tape_program *p, const struct tape_op *o)
+{
+    if (o->kind != WK_OP_MUL) return false;
+    const struct tape_value *x = &p->values[o->in[0]], *y = &p->values[o->in[1]];
+    return (y->width != 1 && y->width != x->width) || (x->slots == 1 && y->slots > 1);
+}
+static bool plain_sum(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_COMBINE && o->in[1] == TAPE_NONE;
+}
+static bool route(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_ROUTE &&
+           (o->u.route.score == WK_SCORE_SIGMOID || o->t[0] != TAPE_NONE || o->u.route.groups ||
+            (o->u.route.score == WK_SCORE_SOFTMAX_TOPK && o->u.route.flags));
+}
+static bool bidirectional(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_ATTENTION && o->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL;
+}
+static bool chunks(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_ATTENTION && o->u.attn.chunk;
+}
+static bool slopes(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_ATTENTION && o->u.attn.slopes;
+}
+static bool value_in_key(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_ATTENTION && o->u.attn.value_in_key;
+}
+static bool reuse(const struct tape_program *p, const struct tape_op *o)
+{
+    return o->kind == WK_OP_ATTENTION && &p->ops[p->kv_layers[o->u.attn.kv_layer].op] != o;
+}
+static bool behind_pool(const struct tape_program *p, const struct tape_op *o)
+{
+    return o->kind != WK_OP_OUTPUT && o->in[0] != TAPE_NONE && p->values[o->in[0]].pooled;
+}
+static bool custom_tensors(const struct tape_program *p, const struct tape_op *o)
+{
+    (void)p;
+    return o->kind == WK_OP_CUSTOM && o->t[0] != TAPE_NONE;
+}
+static const struct {
+    const char *what;
+    unsigned devices; /* that do not have it */
+    bool (*used)(const struct tape_program *p, const struct tape_op *o);
+} rows[] = {
+    { "columns of groups", DEVICE_CPU | DEVICE_CUDA, in_groups },
+    { "concatenation", DEVICE_CPU | DEVICE_CUDA, concat },
+    { "a product by heads", DEVICE_CPU | DEVICE_CUDA, by_heads },
+    { "a vector as a value", DEVICE_CPU | DEVICE_CUDA, vector },
+    { "a state", DEVICE_CPU | DEVICE_CUDA, state },
+    { "a constant row", DEVICE_CPU | DEVICE_CUDA, embed_row },
+    { "a factor that is repeated", DEVICE_CPU | DEVICE_CUDA, mul_repeats },
+    { "a sum of slots without weights", DEVICE_CPU | DEVICE_CUDA, plain_sum },
+    { "this choice of experts", DEVICE_CPU | DEVICE_CUDA, route },
+    { "attention in both directions", DEVICE_CPU | DEVICE_CUDA, bidirectional },
+    { "attention in chunks", DEVICE_CPU | DEVICE_CUDA, chunks },
+    { "slopes of attention", DEVICE_CPU | DEVICE_CUDA, slopes },
+    { "values in keys", DEVICE_CPU | DEVICE_CUDA, value_in_key },
+    { "attention over another layer's cache", DEVICE_CPU | DEVICE_CUDA, reuse },
+    { "operations behind pool", DEVICE_CPU | DEVICE_CUDA, behind_pool },
+    { "tensors of custom operations", DEVICE_CPU | DEVICE_CUDA, custom_tensors },
+};
+
+wk_status device_serves(const struct tape_program *p, enum device_kind device, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+            if (rows[k].devices & device && rows[k].used(p, &p->ops[i]))
+                return wk_fail(err, WK_UNSUPPORTED, "%s: %s does not serve %s",
+                               p->ops[i].out == TAPE_NONE ? "output" : p->values[p->ops[i].out].name,
+                               device == DEVICE_CPU ? "the CPU" : "cuda", rows[k].what);
+    return WK_OK;
+}
