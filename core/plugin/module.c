@@ -188,7 +188,7 @@ static wk_status copy_array(void *ours, size_t known, size_t least, const void *
 
 static wk_status check_key(const struct wk_key *k, uint32_t i, const struct wk_err *err)
 {
-    enum { FLAGS = WK_KEY_REQUIRED | WK_KEY_ABSOLUTE | WK_KEY_PER_LAYER | WK_KEY_VARIES };
+    enum { FLAGS = WK_KEY_REQUIRED | WK_KEY_ABSOLUTE | WK_KEY_PER_LAYER | WK_KEY_VARIES | WK_KEY_ARRAY };
     char what[96];
     if (!k->name) return wk_fail(err, WK_INVALID, "struct wk_key %u: name is NULL", i);
     if (k->type < WK_KEY_U32 || k->type > WK_KEY_BOOL)
@@ -196,7 +196,15 @@ static wk_status check_key(const struct wk_key *k, uint32_t i, const struct wk_e
                        WK_ABI_MAJOR, WK_ABI_MINOR, k->type);
     (void)snprintf(what, sizeof what, "key \"%.64s\"", k->name);
     const wk_status status = growth_flags(k->flags & 0xffffu, FLAGS, what, err); /* above: WK_KEY_NOT_FOR */
-    if (status != WK_OK || k->type == WK_KEY_TEXT) return status;
+    if (status != WK_OK) return status;
+    const uint32_t arrays = k->flags & (WK_KEY_PER_LAYER | WK_KEY_VARIES | WK_KEY_ARRAY);
+    if (arrays == WK_KEY_VARIES || (arrays & WK_KEY_ARRAY && arrays != WK_KEY_ARRAY) ||
+        (arrays && k->type == WK_KEY_TEXT))
+        return wk_fail(err, WK_INVALID,
+                       "key \"%s\": flags 0x%x and type %u: WK_KEY_VARIES goes with WK_KEY_PER_LAYER, WK_KEY_ARRAY "
+                       "with neither, and none of them with a text",
+                       k->name, arrays, k->type);
+    if (k->type == WK_KEY_TEXT) return WK_OK;
     if (!(k->min <= k->max))
         return wk_fail(err, WK_INVALID, "key \"%s\": its range %g..%g is empty", k->name, k->min, k->max);
     return WK_OK;

@@ -46,12 +46,16 @@ static bool number_at(struct check *c, const struct wk_key *k, const struct gguf
 
 static struct gguf_str name_of(const struct check *c) { return (struct gguf_str){ c->name, strlen(c->name) }; }
 
-/* A key of one value that is served: a user may have accepted another. */
-static bool in_range(struct check *c, const struct wk_key *k, double value)
+#define NO_ELEMENT UINT64_MAX
+/* Element i, or NO_ELEMENT: the one value. A key of one value that is served: a user may have accepted another. */
+static bool in_range(struct check *c, const struct wk_key *k, uint64_t i, double value)
 {
     if (isfinite(value) && value >= k->min && value <= k->max) return true;
     if (k->min < k->max) {
-        messages_say(c->messages, WK_INVALID, "%s: %.9g, must be %.9g to %.9g", c->name, value, k->min, k->max);
+        char element[40] = "";
+        if (i != NO_ELEMENT) (void)snprintf(element, sizeof element, "element %llu is ", (unsigned long long)i);
+        messages_say(c->messages, WK_INVALID, "%s: %s%.9g, must be %.9g to %.9g", c->name, element, value, k->min,
+                     k->max);
         return false;
     }
     if (gguf_accepts(c->accepted, name_of(c))) return false;
@@ -72,11 +76,17 @@ static bool in_range(struct check *c, const struct wk_key *k, double value)
     return false;
 }
 
-/* An array says one value for each layer. */
+/* An array of an ARRAY key has any number of elements; else it says one value for each layer. */
 static bool check_count(struct check *c, const struct wk_key *k, const struct gguf_kv *kv)
 {
     char key[2 * TAPE_NAME];
     uint64_t layers = 0;
+    if (k->flags & WK_KEY_ARRAY) {
+        if (kv->count <= WK_KEY_ARRAY_MAX) return true;
+        messages_say(c->messages, WK_INVALID, "%s: an array of %llu, must be at most %u", c->name,
+                     (unsigned long long)kv->count, WK_KEY_ARRAY_MAX);
+        return false;
+    }
     if (!(k->flags & WK_KEY_PER_LAYER)) {
         messages_say(c->messages, WK_INVALID, "%s: an array of %llu, must be one value", c->name,
                      (unsigned long long)kv->count);
@@ -93,14 +103,15 @@ static bool check_count(struct check *c, const struct wk_key *k, const struct gg
 static bool read_array(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, struct wk_key_value *v)
 {
     if (!check_count(c, k, kv)) return false;
+    if (kv->count == 0) return true; /* of an ARRAY key */
     double *each = arena_take(c->scratch, (size_t)kv->count, sizeof *each);
     if (!each) {
         messages_no_memory(c->messages);
         return false;
     }
     for (uint64_t i = 0; i < kv->count; i++) {
-        if (!number_at(c, k, kv, i, &each[i]) || !in_range(c, k, each[i])) return false;
-        if (each[i] == each[0] || (k->flags & WK_KEY_VARIES)) continue;
+        if (!number_at(c, k, kv, i, &each[i]) || !in_range(c, k, i, each[i])) return false;
+        if (each[i] == each[0] || (k->flags & (WK_KEY_VARIES | WK_KEY_ARRAY))) continue;
         messages_say(c->messages, WK_UNSUPPORTED,
                      "%s: elements 0 and %llu are %.9g and %.9g, one value for all layers is served", c->name,
                      (unsigned long long)i, each[0], each[i]);
@@ -108,14 +119,18 @@ static bool read_array(struct check *c, const struct wk_key *k, const struct ggu
     }
     v->number = each[0];
     v->numbers = each;
-    v->count = (uint32_t)kv->count; /* as many as there are layers, each of 1 byte at least in the file */
+    v->count = (uint32_t)kv->count; /* each of 1 byte at least in the file */
     return true;
 }
 
 static bool read_number(struct check *c, const struct wk_key *k, const struct gguf_kv *kv, struct wk_key_value *v)
 {
     if (kv->type == GGUF_ARRAY) return read_array(c, k, kv, v);
-    return number_at(c, k, kv, 0, &v->number) && in_range(c, k, v->number);
+    if (!number_at(c, k, kv, 0, &v->number) || !in_range(c, k, NO_ELEMENT, v->number)) return false;
+    if (!(k->flags & WK_KEY_ARRAY)) return true;
+    v->numbers = &v->number; /* which stays where it is as long as open() may read it */
+    v->count = 1;
+    return true;
 }
 
 static bool read_text(struct check *c, const struct gguf_kv *kv, const char **out)

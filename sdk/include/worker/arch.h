@@ -693,13 +693,17 @@ enum {
     WK_KEY_REQUIRED = 1u << 0,
     WK_KEY_ABSOLUTE = 1u << 1,  /* name is complete, not below "<architecture>."; not one of "tokenizer." */
     WK_KEY_PER_LAYER = 1u << 2, /* may be an array with an element for each layer (block_count); all equal */
-    WK_KEY_VARIES = 1u << 3     /* with PER_LAYER: elements may differ, open() reads them all */
+    WK_KEY_VARIES = 1u << 3,    /* with PER_LAYER: elements may differ, open() reads them all */
+    WK_KEY_ARRAY = 1u << 4 /* not with these two, not TEXT: an array of 0 to WK_KEY_ARRAY_MAX elements, or one value,
+                              which counts as an array of one; wk_meta_numbers reads them */
 };
+#define WK_KEY_ARRAY_MAX 65536u
 #define WK_KEY_NOT_FOR(i) (1u << (16 + (i))) /* the plugin's architecture names[i], i below 16, has no such key */
 
 /* One metadata key that the plugin reads. The host checks type, range and number of elements before open() runs. Any
- * integer type in the file will do for U32, of a DIFFERS key a bool, too. Of min and max that are equal the file is
- * told that this value alone is served: a key that changes nothing as long as it has this value stands here so. */
+ * integer type in the file will do for U32, of a VARIES key a bool, too. Of min and max that are equal the file is
+ * told that this value alone is served: a key that changes nothing as long as it has this value stands here so. Range
+ * and type hold for each element of an array. */
 struct wk_key {
     const char *name; /* "attention.head_count": below the architecture's name */
     uint32_t type, flags;
@@ -707,11 +711,11 @@ struct wk_key {
     double default_number; /* when absent and not required; may lie outside of the range: "absent" as a number */
 };
 struct wk_key_value {
-    double number;    /* U32, F32, BOOL; the default when absent; of an array the first element */
+    double number;    /* U32, F32, BOOL; the default when absent or an empty array; of an array the first element */
     const char *text; /* TEXT: terminated, host's, valid during open; "" when absent */
     uint32_t present;
-    uint32_t count;        /* elements of an array; 0: none, or one value */
-    const double *numbers; /* [count], host's, valid during open */
+    uint32_t count;        /* elements of an array; 0: none, or one value, not of an ARRAY key */
+    const double *numbers; /* [count], host's, valid during open; NULL where count is 0 */
 };
 
 /* What open() sees of the file; valid during open alone. */
@@ -734,6 +738,13 @@ static inline const struct wk_key_value *wk_meta_value(const struct wk_meta *m, 
 static inline double wk_meta_number(const struct wk_meta *m, uint32_t i) { return wk_meta_value(m, i)->number; }
 static inline uint32_t wk_meta_u32(const struct wk_meta *m, uint32_t i) { return (uint32_t)wk_meta_number(m, i); }
 static inline const char *wk_meta_text(const struct wk_meta *m, uint32_t i) { return wk_meta_value(m, i)->text; }
+/* Elements of an array: [*count], valid during open. *count 0: the file has none, or one value of a PER_LAYER key,
+ * which is wk_meta_number. */
+static inline const double *wk_meta_numbers(const struct wk_meta *m, uint32_t i, uint32_t *count)
+{
+    *count = wk_meta_value(m, i)->count;
+    return wk_meta_value(m, i)->numbers;
+}
 static inline int wk_meta_has(const struct wk_meta *m, uint32_t i) { return wk_meta_value(m, i)->present != 0; }
 
 struct wk_alias {
