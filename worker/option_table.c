@@ -252,6 +252,8 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PLUGIN_OPTION] = { "plugin-option", 0, OPTION_LIST, false, PLUGINS, "ID.KEY=VALUE", 0, 64, NULL,
                             "an option of plugin ID, as its documentation has it; may be repeated; one that no plugin "
                             "asks for is refused" },
+    [OPT_PLUGIN_DIGEST] = { "plugin-digest", 0, OPTION_TEXT, true, PLUGINS, "FILE", 1, 4096, NULL,
+                            "map no plugin whose SHA-256 is not in FILE, which has lines as sha256sum writes them" },
     [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, NULL,
                   "how events are written to standard error: json has all of them, one line each, plain warnings and "
                   "errors; plain when not given, but json of serve where standard error is no terminal" },

@@ -130,6 +130,7 @@ enum option_id {
     OPT_PLUGIN_DIR,
     OPT_PREFER,
     OPT_PLUGIN_OPTION,
+    OPT_PLUGIN_DIGEST,
     OPT_LOG,
     OPT_HELP,
     OPT_COUNT

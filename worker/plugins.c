@@ -50,13 +50,13 @@ static int list_json(const struct plugin_registry *r)
 
 static int list_text(const struct plugin_registry *r)
 {
-    (void)printf("%-9s %-28s %-40s %-5s %s\n", "STATE", "ID", "CLAIMS", "CUDA", "PATH");
+    (void)printf("%-9s %-28s %-40s %-5s %-64s %s\n", "STATE", "ID", "CLAIMS", "CUDA", "SHA256", "PATH");
     for (uint32_t i = 0; i < plugin_count(r); i++) {
         const struct plugin_entry *e = plugin_at(r, i);
         char id[64];
-        (void)printf("%-9s %-28s %-40s %-5s %s\n", state_name(e->state),
+        (void)printf("%-9s %-28s %-40s %-5s %-64s %s\n", state_name(e->state),
                      e->note.id[0] ? printable(e->note.id, sizeof id, id) : "-", e->claims[0] ? e->claims : "-",
-                     e->cuda ? "yes" : "-", e->path);
+                     e->cuda ? "yes" : "-", e->digest[0] ? e->digest : "-", e->path);
         if (e->reason) (void)printf("%-9s %s\n", "", e->reason);
         if (e->warnings) (void)printf("%-9s %s\n", "", e->warnings);
     }
@@ -89,10 +89,11 @@ static int look_at(const struct options *o, bool check)
 {
     struct plugin_entry e = { 0 };
     ERROR_TEXT(err);
+    int result = allow_plugins(o);
+    if (result) return result;
     char *path = realpath(o->operands[1], NULL); /* no code of it runs, so a relative path is harmless here */
     if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
     wk_status status = check ? plugin_try(path, &e, &err) : plugin_inspect(path, &e, &err);
-    int result = EXIT_DONE;
     if (status)
         result = fail_status(STAGE_PLUGINS, status, &err);
     else if (option_flag(o, OPT_JSON))

@@ -51,11 +51,20 @@ int choose_audit_key(const struct options *o)
     return EXIT_DONE;
 }
 
+int allow_plugins(const struct options *o)
+{
+    ERROR_TEXT(err);
+    const wk_status status = plugin_allow_only(option_text(o, OPT_PLUGIN_DIGEST), &err);
+    return status ? fail_status(STAGE_PLUGINS, status, &err) : EXIT_DONE;
+}
+
 int open_plugins(const struct options *o, struct plugin_registry **out)
 {
     const char *dirs[MAX_DIRS], *prefer[MAX_PREFER], *given[MAX_PREFER];
     struct plugin_options p = { .dirs = dirs, .prefer = prefer, .given = given };
     ERROR_TEXT(err);
+    const int allowed = allow_plugins(o);
+    if (allowed) return allowed;
     p.n_dirs = option_list(o, OPT_PLUGIN_DIR, dirs, MAX_DIRS);
     p.n_prefer = option_list(o, OPT_PREFER, prefer, MAX_PREFER);
     p.n_given = option_list(o, OPT_PLUGIN_OPTION, given, MAX_PREFER);

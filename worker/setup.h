@@ -25,6 +25,9 @@ bool log_is_json(const struct options *o);
 /* --audit-key: the key of digests in events. */
 int choose_audit_key(const struct options *o);
 
+/* --plugin-digest: from now on no other plugin is mapped. */
+int allow_plugins(const struct options *o);
+
 int open_plugins(const struct options *o, struct plugin_registry **out);
 /* --model, or the embedded model where `embedded` allows it. */
 int open_model_file(const struct options *o, bool embedded, struct gguf **out);

@@ -35,6 +35,13 @@ struct plugin_entry {
     const struct wk_plugin *plugin; /* host's normalised copy; NULL unless LOADED */
 };
 
+/* Reads a list of --plugin-digest: from now on a file whose SHA-256 is not on it is refused before anything of it is
+ * read as a plugin or mapped, CUDA modules as well. list: lines as sha256sum writes them, empty ones and such that
+ * begin with '#'; its file belongs to root or this user, who alone may write to it; NULL: from now on there is none. A
+ * list that cannot be read, or has another line, is an error that names the line. [main thread], before other calls of
+ * this room */
+wk_status plugin_allow_only(const char *list, const struct wk_err *err);
+
 struct plugin_registry; /* opaque; [any thread] once opened: whoever maps a plugin holds a lock */
 
 struct plugin_options {

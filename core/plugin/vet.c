@@ -21,8 +21,7 @@ enum { FILE_LIMIT = 1 << 30 };
 
 /* ---- path and file ------------------------------------------------------------------------------------- */
 
-/* Who can replace the plugin can run code as this user. noun: "it" or "its folder". */
-static wk_status check_owner(const struct stat *st, const char *noun, const struct wk_err *err)
+wk_status vet_owner(const struct stat *st, const char *noun, const struct wk_err *err)
 {
     if (st->st_uid != 0 && st->st_uid != geteuid())
         return wk_fail(err, WK_INVALID,
@@ -109,7 +108,7 @@ wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
     struct stat st;
     int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) return wk_fail(err, WK_IO, "cannot open its folder: %s", strerror(errno));
-    wk_status status = fstat(dir, &st) == 0 ? check_owner(&st, "its folder", err)
+    wk_status status = fstat(dir, &st) == 0 ? vet_owner(&st, "its folder", err)
                                             : wk_fail(err, WK_IO, "cannot examine its folder: %s", strerror(errno));
     if (status == WK_OK) status = check_all_above(dir, err);
     if (status == WK_OK) {
@@ -126,7 +125,7 @@ wk_status vet_open(const char *path, int *fd, const struct wk_err *err)
     if (status != WK_OK) return status;
     if (fstat(*fd, &st) != 0) return wk_fail(err, WK_IO, "cannot examine: %s", strerror(errno));
     if (!S_ISREG(st.st_mode)) return wk_fail(err, WK_INVALID, "not a regular file");
-    return check_owner(&st, "it", err);
+    return vet_owner(&st, "it", err);
 }
 
 static wk_status copy_sealed(int from, int memfd, uint64_t *size, const struct wk_err *err)
@@ -174,6 +173,7 @@ wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *er
     void *map = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out->memfd, 0);
     if (map == MAP_FAILED) return wk_fail(err, WK_NO_MEMORY, "cannot map %" PRIu64 " bytes: %s", size, strerror(errno));
     if (!sha256_hex(map, (size_t)size, out->digest)) status = wk_fail(err, WK_INTERNAL, "cannot compute its SHA-256");
+    if (status == WK_OK) status = allowed_check(out->digest, err); /* before anything of it is read as a plugin */
     if (status == WK_OK) status = vet_bytes(map, size, out, err);
     (void)munmap(map, (size_t)size);
     return status;

@@ -1,7 +1,7 @@
 /* vet.h: the steps between finding a file and running it, and what they hand to each other. Private to this room.
  *
- *   vet_file          path, file, ELF, note, claims, imports: on a sealed copy in memory, so that what was vetted is
- *                     what is mapped
+ *   vet_file          path, file, digest, ELF, note, claims, imports: on a sealed copy in memory, so that what was
+ *                     vetted is what is mapped
  *   module_open       maps the copy, compares the exported struct with the note, starts the plugin, copies its structs
  *   module_open_cuda  the same for a quantization plugin's CUDA module */
 #ifndef CORE_PLUGIN_VET_H
@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include <worker/plugin.h>
 #include <worker/quant_cuda.h>
@@ -24,6 +25,10 @@ struct vetted {
     char warnings[128];           /* "imports exit, fork"; "" */
 };
 
+/* Who can replace a plugin, its folder or the list of those that are allowed can run code as this user: WK_INVALID
+ * where that is neither root nor the user himself. noun: "it" or "its folder". [any thread] */
+wk_status vet_owner(const struct stat *st, const char *noun, const struct wk_err *err);
+
 /* Opens a file that is to be mapped as code: an absolute path, no link; file, folder and all folders above written by
  * nobody but root and this user (above, sticky folders such as /tmp will do). *fd: the caller's if it is not negative,
  * also on failure. [any thread] */
@@ -33,7 +38,9 @@ wk_status vet_open(const char *path, int *fd, const struct wk_err *err);
  * thread] */
 wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *err);
 void vet_release(struct vetted *v);
-/* Everything of vet_file but path, copy and digest. */
+/* WK_INVALID if there is a list of --plugin-digest and the digest is not on it. [any thread] */
+wk_status allowed_check(const char digest[65], const struct wk_err *err);
+/* Everything of vet_file but path, copy, digest and the list of --plugin-digest. */
 wk_status vet_bytes(const uint8_t *bytes, uint64_t size, struct vetted *out, const struct wk_err *err);
 
 /* A note's claims, parsed. */

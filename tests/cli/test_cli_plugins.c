@@ -173,6 +173,57 @@ static void options(void **state)
     take();
 }
 
+/* A list that names one plugin of the zoo: by flag, variable and file; what is not on it is refused with its digest. */
+static void digests(void **state)
+{
+    (void)state;
+    static const char not_listed[] = "/p/arch.so: its SHA-256, [0-9a-f]{64}, is not on the list of --plugin-digest, ";
+    take();
+    put("arch");
+    put("conflict");
+    assert_int_equal(
+        system("sha256sum p/conflict.so > one.list && sha256sum p/*.so > both.list && echo x > bad.list && "
+               "chmod 644 *.list && echo 'plugin_digest = one.list' > one.ini"),
+        0);
+    struct cli_result info = CLI("plugin", "info", "p/arch.so", "--plugin-digest", "one.list"),
+                      check = CLI("plugin", "check", "p/arch.so", "--plugin-digest", "one.list"),
+                      other = CLI("plugin", "check", "p/conflict.so", "--plugin-digest", "one.list"),
+                      list = CLI("plugin", "list", "--plugin-dir", folder, "--config", "one.ini"),
+                      run = CLI("run", "-m", "tiny.gguf", "-p", "a", "-n", "1", "--plugin-digest", "one.list"),
+                      tape = CLI("debug", "tape", "-m", "zoo.gguf", "--plugin-dir", folder, "--plugin-digest",
+                                 "both.list"),
+                      bad = CLI("plugin", "list", "--plugin-digest", "bad.list"),
+                      none = CLI("plugin", "list", "--plugin-digest", "none.list");
+    assert_int_equal(setenv("WORKER_PLUGIN_DIGEST", "one.list", 1), 0);
+    struct cli_result by_variable = CLI("plugin", "info", "p/arch.so");
+    assert_int_equal(unsetenv("WORKER_PLUGIN_DIGEST"), 0);
+    const struct {
+        struct cli_result *r;
+        int status;
+        const char *out, *err;
+    } rows[] = {
+        { &info, 1, NULL, not_listed },
+        { &check, 1, NULL, not_listed },
+        { &by_variable, 1, NULL, not_listed },
+        { &other, 0, "^loaded org.example.rival", NULL },
+        { &list, 0, "(^|\n)refused  +- +- +- +[0-9a-f]{64} .*/p/arch.so\n +its SHA-256, [0-9a-f]{64}, is not on",
+          NULL },
+        { &list, 0, "(^|\n)found +org.example.rival +ggml:200 +- +[0-9a-f]{64} .*/p/conflict.so", NULL },
+        { &run, 1, NULL, "plugins/llama.so: its SHA-256, [0-9a-f]{64}, is not on the list" },
+        { &tape, 1, NULL, "quant-basic.so: its SHA-256" },
+        { &bad, 1, NULL, "PLUGIN_REFUSED: --plugin-digest bad.list: line 1: begins with 0 hex digits" },
+        { &none, 1, NULL, "PLUGIN_REFUSED: --plugin-digest none.list: cannot open: No such file" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct cli_result *r = rows[i].r;
+        if (r->status != rows[i].status || (rows[i].out && !matches(r->out, rows[i].out)) ||
+            (rows[i].err && !matches(r->err, rows[i].err)))
+            fail_msg("row %zu: %d, \"%s\", \"%s\"", i, r->status, r->out, r->err);
+        if (i != 4) cli_free(rows[i].r);
+    }
+    take();
+}
+
 static int setup(void **state)
 {
     const int result = enter_scratch(state);
@@ -189,8 +240,9 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_end), cmocka_unit_test(end_as_event),
-                                        cmocka_unit_test(only_what_is_needed), cmocka_unit_test(ambiguous),
-                                        cmocka_unit_test(options) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_end),  cmocka_unit_test(end_as_event), cmocka_unit_test(only_what_is_needed),
+        cmocka_unit_test(ambiguous), cmocka_unit_test(options),      cmocka_unit_test(digests)
+    };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }
