@@ -14,6 +14,7 @@ int command_inspect(const struct options *o);
 int command_plan(const struct options *o);
 int command_capabilities(const struct options *o);
 int command_plugin(const struct options *o);
+int plugin_new(const struct options *o); /* worker plugin new */
 int command_quantize(const struct options *o);
 int command_verify(const struct options *o);
 int command_bench(const struct options *o);

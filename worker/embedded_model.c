@@ -1,23 +1,6 @@
-/* embedded_model.c: the models inside the program, as bytes of their files. The assembler includes them, so that they
- * cost the compiler nothing. */
+/* embedded_model.c: the models inside the program, as bytes of their files. */
+#include "embed.h"
 #include "setup.h"
-
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-
-/* 64-byte alignment: tensor data inside keep the alignment that they have in the file. */
-#define EMBED(symbol, path)                                                                                            \
-    __asm__(".pushsection .rodata.embedded_model, \"a\", @progbits\n"                                                  \
-            ".balign 64\n"                                                                                             \
-            ".global worker_" TEXT(symbol) "_begin\n"                                                                  \
-                                           "worker_" TEXT(symbol) "_begin:\n"                                          \
-                                                                  ".incbin \"" path "\"\n"                             \
-                                                                  ".global worker_" TEXT(                              \
-                                                                      symbol) "_end\n"                                 \
-                                                                              "worker_" TEXT(symbol) "_end:\n"         \
-                                                                                                     ".byte 0\n"       \
-                                                                                                     ".popsection\n"); \
-    extern const unsigned char worker_##symbol##_begin[], worker_##symbol##_end[]
 
 #define MODEL(name, symbol) { "embedded:" name, worker_##symbol##_begin, worker_##symbol##_end }
 

@@ -170,11 +170,13 @@ void fail_in_handler(enum error_code code, const char *text)
 
 int fail_usage(const char *command, const char *format, ...)
 {
+    char text[4096];
     va_list args;
     va_start(args, format);
-    (void)fprintf(stderr, "worker %s: ", command);
-    (void)vfprintf(stderr, format, args);
-    (void)fprintf(stderr, "; see worker %s --help\n", command);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    for (char *c = text; *c; c++) /* what was typed stands in it: a line, and nothing that a terminal obeys */
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+    (void)fprintf(stderr, "worker %s: %s; see worker %s --help\n", command, text, command);
     return EXIT_USAGE;
 }

@@ -254,6 +254,9 @@ const struct option_def option_table[OPT_COUNT] = {
                             "asks for is refused" },
     [OPT_PLUGIN_DIGEST] = { "plugin-digest", 0, OPTION_TEXT, true, PLUGINS, "FILE", 1, 4096, NULL,
                             "map no plugin whose SHA-256 is not in FILE, which has lines as sha256sum writes them" },
+    [OPT_PLUGIN_ID] = { "id", 0, OPTION_TEXT, false, ON(CMD_PLUGIN), "ID", 1, 63, NULL,
+                        "id of the plugin that new writes: a domain of yours, reversed, and a name; without it "
+                        "org.example.NAME" },
     [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, NULL,
                   "how events are written to standard error: json has all of them, one line each, plain warnings and "
                   "errors; plain when not given, but json of serve where standard error is no terminal" },
@@ -298,9 +301,13 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_CAPABILITIES] = { "capabilities", "", 0, 0, "show what this worker can run",
                            "Shows what all plugins found and the devices serve together (the Engine Capability "
                            "Profile)." },
-    [CMD_PLUGIN] = { "plugin", "list | info FILE | check FILE", 1, 2, "show plugins",
+    [CMD_PLUGIN] = { "plugin", "list | info FILE | check FILE | new arch|quant NAME", 1, 3,
+                     "show plugins, write new ones",
                      "list shows every plugin found, shadowed or refused, and why. info reads one file's note. Neither "
-                     "runs any code of a plugin; check does: it maps one file and starts it." },
+                     "runs any code of a plugin; check does: it maps one file and starts it. new writes the folder "
+                     "NAME "
+                     "with the source of a plugin for an architecture or a quantization format, which builds at once "
+                     "and whose tests run it." },
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
                        "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, "
                        "F16, F32; MXFP4_MOE: experts as MXFP4, the rest as Q8_0) or any type that a plugin serves "

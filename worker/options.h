@@ -131,6 +131,7 @@ enum option_id {
     OPT_PREFER,
     OPT_PLUGIN_OPTION,
     OPT_PLUGIN_DIGEST,
+    OPT_PLUGIN_ID,
     OPT_LOG,
     OPT_HELP,
     OPT_COUNT

@@ -1,4 +1,4 @@
-/* plugins.c: `worker plugin list`, `worker plugin info FILE` and `worker plugin check FILE`. */
+/* plugins.c: `worker plugin`: list, info FILE and check FILE. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,8 +114,10 @@ static int look_at(const struct options *o, bool check)
 int command_plugin(const struct options *o)
 {
     const char *action = o->operands[0];
+    if (strcmp(action, "new") == 0 && o->n_operands == 3) return plugin_new(o);
+    if (option_given(o, OPT_PLUGIN_ID)) return fail_usage("plugin", "--id goes with new arch|quant NAME");
     if (strcmp(action, "list") == 0 && o->n_operands == 1) return list(o);
     if (strcmp(action, "info") == 0 && o->n_operands == 2) return look_at(o, false);
     if (strcmp(action, "check") == 0 && o->n_operands == 2) return look_at(o, true);
-    return fail_usage("plugin", "expected list, info FILE or check FILE");
+    return fail_usage("plugin", "expected list, info FILE, check FILE or new arch|quant NAME");
 }

@@ -92,6 +92,10 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
  * snprintf does. */
 int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap);
 
+/* Is a text of the form of a plugin's id: "org.example.name", lower-case letters, digits, '.', '-', at most 63 of them?
+ * [any thread] */
+bool plugin_id_ok(const char *id);
+
 /* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure,
  * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. The caller frees path, reason,
  * warnings and claims. [any thread] */

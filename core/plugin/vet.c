@@ -187,9 +187,9 @@ void vet_release(struct vetted *v)
 
 /* ---- note ---------------------------------------------------------------------------------------------- */
 
-static bool id_well_formed(const char *id)
+bool plugin_id_ok(const char *id)
 {
-    if (!(id[0] >= 'a' && id[0] <= 'z')) return false;
+    if (!(id[0] >= 'a' && id[0] <= 'z') || strlen(id) >= sizeof((struct wk_note_desc *)0)->id) return false;
     for (const char *c = id; *c; c++) {
         const bool letter = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
         if (!letter && *c != '.' && *c != '-') return false;
@@ -269,7 +269,7 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     struct wk_note_desc *n = &out->note;
     status = read_note(desc, bytes, out, err);
     /* The note is shown to people even when it is refused: no text that is not one. */
-    const bool id_ok = memchr(n->id, 0, sizeof n->id) && id_well_formed(n->id);
+    const bool id_ok = memchr(n->id, 0, sizeof n->id) && plugin_id_ok(n->id);
     const bool claims_ok = text_is_plain(out->claims);
     if (!id_ok) memset(n->id, 0, sizeof n->id);
     if (!claims_ok) out->claims[0] = '\0';

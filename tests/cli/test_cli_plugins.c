@@ -224,6 +224,60 @@ static void digests(void **state)
     take();
 }
 
+static long bytes_of(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (long)st.st_size : -1;
+}
+
+/* What is there already stays as it is, whatever it is; nothing is written beside it. sdk/tests/new.cmake builds and
+ * runs what is written. */
+static void new_folder(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("plugin", "new", "arch", "brand", "--json");
+    assert_int_equal(r.status, 0);
+    json_t *d = json_loads(r.out, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(d, "folder")), "brand");
+    assert_string_equal(json_string_value(json_object_get(d, "id")), "org.example.brand");
+    json_t *files = json_object_get(d, "files");
+    char path[300];
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        (void)snprintf(path, sizeof path, "brand/%s", json_string_value(json_array_get(files, i)));
+        assert_true(bytes_of(path) > 0);
+    }
+    assert_true(json_array_size(files) >= 4);
+    json_decref(d);
+    cli_free(&r);
+    struct stat st;
+    assert_int_equal(stat("brand", &st), 0);
+    assert_int_equal(st.st_mode & (S_IWGRP | S_IWOTH), 0);
+
+    assert_int_equal(system("rm brand/Makefile && echo mine > file && ln -s nowhere dangling && mkdir empty"), 0);
+    static const char *const there[] = { "brand", "file", "dangling", "empty" };
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++) {
+        r = CLI("plugin", "new", "arch", there[i]);
+        if (r.status != 1 || !matches(r.err, "^worker: error: OUTPUT_FAILED: [a-z]+: exists already; choose another"))
+            fail_msg("%s: %d, %s", there[i], r.status, r.err);
+        cli_free(&r);
+    }
+    assert_int_equal(bytes_of("brand/Makefile"), -1);
+    assert_int_equal(bytes_of("file"), 5);
+    assert_int_equal(bytes_of("nowhere"), -1);
+    assert_int_equal(rmdir("empty"), 0);
+}
+
+/* No room: an error, and no half of a folder. */
+static void new_folder_cut_short(void **state)
+{
+    (void)state;
+    char command[1400];
+    (void)snprintf(command, sizeof command, "ulimit -f 4; '%s' plugin new arch short 2>said; test $? = 1", cli_program);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(system("grep -q 'OUTPUT_FAILED: short: File too large' said"), 0);
+    assert_int_equal(access("short", F_OK), -1);
+}
+
 static int setup(void **state)
 {
     const int result = enter_scratch(state);
@@ -240,9 +294,13 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_end),  cmocka_unit_test(end_as_event), cmocka_unit_test(only_what_is_needed),
-        cmocka_unit_test(ambiguous), cmocka_unit_test(options),      cmocka_unit_test(digests)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_end),
+                                        cmocka_unit_test(end_as_event),
+                                        cmocka_unit_test(only_what_is_needed),
+                                        cmocka_unit_test(ambiguous),
+                                        cmocka_unit_test(options),
+                                        cmocka_unit_test(digests),
+                                        cmocka_unit_test(new_folder),
+                                        cmocka_unit_test(new_folder_cut_short) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }
