@@ -22,6 +22,18 @@ EMBED(arch_make, ARCH("Makefile"));
 EMBED(arch_plugin, ARCH("myarch.c"));
 EMBED(arch_model, ARCH("tiny_model.c"));
 
+#define QUANT(file) WORKER_TEMPLATES "/template-quant/" file
+EMBED(quant_cmake, QUANT("CMakeLists.txt"));
+EMBED(quant_make, QUANT("Makefile"));
+EMBED(quant_format, QUANT("format.h"));
+EMBED(quant_plugin, QUANT("myquant.c"));
+EMBED(quant_avx2, QUANT("product_avx2.c"));
+EMBED(quant_avx512, QUANT("product_avx512.c"));
+EMBED(quant_portable, QUANT("product_portable.c"));
+EMBED(quant_products, QUANT("products.h"));
+EMBED(quant_reference, QUANT("reference.c"));
+EMBED(quant_test, QUANT("test_format.c"));
+
 struct source {
     const char *name;
     const unsigned char *begin, *end;
@@ -34,6 +46,19 @@ static const struct source arch_sources[] = {
     SOURCE("tiny_model.c", arch_model),
 };
 
+static const struct source quant_sources[] = {
+    SOURCE("CMakeLists.txt", quant_cmake),
+    SOURCE("Makefile", quant_make),
+    SOURCE("format.h", quant_format),
+    SOURCE("myquant.c", quant_plugin),
+    SOURCE("product_avx2.c", quant_avx2),
+    SOURCE("product_avx512.c", quant_avx512),
+    SOURCE("product_portable.c", quant_portable),
+    SOURCE("products.h", quant_products),
+    SOURCE("reference.c", quant_reference),
+    SOURCE("test_format.c", quant_test),
+};
+
 /* A template, and the words in it that are replaced. */
 static const struct plugin_template {
     const char *kind, *name, *id, *type;
@@ -41,6 +66,7 @@ static const struct plugin_template {
     size_t n_sources;
 } templates[] = {
     { "arch", "myarch", "org.example.myarch", NULL, arch_sources, sizeof arch_sources / sizeof *arch_sources },
+    { "quant", "myquant", "org.example.myquant", "23226", quant_sources, sizeof quant_sources / sizeof *quant_sources },
 };
 
 enum { NAME_MAX_BYTES = 40, WORDS = 3 };
@@ -59,17 +85,29 @@ struct job {
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* The name becomes a file, a target of make and CMake, and what model files say: why it cannot; NULL: it can. */
-static const char *why_not(const char *name)
+/* Is "NAME.c" a file of a template besides the one that is called so? Its program has this name, too. */
+static bool is_source(const struct plugin_template *t, const char *name)
 {
-    static const char *const taken[] = { "all",     "clean",         "edit_cache", "help", "install",   "package",
-                                         "plugins", "rebuild_cache", "run",        "test", "tiny_model" };
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < t->n_sources; i++) {
+        const char *file = t->sources[i].name;
+        if (strncmp(file, name, n) == 0 && strcmp(file + n, ".c") == 0 && strcmp(name, t->name) != 0) return true;
+    }
+    return false;
+}
+
+/* The name becomes a file, a target of make and CMake, and what model files say: why it cannot; NULL: it can. */
+static const char *why_not(const struct plugin_template *t, const char *name)
+{
+    static const char *const targets[] = { "all",     "clean",   "edit_cache",    "help", "install",
+                                           "package", "plugins", "rebuild_cache", "run",  "test" };
     size_t n = 0;
     while (is_letter(name[n]) || (name[n] >= '0' && name[n] <= '9') || name[n] == '-' || name[n] == '_') n++;
     if (name[n] || !is_letter(name[0]) || n > NAME_MAX_BYTES)
         return "expected a letter and then up to 39 letters, digits, - and _";
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        if (strcmp(name, taken[i]) == 0) return "CMake, make or a file of the template has this name already";
+    bool taken = is_source(t, name);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) taken = taken || strcmp(name, targets[i]) == 0;
+    if (taken) return "CMake, make or a file of the template has this name already";
     if (n > 5 && strcmp(name + n - 5, "-cuda") == 0) return "the ending -cuda is that of a format's CUDA module";
     return NULL;
 }
@@ -187,7 +225,7 @@ int plugin_new(const struct options *o)
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
         if (strcmp(o->operands[1], templates[i].kind) == 0) job.from = &templates[i];
     if (!job.from) return fail_usage("plugin", "new %.40s: expected arch or quant", o->operands[1]);
-    const char *reason = why_not(job.name);
+    const char *reason = why_not(job.from, job.name);
     if (reason) return fail_usage("plugin", "new: name \"%.80s\": %s", job.name, reason);
     make_id(job.name, job.default_id);
     if (!job.id) job.id = job.default_id;

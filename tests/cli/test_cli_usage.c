@@ -115,6 +115,8 @@ static const struct {
     { { "plugin", "new", "arch", "a b" }, "expected a letter and then up to 39" },
     { { "plugin", "new", "arch", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddE" }, "expected a letter and then up to 39" },
     { { "plugin", "new", "arch", "install" }, "has this name already" },
+    { { "plugin", "new", "arch", "tiny_model" }, "has this name already" },
+    { { "plugin", "new", "quant", "reference" }, "has this name already" },
     { { "plugin", "new", "arch", "x-cuda" }, "that of a format's CUDA module" },
     { { "plugin", "new", "arch", "x", "--id", "Org.example.x" }, "--id .* expected org.example.name" },
     { { "plugin", "new", "arch", "x", "--id", "org..x" }, "--id .* expected org.example.name" },
