@@ -89,15 +89,15 @@ static const struct {
     unsigned devices; /* that do not have it */
     bool (*used)(const struct tape_program *p, const struct tape_op *o);
 } rows[] = {
-    { "columns of groups", DEVICE_CPU | DEVICE_CUDA, in_groups },
-    { "concatenation", DEVICE_CPU | DEVICE_CUDA, concat },
+    { "columns of groups", DEVICE_CUDA, in_groups },
+    { "concatenation", DEVICE_CUDA, concat },
     { "a product by heads", DEVICE_CPU | DEVICE_CUDA, by_heads },
-    { "a vector as a value", DEVICE_CPU | DEVICE_CUDA, vector },
+    { "a vector as a value", DEVICE_CUDA, vector },
     { "a state", DEVICE_CPU | DEVICE_CUDA, state },
-    { "a constant row", DEVICE_CPU | DEVICE_CUDA, embed_row },
-    { "a factor that is repeated", DEVICE_CPU | DEVICE_CUDA, mul_repeats },
-    { "a sum of slots without weights", DEVICE_CPU | DEVICE_CUDA, plain_sum },
-    { "this choice of experts", DEVICE_CPU | DEVICE_CUDA, route },
+    { "a constant row", DEVICE_CUDA, embed_row },
+    { "a factor that is repeated", DEVICE_CUDA, mul_repeats },
+    { "a sum of slots without weights", DEVICE_CUDA, plain_sum },
+    { "this choice of experts", DEVICE_CUDA, route },
     { "attention in both directions", DEVICE_CPU | DEVICE_CUDA, bidirectional },
     { "attention in chunks", DEVICE_CPU | DEVICE_CUDA, chunks },
     { "slopes of attention", DEVICE_CPU | DEVICE_CUDA, slopes },

@@ -4,14 +4,15 @@
 
 #include "tape/internal.h"
 
-/* x + y and y + x are the same bits, and so are products of one shape: the older value comes first. */
+/* x + y and y + x are the same bits, and so are products of one shape: the older value comes first. A vector stays the
+ * second. */
 void canonical_pass(struct tape_program *p)
 {
     for (uint32_t i = 0; i < p->n_ops; i++) {
         struct tape_op *o = &p->ops[i];
         if ((o->kind != WK_OP_ADD && o->kind != WK_OP_MUL) || o->in[0] <= o->in[1]) continue;
         const struct tape_value *x = &p->values[o->in[0]], *y = &p->values[o->in[1]];
-        if (x->width != y->width || x->slots != y->slots) continue;
+        if (x->width != y->width || x->slots != y->slots || p->ops[y->op].kind == WK_OP_VECTOR) continue;
         uint32_t swap = o->in[0];
         o->in[0] = o->in[1];
         o->in[1] = swap;

@@ -301,6 +301,8 @@ static bool take_route_groups(struct builder *b, const struct wk_op_route *r, st
         return true;
     }
     if (!known(b, d, "group score", r->group_score, 1, WK_GROUP_END)) return false;
+    if (r->groups > TAPE_MAX_ROUTE_GROUPS)
+        REFUSE(WK_INVALID, "%s: %u groups (1 to %d are served)", d->name, (unsigned)r->groups, TAPE_MAX_ROUTE_GROUPS);
     if (n % r->groups || (r->group_score == WK_GROUP_TOP2 && n / r->groups < 2))
         REFUSE(WK_INVALID, "%s: %u groups of %u experts", d->name, (unsigned)r->groups, (unsigned)n);
     if (!r->groups_used || r->groups_used > r->groups || r->k > r->groups_used * (n / r->groups))
@@ -320,6 +322,11 @@ bool take_route(struct builder *b, const union any_op *a, struct draft *d)
         REFUSE(WK_INVALID, "%s: top %u of %u (1 to %d are served)", d->name, (unsigned)r->k, (unsigned)n,
                TAPE_MAX_SLOTS);
     if (!known_flags(b, d, a) || !finite_number(b, d, "scale", (double)r->scale)) return false;
+    if (r->score == WK_SCORE_SOFTMAX_TOPK && (r->groups || d->op.t[0] != TAPE_NONE))
+        REFUSE(WK_INVALID,
+               "%s: a score that is the softmax over the chosen cannot choose them by %s; WK_SCORE_SOFTMAX with "
+               "WK_ROUTE_NORMALIZE has the same weights",
+               d->name, r->groups ? "groups" : "a bias");
     if (!tensor_is(b, d, 0, 1, n, 1) || !take_route_groups(b, r, d, n)) return false;
     d->op.u.route.k = r->k;
     d->op.u.route.score = r->score;

@@ -23,6 +23,7 @@ enum {
     TAPE_MAX_OPS = 65536,
     TAPE_MAX_WIDTH = 1 << 24,
     TAPE_MAX_SLOTS = 64,
+    TAPE_MAX_ROUTE_GROUPS = 64,
     TAPE_MAX_KERNEL = 64, /* rows that a convolution sees */
     TAPE_MAX_MESSAGES = 16,
     TAPE_NAME = 64,

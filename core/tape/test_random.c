@@ -70,20 +70,44 @@ static void attention(const struct wk_builder *b)
 }
 static void experts(const struct wk_builder *b)
 {
-    wk_value x = pick(), r = wk_route(b, wk_linear(b, x, "r", X, WK_NONE), K, WK_SCORE_SOFTMAX_TOPK, 0, 1),
-             y = wk_expert(b, x, r, "e0", X, E, WK_NONE);
-    switch (dice(3)) {
+    struct wk_op_route route = { .k = K, .score = 1 + dice(WK_SCORE_END - 1), .flags = dice(2), .scale = 2 };
+    const bool free_choice = route.score != WK_SCORE_SOFTMAX_TOPK, biased = free_choice && dice(2);
+    if (free_choice && dice(2)) route.groups = 4, route.groups_used = 2, route.group_score = 1 + dice(2);
+    wk_value x = pick(), r = wk_route_op(b, wk_linear(b, x, "r", X, WK_NONE), biased ? "pb.weight" : NULL, &route),
+             y = wk_expert(b, dice(3) ? x : wk_mul(b, x, r), r, "e0", X, E, WK_NONE);
+    switch (dice(4)) {
     case 0: y = wk_glu(b, WK_GLU_SILU, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;
     case 1: y = wk_gelu_tanh(b, y); break;
+    case 2: y = wk_mul(b, dice(2) ? y : x, wk_slice_groups(b, y, 4, 2, 4)); break;
     default: y = wk_add(b, y, wk_expert(b, x, r, "e1", X, E, WK_NONE)); break;
     }
     if (dice(4) == 0) y = wk_rms_norm(b, y, NULL, 1e-5f);
-    put(wk_combine(b, wk_expert(b, y, r, "e2", X, E, WK_NONE), r));
+    y = wk_expert(b, y, r, "e2", X, E, WK_NONE);
+    put(wk_combine(b, dice(4) ? y : wk_mul(b, y, r), dice(3) ? r : wk_none()));
+}
+/* One to eight parts of E columns in all, in one group or more. */
+static void parts(const struct wk_builder *b)
+{
+    struct wk_op_concat c = { .o = wk_op_head(sizeof c, WK_OP_CONCAT), .groups = dice(2) ? 0 : 2 };
+    const uint32_t groups = c.groups ? c.groups : 1;
+    uint32_t left = E / groups;
+    for (uint32_t i = 0; left; i++) {
+        const uint32_t n = i == 7 || left < 3 ? left : 1 + dice(left);
+        const bool repeated = dice(3) == 0;
+        c.repeated |= repeated ? 1u << i : 0;
+        c.o.in[i] = wk_slice_groups(b, pick(), repeated ? 0 : groups, dice(E / groups - n + 1), n).id;
+        left -= n;
+    }
+    put(wk_append(b, &c.o));
+}
+static wk_value constant(const struct wk_builder *b)
+{
+    return dice(2) ? wk_vector(b, "vec.weight", 1, E) : wk_embed_row(b, "type_embd", 3, E, dice(3));
 }
 static void step(const struct wk_builder *b)
 {
     wk_value x;
-    switch (dice(12)) {
+    switch (dice(15)) {
     case 0:
     case 1: put(linear(b, pick())); break;
     case 2: x = pick(), put(linear(b, x)), put(linear(b, x)); break;
@@ -95,6 +119,9 @@ static void step(const struct wk_builder *b)
     case 8: x = pick(), put(wk_glu(b, WK_GLU_GELU_TANH, linear(b, x), linear(b, dice(4) ? x : pick()))); break;
     case 9: attention(b); break;
     case 10: experts(b); break;
+    case 11: parts(b); break;
+    case 12: x = pick(), put(dice(2) ? wk_add(b, x, constant(b)) : wk_mul(b, x, constant(b))); break;
+    case 13: x = pick(), put(wk_mul(b, linear(b, x), wk_slice(b, pick(), dice(8), 4))); break;
     default: x = wk_rms_norm(b, pick(), "n", 1e-5f), put(wk_add(b, linear(b, x), pick())); break;
     }
 }
@@ -154,9 +181,10 @@ static struct gguf *make_file(struct gguf_build **out)
         static const struct {
             const char *name;
             uint32_t rows, cols, slabs;
-        } t[] = { { "w0", E, E, 1 }, { "w1", E, E, 1 }, { "w2", E, E, 1 }, { "w3", E, E, 1 }, { "w4", E, E, 1 },
-                  { "w5", E, E, 1 }, { "r", X, E, 1 },  { "e0", E, E, X }, { "e1", E, E, X }, { "e2", E, E, X },
-                  { "n", 1, E, 1 },  { "n8", 1, 8, 1 }, { "one", 1, E, 1 } };
+        } t[] = { { "w0", E, E, 1 },  { "w1", E, E, 1 },  { "w2", E, E, 1 }, { "w3", E, E, 1 },
+                  { "w4", E, E, 1 },  { "w5", E, E, 1 },  { "r", X, E, 1 },  { "e0", E, E, X },
+                  { "e1", E, E, X },  { "e2", E, E, X },  { "n", 1, E, 1 },  { "n8", 1, 8, 1 },
+                  { "one", 1, E, 1 }, { "vec", 1, E, 1 }, { "pb", 1, X, 1 }, { "type_embd", 3, E, 1 } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[40];
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, t[i].name);
@@ -188,7 +216,7 @@ static void random_tapes(void **state)
             const char *taps[3];
             for (int i = 0; i < 3; i++) {
                 uint32_t v = (tape_seed * 7919u + mask * 104729u + (uint32_t)i * 31u) % p->n_values;
-                if (p->values[v].rows == ROWS_POOLED) v = 0;
+                if (p->values[v].rows == ROWS_POOLED || p->ops[p->values[v].op].kind == WK_OP_VECTOR) v = 0;
                 memcpy(tap[i], p->values[v].name, sizeof tap[i]);
                 taps[i] = tap[i];
             }

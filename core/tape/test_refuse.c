@@ -53,6 +53,12 @@ static struct gguf_build *toy_file(void)
     gguf_build_floats(g, "output.weight", T_V, E, 1, NULL);
     return g;
 }
+static struct gguf_build *toy_file_with_vector(void)
+{
+    struct gguf_build *g = toy_file();
+    gguf_build_floats(g, "blk.0.bare", 1, E, 1, NULL);
+    return g;
+}
 
 /* x = embed; logits(output(w x)): right, and the frame that rows below break. */
 static wk_value begin(const struct wk_builder *b)
@@ -68,6 +74,12 @@ static void finish(const struct wk_builder *b, wk_value x)
     wk_logits(b, wk_linear(b, x, "output", T_V, WK_NONE));
 }
 static void good(const struct wk_builder *b) { finish(b, begin(b)); }
+static wk_value row_as_vector(const struct wk_builder *b) { return wk_vector(b, "bare", 1, E); }
+static void good_with_vector(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_add(b, x, row_as_vector(b)));
+}
 
 static wk_status attempt(struct gguf_build *g, void (*record)(const struct wk_builder *), char text[8192])
 {
@@ -140,6 +152,62 @@ static void glu_widths(const struct wk_builder *b)
     finish(b, wk_glu(b, WK_GLU_SILU, x, wk_slice(b, x, 0, 2)));
 }
 static void cols_past(const struct wk_builder *b) { finish(b, wk_slice(b, begin(b), 30, 3)); }
+static void slice_parts(const struct wk_builder *b) { finish(b, wk_slice_groups(b, begin(b), 5, 0, 1)); }
+static void slice_part_past(const struct wk_builder *b) { finish(b, wk_slice_groups(b, begin(b), 4, 5, 4)); }
+static void slice_nothing(const struct wk_builder *b) { finish(b, wk_slice(b, begin(b), 4, 0)); }
+static void concat_with(const struct wk_builder *b, uint32_t first, uint32_t second, uint32_t groups, uint32_t repeated)
+{
+    struct wk_op_concat c = { .o = wk_op_head(sizeof c, WK_OP_CONCAT), .groups = groups, .repeated = repeated };
+    wk_value x = begin(b);
+    c.o.in[first] = x.id;
+    c.o.in[second] = wk_slice(b, x, 0, 30).id;
+    finish(b, wk_append(b, &c.o));
+}
+static void concat_parts(const struct wk_builder *b) { concat_with(b, 0, 1, 4, 0); }
+static void concat_hole(const struct wk_builder *b) { concat_with(b, 0, 2, 0, 0); }
+static void concat_repeats(const struct wk_builder *b) { concat_with(b, 0, 1, 2, 4); }
+static void concat_none(const struct wk_builder *b) { concat_with(b, 1, 2, 0, 0); }
+static void concat_slots(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_concat(b, x, wk_route(b, x, 2, WK_SCORE_SOFTMAX, 0, 1)));
+}
+static void concat_huge(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    for (int i = 0; i < 4; i++) x = wk_concat_groups(b, x, x, 32, 3);
+    finish(b, x);
+}
+static void mul_slots(const struct wk_builder *b)
+{
+    wk_value x = begin(b), two = wk_route(b, x, 2, WK_SCORE_SOFTMAX, 0, 1);
+    finish(b, wk_combine(b, wk_mul(b, two, wk_route(b, x, 3, WK_SCORE_SOFTMAX, 0, 1)), two));
+}
+static void vector_first(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_mul(b, row_as_vector(b), x));
+}
+static void vector_elsewhere(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_concat(b, x, row_as_vector(b)));
+}
+static void vector_norm(const struct wk_builder *b)
+{
+    (void)begin(b);
+    finish(b, wk_rms_norm(b, row_as_vector(b), NULL, 1e-5f));
+}
+static void vector_width(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_add(b, wk_slice(b, x, 0, 16), row_as_vector(b)));
+}
+static void row_past(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_add(b, x, wk_embed_row(b, "w", E, E, E)));
+}
 static void rows_past(const struct wk_builder *b)
 {
     finish(b, wk_linear_rows(b, begin(b), (struct wk_rows){ "w", E, 20, 13, 0 }, WK_NONE));
@@ -218,6 +286,35 @@ static void route_score(const struct wk_builder *b)
 {
     wk_value x = begin(b);
     finish(b, wk_combine(b, x, wk_route(b, x, 2, 77, 0, 1)));
+}
+/* 32 experts */
+static void route_of(const struct wk_builder *b, uint32_t k, uint32_t score, uint32_t groups, uint32_t used,
+                     uint32_t group_score, const char *bias)
+{
+    const struct wk_op_route route = {
+        .k = k, .score = score, .scale = 1, .groups = groups, .groups_used = used, .group_score = group_score
+    };
+    wk_value x = begin(b), r = wk_route_op(b, x, bias, &route);
+    finish(b, wk_combine(b, wk_mul(b, x, r), wk_none()));
+}
+static void route_bias(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SOFTMAX_TOPK, 0, 0, 0, "bare"); }
+static void route_groups(const struct wk_builder *b)
+{
+    route_of(b, 2, WK_SCORE_SOFTMAX_TOPK, 4, 2, WK_GROUP_MAX, NULL);
+}
+static void groups_uneven(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 5, 2, WK_GROUP_MAX, NULL); }
+static void groups_none_used(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 4, 0, WK_GROUP_MAX, NULL); }
+static void groups_few(const struct wk_builder *b) { route_of(b, 9, WK_SCORE_SOFTMAX, 8, 2, WK_GROUP_MAX, NULL); }
+static void groups_past(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SOFTMAX, 4, 5, WK_GROUP_MAX, NULL); }
+static void groups_of_one(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 32, 8, WK_GROUP_TOP2, NULL); }
+static void groups_many(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 65, 2, WK_GROUP_MAX, NULL); }
+static void group_scores(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 4, 2, 3, NULL); }
+static void group_score_missing(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 4, 2, 0, NULL); }
+static void groups_missing(const struct wk_builder *b) { route_of(b, 2, WK_SCORE_SIGMOID, 0, 2, 0, NULL); }
+static void route_flags(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_combine(b, x, wk_route(b, x, 2, WK_SCORE_SIGMOID, 2, 1)));
 }
 static void combine_slots(const struct wk_builder *b)
 {
@@ -321,6 +418,22 @@ static const struct broken {
     { mul_widths, WK_INVALID, "blk.0.mul1: token_embd is 32 wide, token_embd.slice 3, which does not divide it" },
     { glu_widths, WK_INVALID, "blk.0.glu: token_embd is 32 wide, token_embd.slice 2" },
     { cols_past, WK_INVALID, "token_embd.slice: columns 30 to 33 of token_embd, which is 32 wide" },
+    { slice_parts, WK_INVALID, "token_embd.slice: token_embd is 32 wide, not a multiple of 5 groups" },
+    { slice_part_past, WK_INVALID, "token_embd.slice: columns 5 to 9 of token_embd, which is 8 wide" },
+    { slice_nothing, WK_INVALID, "token_embd.slice: columns 4 to 4 of token_embd, which is 32 wide" },
+    { concat_parts, WK_INVALID, "blk.0.concat1: token_embd.slice is 30 wide, not a multiple of 4 groups" },
+    { concat_hole, WK_INVALID, "blk.0.concat1: input 2 stands behind one that is missing" },
+    { concat_repeats, WK_INVALID, "blk.0.concat1: repeated is 0x4 for 2 inputs" },
+    { concat_none, WK_INVALID, "blk.0.concat: input 0 is no value or tensor of this model" },
+    { concat_slots, WK_INVALID, "blk.0.concat1: token_embd has 1 slots, blk.0.route 2" },
+    { concat_huge, WK_INVALID, "blk.0.concat4: 536870912 wide, must be below 16777216" },
+    { mul_slots, WK_INVALID, "blk.0.mul1: blk.0.route has 2 slots, blk.0.route.2 3" },
+    { vector_first, WK_INVALID, "blk.0.mul: blk.0.bare is a vector, which add and mul alone read, as their second" },
+    { vector_elsewhere, WK_INVALID,
+      "blk.0.concat: blk.0.bare is a vector, which add and mul alone read, as their second" },
+    { vector_norm, WK_INVALID, "blk.0.norm: blk.0.bare is a vector, which add and mul alone read, as their second" },
+    { vector_width, WK_INVALID, "blk.0.add1: token_embd.slice is 16 wide, blk.0.bare 32" },
+    { row_past, WK_INVALID, "blk.0.w: row 32 of blk.0.w.weight, which has 32" },
     { rows_past, WK_INVALID, "blk.0.w: rows 20 to 33 of blk.0.w.weight, which has 32" },
     { attention_q, WK_INVALID, "blk.0.attention: q is 32 wide for 4 heads, k 30 for 2" },
     { attention_v, WK_INVALID, "blk.0.attention: v is 15 wide for 2 heads" },
@@ -345,6 +458,22 @@ static const struct broken {
     { glu_limit, WK_INVALID, "blk.0.glu: a limit of 0 must be above 0" },
     { route_top, WK_INVALID, "blk.0.route: top 40 of 32 (1 to 64 are served)" },
     { route_score, WK_UNSUPPORTED, "blk.0.route: score 77 is unknown to this host (ABI 1.0)" },
+    { route_bias, WK_INVALID,
+      "blk.0.route: a score that is the softmax over the chosen cannot choose them by a bias; WK_SCORE_SOFTMAX with "
+      "WK_ROUTE_NORMALIZE has the same weights" },
+    { route_groups, WK_INVALID,
+      "blk.0.route: a score that is the softmax over the chosen cannot choose them by groups; WK_SCORE_SOFTMAX with "
+      "WK_ROUTE_NORMALIZE has the same weights" },
+    { groups_uneven, WK_INVALID, "blk.0.route: 5 groups of 32 experts" },
+    { groups_none_used, WK_INVALID, "blk.0.route: top 2 of 0 of 4 groups, of 8 experts each" },
+    { groups_few, WK_INVALID, "blk.0.route: top 9 of 2 of 8 groups, of 4 experts each" },
+    { groups_past, WK_INVALID, "blk.0.route: top 2 of 5 of 4 groups, of 8 experts each" },
+    { groups_of_one, WK_INVALID, "blk.0.route: 32 groups of 32 experts" },
+    { groups_many, WK_INVALID, "blk.0.route: 65 groups (1 to 64 are served)" },
+    { group_scores, WK_UNSUPPORTED, "blk.0.route: group score 3 is unknown to this host (ABI 1.0)" },
+    { group_score_missing, WK_UNSUPPORTED, "blk.0.route: group score 0 is unknown to this host (ABI 1.0)" },
+    { groups_missing, WK_INVALID, "blk.0.route: 2 groups used of none" },
+    { route_flags, WK_UNSUPPORTED, "blk.0.route: flags 0x2 are unknown to this host (ABI 1.0)" },
     { combine_slots, WK_INVALID, "blk.0.combine: token_embd has 1 slots, blk.0.route 2" },
     { combine_no_route, WK_INVALID, "blk.0.combine: token_embd is not the result of a route" },
     { expert_count, WK_INVALID, "blk.0.w: 1 experts, blk.0.route chooses among 32" },
@@ -372,9 +501,9 @@ static const struct broken {
 static void broken_recordings(void **state)
 {
     (void)state;
-    struct gguf_build *g = toy_file();
+    struct gguf_build *g = toy_file_with_vector();
     char text[8192];
-    assert_int_equal(attempt(g, good, text), WK_OK);
+    assert_int_equal(attempt(g, good_with_vector, text), WK_OK);
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         wk_status status = attempt(g, broken[i].record, text);
         char *end = strchr(text, '\n');

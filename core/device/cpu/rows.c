@@ -1,6 +1,6 @@
-/* rows.c: operations that compute a row from rows of the same token: embed, norm, rope, map, glu, add, mul, cols,
- * route, combine, pool, output, custom. A launch of several (embed + scale + embed, norm + add, combine + add) runs
- * them one after the other on one row; what is swallowed lives in the thread's temporary rows. One function an
+/* rows.c: operations that compute a row from rows of the same token: embed, norm, rope, map, glu, add, mul, slice,
+ * concat, route, combine, pool, output, custom. A launch of several (embed + scale + embed, norm + add, combine + add)
+ * runs them one after the other on one row; what is swallowed lives in the thread's temporary rows. One function an
  * operation, fused or alone. */
 #include "device/cpu/cpu.h"
 
@@ -53,11 +53,12 @@ static uint32_t row_width(const struct operand *o) { return o->width * o->slots;
 static void run_embed(const struct run *u)
 {
     const uint32_t row = step_row(u->x, u->s->rows, u->i);
-    const struct tape_op *op = u->r->op;
-    weights_row(u->x, u->r,
-                op->u.embed.index == WK_EMBED_TOKEN ? u->x->step->tokens[row]
-                                                    : (uint64_t)u->x->position[row] + op->u.embed.offset,
-                u->y);
+    uint64_t at = u->r->op->u.embed.offset;
+    if (u->r->op->u.embed.index == WK_EMBED_TOKEN)
+        at = u->x->step->tokens[row];
+    else if (u->r->op->u.embed.index == WK_EMBED_POSITION)
+        at += u->x->position[row];
+    weights_row(u->x, u->r, at, u->y);
 }
 
 static void run_norm(const struct run *u)
@@ -77,27 +78,44 @@ static void run_rope(const struct run *u)
         u->x->kernels->rope(u->y + h, u->in[0] + h, turn, n, head, op->u.rope.style);
 }
 
-/* The second factor may have one column, one slot, or both: it is then repeated. */
+/* Each value of the second factor is for a run of the first's; the one that has a single slot is the same for every
+ * slot of the other. */
 static void run_mul(const struct run *u)
 {
     const struct operand *a = &u->r->in[0], *b = &u->r->in[1];
-    for (uint32_t s = 0; s < a->slots; s++) {
+    const uint32_t slots = a->slots > b->slots ? a->slots : b->slots, run = a->width / b->width;
+    for (uint32_t s = 0; s < slots; s++) {
         float *y = u->y + (uint64_t)s * a->width;
-        const float *v = u->in[0] + (uint64_t)s * a->width,
+        const float *v = u->in[0] + (uint64_t)(a->slots == 1 ? 0 : s) * a->width,
                     *f = u->in[1] + (uint64_t)(b->slots == 1 ? 0 : s) * b->width;
-        if (b->width == a->width)
+        if (run == 1)
             u->x->kernels->mul(y, v, f, a->width);
         else
-            u->x->kernels->scale(y, v, *f, a->width);
+            for (uint32_t i = 0; i < b->width; i++)
+                u->x->kernels->scale(y + (uint64_t)i * run, v + (uint64_t)i * run, f[i], run);
     }
 }
 
-static void run_cols(const struct run *u)
+static void run_slice(const struct run *u)
 {
     const struct operand *a = &u->r->in[0];
-    const uint32_t first = u->r->op->u.slice.first, n = u->r->op->u.slice.n;
-    for (uint32_t s = 0; s < a->slots; s++)
-        memcpy(u->y + (uint64_t)s * n, u->in[0] + (uint64_t)s * a->width + first, n * sizeof *u->y);
+    const uint32_t n = u->r->op->u.slice.n, groups = a->slots * u->r->op->u.slice.groups, step = row_width(a) / groups;
+    const float *from = u->in[0] + u->r->op->u.slice.first;
+    for (uint32_t g = 0; g < groups; g++) memcpy(u->y + (uint64_t)g * n, from + (uint64_t)g * step, n * sizeof *u->y);
+}
+
+static void run_concat(const struct run *u)
+{
+    const struct tape_op *op = u->r->op;
+    float *y = u->y;
+    for (uint32_t s = 0; s < u->r->in[0].slots; s++)
+        for (uint32_t g = 0; g < op->u.concat.groups; g++)
+            for (uint32_t j = 0; j < TAPE_IN && op->in[j] != TAPE_NONE; j++) {
+                const bool repeated = op->u.concat.repeated >> j & 1;
+                const uint32_t width = u->r->in[j].width, n = repeated ? width : width / op->u.concat.groups;
+                memcpy(y, u->in[j] + (uint64_t)s * width + (repeated ? 0 : (uint64_t)g * n), n * sizeof *y);
+                y += n;
+            }
 }
 
 /* weights[i] = e^(r[ids[i]] - top) for n ids, NULL: all; returns their sum, in order. */
@@ -111,41 +129,134 @@ static float exponentials(const struct run *u, const float *r, const uint32_t *i
     return sum;
 }
 
-/* y: k weights, then k ids, largest first, ties to the lowest index. */
+/* A set of a route's groups, a bit each. */
+static bool has(uint64_t set, uint32_t g) { return set >> g & 1; }
+
+/* ids [k]: the largest of the scores in the groups of the set, largest first, ties to the lowest index. */
+static void choose_experts(const float *score, uint32_t experts, uint32_t groups, uint64_t set, uint32_t k,
+                           uint32_t *ids)
+{
+    const uint32_t size = experts / groups;
+    for (uint32_t s = 0; s < k; s++) {
+        uint32_t best = TAPE_NONE;
+        for (uint32_t g = 0; g < groups; g++)
+            for (uint32_t e = g * size; has(set, g) && e < (g + 1) * size; e++) {
+                bool taken = false;
+                for (uint32_t t = 0; t < s; t++) taken |= ids[t] == e;
+                if (!taken && (best == TAPE_NONE || score[e] > score[best])) best = e;
+            }
+        ids[s] = best;
+    }
+}
+
+/* A group's score: its largest, or the sum of its two largest; what is no number counts as the least. */
+static float group_score(const float *score, uint32_t n, uint32_t how)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        if (score[i] > first) {
+            second = first;
+            first = score[i];
+        } else if (score[i] > second) {
+            second = score[i];
+        }
+    return how == WK_GROUP_TOP2 ? first + second : first;
+}
+
+/* The groups_used best groups, ties to the lowest index. */
+static uint64_t choose_groups(const struct tape_op *op, const float *score, uint32_t experts)
+{
+    const uint32_t groups = op->u.route.groups, size = experts / groups;
+    float best[TAPE_MAX_ROUTE_GROUPS];
+    uint64_t set = 0;
+    for (uint32_t g = 0; g < groups; g++) best[g] = group_score(score + g * size, size, op->u.route.group_score);
+    for (uint32_t n = 0; n < op->u.route.groups_used; n++) {
+        uint32_t top = TAPE_NONE;
+        for (uint32_t g = 0; g < groups; g++)
+            if (!has(set, g) && (top == TAPE_NONE || best[g] > best[top])) top = g;
+        set |= 1ull << top;
+    }
+    return set;
+}
+
+static float largest(const float *r, const uint32_t *ids, uint32_t n)
+{
+    float top = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        if (r[ids ? ids[i] : i] > top) top = r[ids ? ids[i] : i];
+    return top;
+}
+
+/* Every expert's score, and bias, in the thread's row. */
+static const float *route_scores(const struct run *u, const float *r, uint32_t experts)
+{
+    float *score = u->l->row;
+    if (u->r->op->u.route.score == WK_SCORE_SIGMOID) {
+        u->x->kernels->map(score, r, experts, WK_UNARY_SIGMOID, 0);
+    } else {
+        const float sum = exponentials(u, r, NULL, experts, largest(r, NULL, experts), score);
+        for (uint32_t e = 0; e < experts; e++) score[e] = score[e] / sum;
+    }
+    if (u->r->w) u->x->kernels->add(score, score, u->r->w, experts);
+    return score;
+}
+
+/* Without a bias the logits stand for the scores: they have the same order, and tell apart what rounds to one score. */
+static void route_choose(const struct run *u, const float *r, uint32_t experts, uint32_t *ids)
+{
+    const struct tape_op *op = u->r->op;
+    const bool biased = u->r->w != NULL;
+    const uint32_t k = op->u.route.k, groups = op->u.route.groups;
+    if (!biased && !groups) {
+        choose_experts(r, experts, 1, 1, k, ids);
+        return;
+    }
+    const float *score = route_scores(u, r, experts);
+    const bool sums = op->u.route.group_score == WK_GROUP_TOP2;
+    const uint64_t set = groups ? choose_groups(op, biased || sums ? score : r, experts) : 1;
+    choose_experts(biased ? score : r, experts, groups ? groups : 1, set, k, ids);
+}
+
+/* y: k weights, then k ids, the best first. Softmax over all, divided by the sum of the chosen, is softmax over the
+ * chosen. */
 static void run_route(const struct run *u)
 {
     const struct tape_op *op = u->r->op;
     const uint32_t k = op->u.route.k, experts = row_width(&u->r->in[0]);
+    const bool normalize = op->u.route.flags & WK_ROUTE_NORMALIZE;
     const float *r = u->in[0];
-    float *y = u->y;
+    float *y = u->y, sum = 0;
     uint32_t *ids = (uint32_t *)(void *)(y + k);
-    for (uint32_t s = 0; s < k; s++) {
-        uint32_t best = TAPE_NONE;
-        for (uint32_t e = 0; e < experts; e++) {
-            bool taken = false;
-            for (uint32_t t = 0; t < s; t++) taken |= ids[t] == e;
-            if (!taken && (best == TAPE_NONE || r[e] > r[best])) best = e;
-        }
-        ids[s] = best;
+    route_choose(u, r, experts, ids);
+    if (op->u.route.score == WK_SCORE_SIGMOID) {
+        for (uint32_t s = 0; s < k; s++) y[s] = r[ids[s]];
+        u->x->kernels->map(y, y, k, WK_UNARY_SIGMOID, 0);
+        for (uint32_t s = 0; s < k; s++) sum += y[s];
+        if (!normalize) sum = 1;
+    } else if (op->u.route.score == WK_SCORE_SOFTMAX && !normalize) {
+        const float top = largest(r, NULL, experts);
+        (void)exponentials(u, r, ids, k, top, y);
+        sum = exponentials(u, r, NULL, experts, top, u->l->row);
+    } else {
+        sum = exponentials(u, r, ids, k, largest(r, ids, k), y);
     }
-    const float top = r[ids[0]];
-    const float picked = exponentials(u, r, ids, k, top, y);
-    float divisor = picked, scale = op->u.route.scale;
-    if (op->u.route.score != WK_SCORE_SOFTMAX_TOPK) {
-        divisor = exponentials(u, r, NULL, experts, top, u->l->row);
-        float sum = 0;
-        for (uint32_t s = 0; s < k; s++) sum += y[s] / divisor;
-        if (op->u.route.flags & WK_ROUTE_NORMALIZE) scale = scale / sum;
-    }
-    for (uint32_t s = 0; s < k; s++) y[s] = y[s] / divisor * scale;
+    for (uint32_t s = 0; s < k; s++) y[s] = y[s] / sum * op->u.route.scale;
 }
 
+/* Weights that are left out are 1. */
 static void run_combine(const struct run *u)
 {
     const struct operand *a = &u->r->in[0];
-    u->x->kernels->scale(u->y, u->in[0], u->in[1][0], a->width);
+    const bool weighted = u->r->op->in[1] != TAPE_NONE;
+    if (weighted)
+        u->x->kernels->scale(u->y, u->in[0], u->in[1][0], a->width);
+    else
+        memcpy(u->y, u->in[0], a->width * sizeof *u->y);
     for (uint32_t s = 1; s < a->slots; s++)
-        u->x->kernels->add_scaled(u->y, u->in[0] + (uint64_t)s * a->width, u->in[1][s], a->width);
+        if (weighted)
+            u->x->kernels->add_scaled(u->y, u->in[0] + (uint64_t)s * a->width, u->in[1][s], a->width);
+        else
+            u->x->kernels->add(u->y, u->y, u->in[0] + (uint64_t)s * a->width, a->width);
 }
 
 /* i is the sequence. */
@@ -223,7 +334,8 @@ static void run_op(const struct run *u)
     case WK_OP_GLU: k->glu(u->y, u->in[0], u->in[1], n, op->u.glu.fn, op->u.glu.alpha, op->u.glu.limit); break;
     case WK_OP_ADD: k->add(u->y, u->in[0], u->in[1], n); break;
     case WK_OP_MUL: run_mul(u); break;
-    case WK_OP_SLICE: run_cols(u); break;
+    case WK_OP_SLICE: run_slice(u); break;
+    case WK_OP_CONCAT: run_concat(u); break;
     case WK_OP_ROUTE: run_route(u); break;
     case WK_OP_COMBINE: run_combine(u); break;
     case WK_OP_POOL: run_pool(u); break;

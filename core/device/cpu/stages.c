@@ -186,6 +186,11 @@ static wk_status row_input(struct executor *x, const struct tape_launch *l, cons
         r->in[j] = (struct operand){ x->route_logits, s->product.seg[0].m->n, s->product.seg[0].m->n, 1, false };
         return WK_OK;
     }
+    const struct tape_op *from = op_at(x, v->op);
+    if (from->kind == WK_OP_VECTOR) { /* the same for every row */
+        r->in[j] = (struct operand){ vector_of(x, from->t[0]), 0, v->width, v->slots, false };
+        return WK_OK;
+    }
     if (v->buffer == TAPE_NONE) {
         r->in[j] = (struct operand){ NULL, 0, v->width, v->slots, false };
         r->temp_in[j] = place_of(x, l, value);
@@ -203,7 +208,8 @@ static bool row_kind(uint16_t kind)
 static wk_status row_op_of(struct executor *x, const struct tape_launch *l, const struct stage *s,
                            const struct tape_op *op, struct row_op *r, const struct wk_err *err)
 {
-    *r = (struct row_op){ .op = op, .temp_in = { TAPE_NONE, TAPE_NONE, TAPE_NONE, TAPE_NONE } };
+    *r = (struct row_op){ .op = op };
+    for (uint32_t j = 0; j < TAPE_IN; j++) r->temp_in[j] = TAPE_NONE;
     if (!row_kind(op->kind)) return broken(err, l, "an operation that does not work by rows");
     if (op->out != TAPE_NONE) {
         r->out = value_base(x, op->out);

@@ -38,8 +38,8 @@ struct frame {
     const struct tape_program *p;
     const struct tape_op *op;
     const uint32_t *tokens;
-    const double *w[2], *in[4];
-    uint32_t width[4], slots[4];
+    const double *w[2], *in[TAPE_IN];
+    uint32_t width[TAPE_IN], slots[TAPE_IN];
     double *y;
     uint32_t out_width, out_slots;
 };
@@ -47,10 +47,19 @@ struct frame {
 static void do_embed(struct frame *f)
 {
     for (uint32_t t = 0; t < f->r->n; t++) {
-        const size_t row = f->op->u.embed.index == WK_EMBED_TOKEN ? f->tokens[t] : t + f->op->u.embed.offset;
+        const uint32_t index = f->op->u.embed.index;
+        const size_t row = index == WK_EMBED_TOKEN ? f->tokens[t]
+                           : index == WK_EMBED_ROW ? f->op->u.embed.offset
+                                                   : t + f->op->u.embed.offset;
         for (uint32_t i = 0; i < f->out_width; i++)
             f->y[(size_t)t * f->out_width + i] = f->w[0][row * f->out_width + i];
     }
+}
+
+static void do_vector(struct frame *f)
+{
+    for (uint32_t t = 0; t < f->r->n; t++)
+        for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = f->w[0][i];
 }
 
 static void do_linear(struct frame *f)
@@ -185,12 +194,12 @@ static double glu_one(const struct tape_op *op, double g, double u)
 
 static void do_each(struct frame *f)
 {
-    const size_t n = (size_t)f->r->n * f->slots[0] * f->width[0];
+    const size_t n = (size_t)f->r->n * f->out_slots * f->width[0];
     for (size_t i = 0; i < n; i++) {
-        const double a = f->in[0][i];
-        const size_t row = i / f->width[0] / f->slots[0], slot = i / f->width[0] % f->slots[0];
+        const size_t row = i / f->width[0] / f->out_slots, slot = i / f->width[0] % f->out_slots, at = i % f->width[0];
+        const double a = f->in[0][(row * f->slots[0] + (f->slots[0] == 1 ? 0 : slot)) * f->width[0] + at];
         const double b = f->in[1] ? f->in[1][(row * f->slots[1] + (f->slots[1] == 1 ? 0 : slot)) * f->width[1] +
-                                             (f->width[1] == 1 ? 0 : i % f->width[0])]
+                                             at / (f->width[0] / f->width[1])]
                                   : 0;
         f->y[i] = f->op->kind == WK_OP_UNARY ? map_one(f->op, a)
                   : f->op->kind == WK_OP_GLU ? glu_one(f->op, a, b)
@@ -199,36 +208,69 @@ static void do_each(struct frame *f)
     }
 }
 
-static void do_cols(struct frame *f)
+static void do_slice(struct frame *f)
 {
-    for (size_t r = 0; r < (size_t)f->r->n * f->slots[0]; r++)
-        for (uint32_t i = 0; i < f->out_width; i++)
-            f->y[r * f->out_width + i] = f->in[0][r * f->width[0] + f->op->u.slice.first + i];
+    const uint32_t groups = f->op->u.slice.groups, part = f->width[0] / groups, n = f->op->u.slice.n;
+    for (size_t r = 0; r < (size_t)f->r->n * f->slots[0] * groups; r++)
+        for (uint32_t i = 0; i < n; i++) f->y[r * n + i] = f->in[0][r * part + f->op->u.slice.first + i];
+}
+
+static void do_concat(struct frame *f)
+{
+    const uint32_t groups = f->op->u.concat.groups;
+    double *y = f->y;
+    for (size_t r = 0; r < (size_t)f->r->n * f->out_slots; r++)
+        for (uint32_t g = 0; g < groups; g++)
+            for (uint32_t j = 0; j < TAPE_IN && f->in[j]; j++) {
+                const bool repeated = f->op->u.concat.repeated >> j & 1;
+                const uint32_t n = f->width[j] / (repeated ? 1 : groups);
+                for (uint32_t i = 0; i < n; i++) *y++ = f->in[j][r * f->width[j] + (repeated ? 0 : g * n) + i];
+            }
+}
+
+/* The next that may be chosen: how many of n have a larger score, or the same and a lower index, is its rank. */
+static uint32_t rank_of(const double *score, uint32_t n, uint32_t i)
+{
+    uint32_t rank = 0;
+    for (uint32_t j = 0; j < n; j++) rank += score[j] > score[i] || (score[j] == score[i] && j < i);
+    return rank;
+}
+
+/* Experts of groups that are not among the best drop to -infinity. */
+static void keep_groups(const struct tape_op *op, double *choice, uint32_t n)
+{
+    const uint32_t groups = op->u.route.groups, size = groups ? n / groups : 0;
+    double best[64];
+    for (uint32_t g = 0; g < groups; g++) {
+        best[g] = 0;
+        for (uint32_t e = 0; e < size; e++)
+            if (rank_of(choice + g * size, size, e) < (op->u.route.group_score == WK_GROUP_TOP2 ? 2 : 1))
+                best[g] += choice[g * size + e];
+    }
+    for (uint32_t e = 0; groups && e < n; e++)
+        if (rank_of(best, groups, e / size) >= op->u.route.groups_used) choice[e] = -INFINITY;
 }
 
 static void do_route(struct frame *f)
 {
-    const uint32_t n = f->width[0], k = f->op->u.route.k;
+    const uint32_t n = f->width[0], k = f->op->u.route.k, score = f->op->u.route.score;
     uint32_t *all = need((size_t)f->r->n * k, sizeof *all);
     f->r->ids[f->op->out] = all;
     for (uint32_t t = 0; t < f->r->n; t++) {
         const double *r = f->in[0] + (size_t)t * n;
-        double *y = f->y + (size_t)t * k, whole = 0, picked = 0;
-        uint32_t *ids = all + (size_t)t * k;
-        bool taken[64] = { false };
-        for (uint32_t s = 0; s < k; s++) {
-            uint32_t best = TAPE_NONE;
-            for (uint32_t e = 0; e < n; e++)
-                if (!taken[e] && (best == TAPE_NONE || r[e] > r[best])) best = e;
-            taken[best] = true;
-            ids[s] = best;
+        double *y = f->y + (size_t)t * k, whole = 0, sum = 0, p[64], choice[64];
+        assert_true(n <= 64);
+        for (uint32_t e = 0; e < n; e++) whole += exp(r[e]);
+        for (uint32_t e = 0; e < n; e++) {
+            p[e] = score == WK_SCORE_SIGMOID ? 1 / (1 + exp(-r[e])) : exp(r[e]) / whole;
+            choice[e] = p[e] + (f->w[0] ? f->w[0][e] : 0);
         }
-        for (uint32_t e = 0; e < n; e++) whole += exp(r[e] - r[ids[0]]);
-        for (uint32_t s = 0; s < k; s++) picked += exp(r[ids[s]] - r[ids[0]]);
-        for (uint32_t s = 0; s < k; s++)
-            y[s] = exp(r[ids[s]] - r[ids[0]]) /
-                   (f->op->u.route.score == WK_SCORE_SOFTMAX && !f->op->u.route.flags ? whole : picked) *
-                   (double)f->op->u.route.scale;
+        keep_groups(f->op, choice, n);
+        for (uint32_t e = 0; e < n; e++)
+            if (rank_of(choice, n, e) < k) all[t * k + rank_of(choice, n, e)] = e;
+        for (uint32_t s = 0; s < k; s++) sum += p[all[t * k + s]];
+        if (score != WK_SCORE_SOFTMAX_TOPK && !(f->op->u.route.flags & WK_ROUTE_NORMALIZE)) sum = 1;
+        for (uint32_t s = 0; s < k; s++) y[s] = p[all[t * k + s]] / sum * (double)f->op->u.route.scale;
     }
 }
 
@@ -238,8 +280,8 @@ static void do_combine(struct frame *f)
         for (uint32_t i = 0; i < f->width[0]; i++) {
             double sum = 0;
             for (uint32_t s = 0; s < f->slots[0]; s++)
-                sum +=
-                    f->in[1][(size_t)t * f->slots[0] + s] * f->in[0][((size_t)t * f->slots[0] + s) * f->width[0] + i];
+                sum += (f->in[1] ? f->in[1][(size_t)t * f->slots[0] + s] : 1) *
+                       f->in[0][((size_t)t * f->slots[0] + s) * f->width[0] + i];
             f->y[(size_t)t * f->width[0] + i] = sum;
         }
 }
@@ -266,10 +308,10 @@ static void do_output(struct frame *f)
 static void do_custom(struct frame *f)
 {
     for (uint32_t t = 0; t < f->r->n; t++) {
-        float *x[4] = { NULL }, *y = need(f->out_width, sizeof *y);
-        const float *in[4] = { NULL };
+        float *x[TAPE_IN] = { NULL }, *y = need(f->out_width, sizeof *y);
+        const float *in[TAPE_IN] = { NULL };
         uint32_t n = 0;
-        for (; n < 4 && f->in[n]; n++) {
+        for (; n < TAPE_IN && f->in[n]; n++) {
             x[n] = need(f->width[n], sizeof **x);
             for (uint32_t i = 0; i < f->width[n]; i++) x[n][i] = (float)f->in[n][(size_t)t * f->width[n] + i];
             in[n] = x[n];
@@ -295,7 +337,9 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
                                                             [WK_OP_GLU] = do_each,
                                                             [WK_OP_ADD] = do_each,
                                                             [WK_OP_MUL] = do_each,
-                                                            [WK_OP_SLICE] = do_cols,
+                                                            [WK_OP_SLICE] = do_slice,
+                                                            [WK_OP_CONCAT] = do_concat,
+                                                            [WK_OP_VECTOR] = do_vector,
                                                             [WK_OP_ROUTE] = do_route,
                                                             [WK_OP_EXPERT] = do_linear,
                                                             [WK_OP_COMBINE] = do_combine,
@@ -312,7 +356,7 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
         double *w0 = tensor_of(p, f.op->t[0]), *w1 = tensor_of(p, f.op->t[1]);
         f.w[0] = w0;
         f.w[1] = w1;
-        for (uint32_t j = 0; j < 4; j++) {
+        for (uint32_t j = 0; j < TAPE_IN; j++) {
             if (f.op->in[j] == TAPE_NONE) continue;
             f.in[j] = r->value[f.op->in[j]];
             f.width[j] = p->values[f.op->in[j]].width;

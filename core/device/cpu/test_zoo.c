@@ -17,13 +17,12 @@
 
 #include <cmocka.h>
 
-enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4 };
+enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4, ROUTES = 7, RX = 8, RF = 64 };
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = {
-        "dense", "learned", "experts", "embedding", "wide", "maps", "windows"
-    };
+    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding",
+                                                  "wide",  "maps",    "windows", "routes" };
     return names[kind];
 }
 
@@ -219,6 +218,79 @@ static void windows_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
+static const struct wk_op_route zoo_routes[ROUTES] = {
+    { .score = WK_SCORE_SIGMOID, .groups = 4, .groups_used = 2, .group_score = WK_GROUP_TOP2, .flags = 1, .scale = 2 },
+    { .score = WK_SCORE_SOFTMAX, .groups = 2, .groups_used = 1, .group_score = WK_GROUP_MAX, .scale = 3 },
+    { .score = WK_SCORE_SOFTMAX, .groups = 4, .groups_used = 3, .group_score = WK_GROUP_TOP2, .flags = 1, .scale = 1 },
+    { .score = WK_SCORE_SOFTMAX, .flags = 1, .scale = 1 },
+    { .score = WK_SCORE_SIGMOID, .scale = 0.5f },
+    { .score = WK_SCORE_SIGMOID, .groups = 4, .groups_used = 2, .group_score = WK_GROUP_MAX, .scale = 1 },
+    { .score = WK_SCORE_SOFTMAX_TOPK, .flags = 1, .scale = 0.5f },
+};
+static bool zoo_biased(uint32_t layer) { return layer == 0 || layer == 3 || layer == 5; }
+
+/* Heads of a part that turns and a part that does not; the keys' turning part is one for all. */
+static wk_value parted_attention(const struct wk_builder *b, wk_value h)
+{
+    enum { H = 4, G = 2, N = 16, R = 16, DV = 24 };
+    const struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.2f };
+    double freq[R / 2];
+    wk_rope_frequencies(freq, R / 2, 5000);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, R / 2, WK_ROPE_HALF, 1);
+    wk_value q = wk_linear(b, h, "attn_q", H * (N + R), 0), kv = wk_linear(b, h, "attn_kv", R + G * (N + DV), 0);
+    q = wk_concat_groups(b, wk_slice_groups(b, q, H, 0, N), wk_rope(b, wk_slice_groups(b, q, H, N, R), R, &rope), H, 0);
+    wk_value parts = wk_slice(b, kv, R, G * (N + DV)), turned = wk_rope(b, wk_slice(b, kv, 0, R), R, &rope);
+    wk_value k = wk_concat_groups(b, wk_slice_groups(b, parts, G, 0, N), turned, G, 2);
+    wk_value a = wk_attention(b, q, k, wk_slice_groups(b, parts, G, N, DV), NULL, &att);
+    wk_value gate = wk_unary(b, wk_linear(b, h, "head_gate", H, 0), WK_UNARY_SIGMOID, 0);
+    return wk_linear(b, wk_mul(b, wk_mul(b, a, gate), wk_vector(b, "head_gain", H, 1)), "attn_output", E, 0);
+}
+
+/* The last three layers give an expert's weight to its input, to its result, to the sum. */
+static wk_value routed(const struct wk_builder *b, wk_value h, uint32_t layer)
+{
+    struct wk_op_route route = zoo_routes[layer];
+    route.k = K;
+    wk_value r =
+        wk_route_op(b, wk_linear(b, h, "ffn_gate_inp", RX, 0), zoo_biased(layer) ? "exp_probs_b.bias" : NULL, &route);
+    wk_value gu = wk_expert(b, layer == 4 ? wk_mul(b, h, r) : h, r, "ffn_gate_up_exps", RX, 2 * RF, 0);
+    wk_value f =
+        wk_glu(b, WK_GLU_SILU, wk_slice_groups(b, gu, 4, 0, RF / 4), wk_slice_groups(b, gu, 4, RF / 4, RF / 4));
+    if (layer == 1) f = wk_concat(b, wk_slice(b, f, 32, 32), wk_slice(b, f, 0, 32));
+    if (layer == 2) f = wk_mul(b, f, wk_vector(b, "expert_gain", 1, RF));
+    wk_value y = wk_expert(b, f, r, "ffn_down_exps", RX, E, 0);
+    if (layer == 5) y = wk_mul(b, y, r);
+    return wk_combine(b, y, layer == 4 || layer == 5 ? wk_none() : r);
+}
+
+/* [h's first half, gate, some of the second half] in each of two groups */
+static wk_value three_parts(const struct wk_builder *b, wk_value h)
+{
+    struct wk_op_concat c = { .o = wk_op_head(sizeof c, WK_OP_CONCAT), .groups = 2, .repeated = 2 };
+    c.o.in[0] = wk_slice(b, h, 0, E / 2).id;
+    c.o.in[1] = wk_linear(b, h, "mix_gate", 4, 0).id;
+    c.o.in[2] = wk_slice(b, h, E / 2, 56).id;
+    return wk_append(b, &c.o);
+}
+
+static void routes_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    wk_value x = wk_add(b, wk_embed(b, "token_embd", V, E), wk_embed_pos(b, "position_embd", ZOO_CONTEXT, E, 0));
+    x = wk_add(b, x, wk_embed_row(b, "type_embd", 3, E, 1));
+    x = wk_add(b, x, wk_mul(b, x, wk_embed_row(b, "type_embd", 3, E, 2)));
+    for (uint32_t l = 0; l < ROUTES; l++) {
+        wk_layer(b, l);
+        x = wk_add(b, x, parted_attention(b, wk_rms_norm(b, x, "attn_norm", 1e-5f)));
+        x = wk_add(b, x, wk_vector(b, "layer_bias", 1, E));
+        wk_value h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
+        x = wk_add(b, x, routed(b, h, l));
+        if (l == 0) x = wk_add(b, x, wk_linear(b, three_parts(b, h), "mix", E, 0));
+    }
+    wk_end_layers(b);
+    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
+}
+
 static wk_status open_nothing(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
     (void)meta;
@@ -239,7 +311,7 @@ static const char *const arch_names[] = { "zoo" };
 static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record),   ZOO_ARCH(learned_record),
                                                  ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
                                                  ZOO_ARCH(wide_record),    ZOO_ARCH(maps_record),
-                                                 ZOO_ARCH(windows_record) };
+                                                 ZOO_ARCH(windows_record), ZOO_ARCH(routes_record) };
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
@@ -261,7 +333,7 @@ static void put(struct gguf_build *g, const struct plugin_registry *plugins, con
     float *v = malloc(n * sizeof *v);
     assert_non_null(v);
     for (size_t i = 0; i < n; i++) v[i] = mean + scale * noise();
-    if (!strcmp(name, "token_embd.weight") && plain)
+    if (!strcmp(name, "token_embd.weight") && plain && rows > ZOO_BAD_TOKEN)
         for (uint32_t i = 0; i < cols; i++) v[(size_t)ZOO_BAD_TOKEN * cols + i] = INFINITY;
     turn++;
     const uint32_t type = plain             ? TYPE_F32
@@ -365,6 +437,41 @@ static const struct shape wide_shapes[] = {
     { "blk.attn_v.weight", 32, E, 1 },   { "blk.attn_output.weight", E, 352, 1 },
 };
 
+static const struct shape routes_shapes[] = {
+    { "token_embd.weight", V, E, 1 },
+    { "position_embd.weight", ZOO_CONTEXT, E, 1 },
+    { "type_embd.weight", 3, E, 1 },
+    { "output_norm.weight", 1, E, 1 },
+    { "output.weight", V, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 },
+    { "blk.attn_q.weight", 128, E, 1 },
+    { "blk.attn_kv.weight", 96, E, 1 },
+    { "blk.head_gate.weight", 4, E, 1 },
+    { "blk.attn_output.weight", E, 96, 1 },
+    { "blk.ffn_norm.weight", 1, E, 1 },
+    { "blk.ffn_gate_inp.weight", RX, E, 1 },
+    { "blk.ffn_gate_up_exps.weight", 2 * RF, E, RX },
+    { "blk.ffn_down_exps.weight", E, RF, RX },
+};
+
+/* What is no matrix, and what one layer has. */
+static void put_routes(struct gguf_build *g, const struct plugin_registry *plugins)
+{
+    put_all(g, plugins, ZOO_ROUTES, routes_shapes, sizeof routes_shapes / sizeof *routes_shapes, ROUTES);
+    for (uint32_t l = 0; l < ROUTES; l++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%u.head_gain", l);
+        put(g, plugins, name, 4, 1, 1, 1, 0.2f, true);
+        (void)snprintf(name, sizeof name, "blk.%u.layer_bias", l);
+        put(g, plugins, name, 1, E, 1, 0, 0.3f, true);
+        (void)snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", l);
+        if (zoo_biased(l)) put(g, plugins, name, 1, RX, 1, 0, 0.2f, true);
+    }
+    put(g, plugins, "blk.0.mix.weight", E, 192, 1, 0, 0.07f, false);
+    put(g, plugins, "blk.0.mix_gate.weight", 4, E, 1, 0, 0.06f, false);
+    put(g, plugins, "blk.2.expert_gain", 1, RF, 1, 1, 0.2f, true);
+}
+
 static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_registry *plugins)
 {
 #define SHAPES(s) s, sizeof s / sizeof *s
@@ -385,6 +492,7 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
         put(g, plugins, "blk.2.ffn_down.weight", E, F, 1, 0, 0.06f, false);
         break;
     case ZOO_EMBEDDING: put_all(g, plugins, kind, SHAPES(embedding_shapes), 1); break;
+    case ZOO_ROUTES: put_routes(g, plugins); break;
     case ZOO_WINDOWS: put_all(g, plugins, kind, SHAPES(embedding_shapes), WINDOWS); break;
     default: put_all(g, plugins, kind, SHAPES(wide_shapes), 1); break;
     }

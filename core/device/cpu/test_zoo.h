@@ -16,6 +16,8 @@ enum zoo_kind {
     ZOO_WIDE,      /* one KV head, long context: attention cut by position */
     ZOO_MAPS,      /* ZOO_LEARNED without its custom operation */
     ZOO_WINDOWS,   /* windows alone, of many widths */
+    ZOO_ROUTES,    /* every score, bias and groups of routes, weights on inputs, sums without; columns and concatenation
+                      by groups, vectors, constant rows, factors that repeat */
     ZOO_KINDS
 };
 const char *zoo_name(enum zoo_kind kind);

@@ -126,8 +126,11 @@ struct wk_op_concat {
     struct wk_op o;
     uint32_t groups, repeated;
 };
-/* The experts are `groups` equal runs (0: one), of which the `groups_used` best may be chosen from, by group_score
- * (WK_GROUP_*; 0 without groups). A selection bias (a tensor [experts]) counts in every choice and in no weight. */
+/* Experts are chosen by their scores: of WK_SCORE_SOFTMAX the softmax over all experts, of WK_SCORE_SIGMOID the sigmoid
+ * of each, whether or not the weights are then divided by their sum. A selection bias (a tensor [experts]) is added to
+ * the score in every choice, and counts in no weight. The experts are `groups` equal runs (0: one; at most 64), of
+ * which the `groups_used` best by group_score (WK_GROUP_*; 0 without groups), of score + bias, may be chosen from.
+ * WK_SCORE_SOFTMAX_TOPK chooses by the logits, without bias and groups. Ties go to the lowest index everywhere. */
 struct wk_op_route {
     struct wk_op o;
     uint32_t k, score; /* experts chosen; WK_SCORE_* */
