@@ -292,7 +292,10 @@ static void check_read(const struct machine *m, const struct tape_launch *l, uin
     assert_true(m->made[v]);
     assert_true(x->buffer < m->p->n_buffers);
     assert_int_equal(m->owner[x->buffer], v);
-    if (all_rows || l->rows != ROWS_WANTED) assert_int_equal(x->rows, ROWS_ALL);
+    if (x->pooled)
+        assert_int_equal(l->rows, ROWS_POOLED);
+    else if (all_rows || l->rows != ROWS_WANTED)
+        assert_int_equal(x->rows, ROWS_ALL);
 }
 static void check_write(struct machine *m, const struct tape_launch *l, uint32_t v)
 {
@@ -367,7 +370,7 @@ static void check_product(const struct tape_program *p, const struct tape_launch
 
 static uint32_t check_link(const struct tape_program *p, uint32_t op, uint16_t kind, uint32_t head, uint32_t v)
 {
-    if (op == TAPE_NONE) return v;
+    if (op == TAPE_NONE) return v; /* TAPE_NONE, too: where no key or value is given */
     assert_true(p->ops[op].kind == kind && p->ops[op].in[0] == v);
     assert_int_equal(kind == WK_OP_ROPE ? p->ops[op].u.rope.head : p->ops[op].u.norm.group, head);
     return p->ops[op].out;
@@ -399,6 +402,9 @@ static void check_fields(const struct tape_program *p, const struct tape_launch 
         assert_true(l->ops[0] == l->norm && first->kind == WK_OP_NORM && first->in[0] == l->x && l->add != TAPE_NONE);
         assert_int_equal(l->out, check_tail(p, l, first->out));
         break;
+    case LAUNCH_STATE:
+        assert_true(l->n_ops == 1 && first->kind == WK_OP_STATE && l->out == first->out && l->x == first->in[0]);
+        break;
     case LAUNCH_ALONE: assert_true(l->n_ops == 1 && l->out == first->out && l->x == first->in[0]); break;
     case LAUNCH_OUTPUT:
         assert_true(l->x == first->in[0] && last->kind == WK_OP_OUTPUT && (l->n_ops == 1 || last->in[0] == first->out));
@@ -429,12 +435,13 @@ static void run_launch(struct machine *m, uint32_t i)
             m->computed[l->ops[k]] = 1; /* made again in each prologue */
         for (int n = 0; n < TAPE_IN; n++) {
             if (o->in[n] == TAPE_NONE || within(l, p->values[o->in[n]].op)) continue;
-            check_read(m, l, o->in[n], (o->kind == WK_OP_ATTENTION && n > 0) || o->kind == WK_OP_POOL);
+            const bool stored = (o->kind == WK_OP_ATTENTION && n > 0) || o->kind == WK_OP_STATE;
+            check_read(m, l, o->in[n], stored || o->kind == WK_OP_POOL);
         }
     }
     if (l->kind == LAUNCH_ATTEND) { /* k and v are stored for all rows, also where their ropes are inside */
-        assert_int_equal(p->values[l->k].rows, ROWS_ALL);
-        assert_int_equal(p->values[l->v].rows, ROWS_ALL);
+        if (l->k != TAPE_NONE) assert_int_equal(p->values[l->k].rows, ROWS_ALL);
+        if (l->v != TAPE_NONE) assert_int_equal(p->values[l->v].rows, ROWS_ALL);
     }
     for (uint32_t s = 0; s < l->n_seg; s++)
         if (l->seg[s].out != TAPE_NONE && !(l->logits && l->seg[s].out == l->out)) {
