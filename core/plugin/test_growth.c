@@ -30,23 +30,38 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-/* Maps a copy of the plugin in a folder that nobody else writes to. The text is the caller's. */
-static wk_status try(const char *zoo, struct plugin_entry *e, char text[1024])
+/* One of the zoo's, in a buffer for all. */
+static uint8_t bytes[1 << 20];
+static size_t read_zoo(const char *zoo)
 {
-    static uint8_t bytes[1 << 20];
-    char from[4096], path[256];
+    char from[4096];
     (void)snprintf(from, sizeof from, "%s/%s.so", ZOO_DIR, zoo);
-    (void)snprintf(path, sizeof path, "%s/%s.so", folder, zoo);
-    FILE *in = fopen(from, "rb"), *out = fopen(path, "wb");
-    assert_true(in && out);
+    FILE *in = fopen(from, "rb");
+    assert_non_null(in);
     const size_t n = fread(bytes, 1, sizeof bytes, in);
     assert_in_range(n, 1, sizeof bytes - 1);
+    assert_int_equal(fclose(in), 0);
+    return n;
+}
+
+/* Maps a copy of the plugin in a folder that nobody else writes to. The text is the caller's. */
+static wk_status try_bytes(size_t n, struct plugin_entry *e, char text[1024])
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/one.so", folder);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
     assert_int_equal(fwrite(bytes, 1, n, out), n);
-    assert_int_equal(fclose(in) | fclose(out) | chmod(path, 0644), 0);
+    assert_int_equal(fclose(out) | chmod(path, 0644), 0);
     text[0] = '\0';
     const wk_status status = plugin_try(path, e, &(struct wk_err){ text, 1024 });
     assert_int_equal(unlink(path), 0);
     return status;
+}
+
+static wk_status try(const char *zoo, struct plugin_entry *e, char text[1024])
+{
+    return try_bytes(read_zoo(zoo), e, text);
 }
 
 static void release(struct plugin_entry *e)
@@ -99,6 +114,65 @@ static void test_refused(void **state)
     }
 }
 
+/* The only place of these bytes. */
+static uint8_t *find(size_t n, const void *what, size_t size)
+{
+    uint8_t *found = NULL;
+    for (size_t i = 0; i + size <= n; i++) {
+        if (memcmp(bytes + i, what, size) != 0) continue;
+        assert_null(found);
+        found = bytes + i;
+    }
+    assert_non_null(found);
+    return found;
+}
+
+static void expect(size_t n, const char *words)
+{
+    char text[1024];
+    struct plugin_entry e;
+    if (try_bytes(n, &e, text) == WK_OK) fail_msg("taken; expected \"%s\"", words);
+    if (!strstr(text, words)) fail_msg("expected \"%s\" in: %s", words, text);
+    release(&e);
+}
+
+/* Every number of ggml's: taken as ggml has it, refused with another block, size of a block, or name. */
+static void test_every_number(void **state)
+{
+    (void)state;
+    enum { NUMBERS = 43 };
+    char text[1024], words[128];
+    struct plugin_entry e;
+    struct wk_type_cpu types[NUMBERS];
+    const size_t n = read_zoo("every");
+    if (try_bytes(n, &e, text) != WK_OK) fail_msg("%s", text);
+    assert_int_equal(e.plugin->quant->n_types, NUMBERS);
+    for (uint32_t i = 0; i < NUMBERS; i++) types[i] = *e.plugin->quant->types[i];
+    release(&e); /* what was mapped stays, and with it the names */
+    for (uint32_t i = 0; i < NUMBERS; i++) {
+        const struct wk_type_cpu *t = &types[i];
+        char quoted[64] = ""; /* "\0name\0": no name is the end of another */
+        assert_int_equal(t->ggml_type, i);
+        uint32_t *head = (uint32_t *)(void *)find(n, t, offsetof(struct wk_type_cpu, activations));
+        for (int field = 2; field <= 3; field++) { /* block, block_bytes */
+            head[field] *= 2;
+            (void)snprintf(words, sizeof words, "type %s: %u values in %u bytes; ggml type %u has %u in %u", t->name,
+                           head[2], head[3], i, t->block, t->block_bytes);
+            expect(n, words);
+            head[field] /= 2;
+        }
+        (void)snprintf(quoted + 1, sizeof quoted - 1, "%s", t->name);
+        uint8_t *name = find(n, quoted, strlen(t->name) + 2) + 1;
+        name[0] = 'x';
+        (void)snprintf(words, sizeof words, "type x%s: ggml type %u is %s; a format of your own takes a number",
+                       t->name + 1, i, t->name);
+        expect(n, words);
+        name[0] = (uint8_t)t->name[0];
+    }
+    if (try_bytes(n, &e, text) != WK_OK) fail_msg("%s", text);
+    release(&e);
+}
+
 /* The rule itself: every length from none to beyond the host's, every byte behind it. */
 static void test_rule(void **state)
 {
@@ -131,6 +205,6 @@ static void test_rule(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_taken), cmocka_unit_test(test_refused),
-                                        cmocka_unit_test(test_rule) };
+                                        cmocka_unit_test(test_rule), cmocka_unit_test(test_every_number) };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -264,12 +264,92 @@ static void test_claims(void **state)
     }
 }
 
+/* The descriptor of the file's one note; *bytes: its size. */
+static struct wk_note_desc *descriptor(struct bytes *b, uint32_t *bytes)
+{
+    const struct wk_note head = { .namesz = sizeof WK_NOTE_NAME, .type = WK_NOTE_TYPE, .name = WK_NOTE_NAME };
+    for (size_t i = 0; i + sizeof head <= b->size; i += 4) {
+        const struct wk_note *n = (const struct wk_note *)(void *)(b->data + i);
+        if (n->namesz != head.namesz || n->type != head.type || memcmp(n->name, head.name, sizeof head.name) != 0)
+            continue;
+        *bytes = n->descsz;
+        return (struct wk_note_desc *)(void *)(b->data + i + offsetof(struct wk_note, desc));
+    }
+    fail_msg("no note");
+    return NULL;
+}
+
+/* The most things, and the longest text, that a note may claim; one more of each is refused. */
+static void test_most_claims(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *zoo;
+        size_t length; /* of the text; 0: any */
+        const char *refused;
+    } rows[] = {
+        { "most_claims", 0, NULL },
+        { "claim_more", 0, "claims more than 256 things" },
+        { "longest_claims", 8191, NULL },
+        { "longer_claims", 8192, "its claims are not a terminated text of at most 8191 bytes" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct bytes b = read_zoo(rows[i].zoo);
+        char text[512];
+        uint32_t bytes;
+        const char *claims = (const char *)(descriptor(&b, &bytes) + 1);
+        if (rows[i].length) assert_int_equal(strlen(claims), rows[i].length);
+        if (rows[i].refused)
+            expect_refusal(&b, rows[i].refused);
+        else if (vet_prefix(&b, b.size, text))
+            fail_msg("%s: %s", rows[i].zoo, text);
+        free(b.data);
+    }
+}
+
+/* A descriptor whose parts do not lie as they say: every place of the claims, every size, every byte of them. */
+static void test_hostile_claims(void **state)
+{
+    (void)state;
+    struct bytes b = read_zoo("longest_claims");
+    char text[512];
+    uint32_t bytes;
+    struct wk_note_desc *n = descriptor(&b, &bytes);
+    char *claims = (char *)(n + 1);
+    assert_int_equal(n->claims_at, sizeof *n);
+    WITH(n->desc_size, bytes - 4, "damaged note");
+    WITH(n->desc_size, bytes + 4, "damaged note");
+    WITH(n->desc_size, UINT32_MAX, "damaged note");
+    WITH(n->claims_at, 0, "damaged note");
+    WITH(n->claims_at, sizeof *n - 1, "damaged note");
+    WITH(n->claims_at, bytes, "damaged note");
+    WITH(n->claims_at, UINT32_MAX, "damaged note");
+    for (uint32_t at = sizeof *n + 1; at < bytes; at++) { /* what stands before them is unknown, and set */
+        n->claims_at = at;
+        if (vet_prefix(&b, b.size, text) == WK_OK) fail_msg("claims at %u are taken", at);
+    }
+    n->claims_at = sizeof *n;
+    const size_t length = strlen(claims), room = bytes - sizeof *n;
+    for (size_t i = 0; i < room; i++) {
+        const char old = claims[i];
+        claims[i] = '\n';
+        expect_refusal(&b, i < length    ? "its claims are not a line of plain text"
+                           : i == length ? "its claims are not"
+                                         : "of its note is set");
+        claims[i] = old;
+    }
+    memset(claims, 'x', room); /* no terminator */
+    expect_refusal(&b, "its claims are not a terminated text");
+    free(b.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damaged_headers),   cmocka_unit_test(test_damaged_dynamic_section),
         cmocka_unit_test(test_every_truncation),  cmocka_unit_test(test_bit_flips),
         cmocka_unit_test(test_flips_in_the_note), cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_most_claims),       cmocka_unit_test(test_hostile_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,7 +235,7 @@ static wk_status check_versions(const struct wk_note_desc *n, const struct wk_er
     return WK_OK;
 }
 
-/* Copies the fixed part and the claims; what is between them is of a newer ABI. */
+/* Copies the fixed part and the claims; what is between them is of a newer ABI, and zeros fill up the end. */
 static wk_status read_note(const uint8_t *desc, uint32_t bytes, struct vetted *out, const struct wk_err *err)
 {
     struct wk_note_desc *n = &out->note;
@@ -250,8 +250,8 @@ static wk_status read_note(const uint8_t *desc, uint32_t bytes, struct vetted *o
         return wk_fail(err, WK_INVALID, "its claims are not a terminated text of at most %zu bytes",
                        sizeof out->claims - 1);
     memcpy(out->claims, claims, length + 1);
-    for (uint32_t i = sizeof *n; i < n->claims_at; i++)
-        if (desc[i])
+    for (uint32_t i = sizeof *n; i < bytes; i++)
+        if (desc[i] && (i < n->claims_at || i > n->claims_at + length))
             return wk_fail(err, WK_UNSUPPORTED, "byte %u of its note is set, which this host (ABI %d.%d) does not know",
                            i, WK_ABI_MAJOR, WK_ABI_MINOR);
     return WK_OK;
