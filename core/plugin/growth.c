@@ -21,6 +21,13 @@ wk_status growth_copy(void *ours, size_t known, size_t least, const void *theirs
     return WK_OK;
 }
 
+wk_status growth_reserved(uint32_t value, const char *what, const struct wk_err *err)
+{
+    if (!value) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED, "%s is %" PRIu32 ", must be 0 for this host (ABI %d.%d); use a newer worker",
+                   what, value, WK_ABI_MAJOR, WK_ABI_MINOR);
+}
+
 wk_status growth_flags(uint64_t flags, uint64_t known, const char *what, const struct wk_err *err)
 {
     const uint64_t unknown = flags & ~known;

@@ -14,6 +14,9 @@ enum { GROWTH_MAX = 64 * 1024 }; /* bytes that any struct may say it has */
 wk_status growth_copy(void *ours, size_t known, size_t least, const void *theirs, uint64_t size, const char *what,
                       const struct wk_err *err);
 
+/* WK_UNSUPPORTED if a field called reserved is set. what: "struct wk_arch.reserved_names". */
+wk_status growth_reserved(uint32_t value, const char *what, const struct wk_err *err);
+
 /* WK_UNSUPPORTED, naming the lowest bit, if `flags` has one that is not in `known`. */
 wk_status growth_flags(uint64_t flags, uint64_t known, const char *what, const struct wk_err *err);
 

@@ -256,6 +256,10 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
     struct wk_arch *a = &c->arch;
     wk_status status = growth_copy(a, sizeof *a, WK_ARCH_SIZE_1_0, theirs, theirs->struct_size, "struct wk_arch", err);
     if (status == WK_OK) status = growth_flags(a->flags, 0, "struct wk_arch", err);
+    if (status == WK_OK) status = growth_reserved(a->reserved_names, "struct wk_arch.reserved_names", err);
+    if (status == WK_OK) status = growth_reserved(a->reserved_ignored, "struct wk_arch.reserved_ignored", err);
+    if (status == WK_OK)
+        status = growth_reserved(a->reserved_ignored_keys, "struct wk_arch.reserved_ignored_keys", err);
     if (status != WK_OK) return status;
     REQUIRE(a, "struct wk_arch", names);
     REQUIRE(a, "struct wk_arch", open);
@@ -288,6 +292,7 @@ static wk_status copy_products(struct wk_type_cpu *t, struct wk_isa_product *our
         wk_status status =
             growth_copy(p, sizeof *p, WK_ISA_PRODUCT_SIZE_1_0, (const char *)t->products + (size_t)i * t->product_size,
                         t->product_size, "struct wk_isa_product", err);
+        if (status == WK_OK) status = growth_reserved(p->reserved, "struct wk_isa_product.reserved", err);
         if (status != WK_OK) return status;
         if (!p->product) return wk_fail(err, WK_INVALID, "type %s: products[%u].product is NULL", t->name, i);
         for (uint32_t j = 0; j < n; j++)

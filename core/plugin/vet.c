@@ -239,18 +239,20 @@ static wk_status check_versions(const struct wk_note_desc *n, const struct wk_er
 static wk_status read_note(const uint8_t *desc, uint32_t bytes, struct vetted *out, const struct wk_err *err)
 {
     struct wk_note_desc *n = &out->note;
-    memcpy(n, desc, bytes < sizeof *n ? bytes : sizeof *n);
-    if (bytes < sizeof *n || n->desc_size != bytes || n->claims_at < sizeof *n || n->claims_at >= bytes)
+    const uint32_t least = WK_NOTE_DESC_SIZE_1_0;
+    memcpy(n, desc, bytes < least ? bytes : least);
+    if (bytes < least || n->desc_size != bytes || n->claims_at < least || n->claims_at >= bytes)
         return wk_fail(err, WK_INVALID,
-                       "damaged note: %u bytes that say %u with claims at %u, at least %zu and claims within expected",
-                       bytes, n->desc_size, n->claims_at, sizeof *n);
+                       "damaged note: %u bytes that say %u with claims at %u, at least %u and claims within expected",
+                       bytes, n->desc_size, n->claims_at, least);
+    memcpy(n, desc, n->claims_at < sizeof *n ? n->claims_at : sizeof *n);
     const char *claims = (const char *)desc + n->claims_at;
     const size_t room = bytes - n->claims_at, length = strnlen(claims, room);
     if (length == room || length >= sizeof out->claims)
         return wk_fail(err, WK_INVALID, "its claims are not a terminated text of at most %zu bytes",
                        sizeof out->claims - 1);
     memcpy(out->claims, claims, length + 1);
-    for (uint32_t i = sizeof *n; i < bytes; i++)
+    for (uint32_t i = n->claims_at < sizeof *n ? n->claims_at : (uint32_t)sizeof *n; i < bytes; i++)
         if (desc[i] && (i < n->claims_at || i > n->claims_at + length))
             return wk_fail(err, WK_UNSUPPORTED, "byte %u of its note is set, which this host (ABI %d.%d) does not know",
                            i, WK_ABI_MAJOR, WK_ABI_MINOR);
@@ -281,7 +283,7 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
             "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d a quantization's CUDA kernels",
             n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
     if ((status = growth_flags(n->flags, 0, "its note", err)) != WK_OK) return status;
-    if (n->reserved) return growth_flags(n->reserved, 0, "its note (reserved)", err);
+    if ((status = growth_reserved(n->reserved, "its note's field reserved", err)) != WK_OK) return status;
     if (!id_ok)
         return wk_fail(
             err, WK_INVALID,

@@ -9,7 +9,11 @@
  * their element size beside their pointer). Who receives a struct takes one that is shorter than its own, down to the
  * size that it had in 1.0 (WK_*_SIZE_1_0), and reads what is missing as zero; it takes one that is longer iff the part
  * that it does not know is zero, else it refuses by name. So old and new plugins run in old and new hosts until
- * something new is used. A flag, an enumerator or a kind that a host does not know is refused by name.
+ * something new is used. A flag, an enumerator or a kind that a host does not know is refused by name, and so is a
+ * field called reserved that is not 0. Enumerators keep their values; those called *_END alone move on. Of a struct
+ * that the host gives, a plugin reads the fields that it knows, whatever follows: the host sets a newer field to
+ * something that changes a result for such plugins alone as say that they read it. Structs that say no size do not
+ * grow, ever: wk_err, wk_value, wk_op (what an operation grows by follows its own fields), blocks of activations.
  *
  * Versions. A plugin sees the names of minor WORKER_ABI_MINOR, which is 0 unless it defines more before the first
  * include, and needs a host of that minor or later; whatever the age of the SDK that it is built with. */
@@ -127,10 +131,11 @@ struct wk_note_desc {
         claims_at;     /* bytes from the start to the claims, which end the descriptor; what grows stands before them */
     uint32_t reserved; /* 0 */
     char id[64];       /* "org.worker.llama": reverse domain, [a-z0-9.-], terminated */
-    /* then: "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds), terminated and filled up with zeros */
+    /* what it grows by: 32-bit fields; then, at claims_at: "arch:llama,qwen2" or "ggml:0,1,30" (both QUANT kinds),
+     * terminated and filled up with zeros */
 };
-#define WK_NOTE_DESC_SIZE_1_0 96u
-WK_STATIC_ASSERT(sizeof(struct wk_note_desc) == WK_NOTE_DESC_SIZE_1_0, "the note's layout is fixed");
+#define WK_NOTE_DESC_SIZE_1_0 WK_SIZE_TO(struct wk_note_desc, id)
+WK_STATIC_ASSERT(WK_NOTE_DESC_SIZE_1_0 == 96, "layout of a note");
 
 /* Head of an ELF note and the fixed part of its descriptor. */
 struct wk_note {

@@ -274,6 +274,14 @@ static inline struct wk_op wk_op_head(uint32_t size, uint16_t kind)
     o.kind = kind;
     return o;
 }
+/* op: one of the structs of an operation, `size` bytes, all of it zero but the head: what it grows by is, too. */
+static inline void wk_op_init(void *op, uint32_t size, uint16_t kind)
+{
+    struct wk_op *o = (struct wk_op *)op;
+    memset(op, 0, size);
+    o->size = size;
+    o->kind = kind;
+}
 static inline wk_value wk_append(const struct wk_builder *b, const struct wk_op *o)
 {
     wk_value v;
@@ -320,7 +328,7 @@ static inline wk_value wk_embed_op(const struct wk_builder *b, const char *name,
                                    uint32_t index, uint32_t offset)
 {
     struct wk_op_embed e;
-    e.o = wk_op_head(sizeof e, WK_OP_EMBED);
+    wk_op_init(&e, sizeof e, WK_OP_EMBED);
     e.index = index;
     e.offset = offset;
     e.o.t[0] = b->tensor(b->self, name, ".weight", rows, width, 1, WK_REQUIRED);
@@ -347,7 +355,8 @@ static inline wk_value wk_embed_row(const struct wk_builder *b, const char *name
  * "ssm_dt.bias"). Read by wk_add and wk_mul alone, as their second. */
 static inline wk_value wk_vector(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t cols)
 {
-    struct wk_op o = wk_op_head(sizeof o, WK_OP_VECTOR);
+    struct wk_op o;
+    wk_op_init(&o, sizeof o, WK_OP_VECTOR);
     o.t[0] = b->tensor(b->self, name, "", rows, cols, 1, WK_REQUIRED);
     return wk_append(b, &o);
 }
@@ -355,11 +364,10 @@ static inline wk_value wk_vector(const struct wk_builder *b, const char *name, u
 static inline wk_value wk_linear_rows(const struct wk_builder *b, wk_value x, struct wk_rows w, uint32_t bias)
 {
     struct wk_op_linear l;
-    l.o = wk_op_head(sizeof l, WK_OP_LINEAR);
+    wk_op_init(&l, sizeof l, WK_OP_LINEAR);
     l.o.in[0] = x.id;
     l.first = w.first;
     l.n = w.n;
-    l.slabs = l.reserved = 0;
     if (x.id) {
         l.o.t[0] = b->tensor(b->self, w.name, ".weight", w.total, wk_width(b, x), 1, WK_REQUIRED);
         if (bias) l.o.t[1] = b->tensor(b->self, w.name, ".bias", 1, w.total, 1, bias);
@@ -379,9 +387,8 @@ static inline wk_value wk_linear_heads(const struct wk_builder *b, wk_value x, c
                                        uint32_t n)
 {
     struct wk_op_linear l;
-    l.o = wk_op_head(sizeof l, WK_OP_LINEAR_HEADS);
+    wk_op_init(&l, sizeof l, WK_OP_LINEAR_HEADS);
     l.o.in[0] = x.id;
-    l.first = l.reserved = 0;
     l.n = n;
     l.slabs = heads;
     if (x.id) l.o.t[0] = b->tensor(b->self, name, ".weight", n, heads ? wk_width(b, x) / heads : 0, heads, WK_REQUIRED);
@@ -393,12 +400,11 @@ static inline wk_value wk_norm(const struct wk_builder *b, wk_value x, const cha
                                float eps, uint32_t bias)
 {
     struct wk_op_norm n;
-    n.o = wk_op_head(sizeof n, WK_OP_NORM);
+    wk_op_init(&n, sizeof n, WK_OP_NORM);
     n.o.in[0] = x.id;
     n.kind = kind;
     n.group = group;
     n.eps = eps;
-    n.reserved = 0;
     if (name && x.id) {
         uint32_t width = group ? group : wk_width(b, x);
         n.o.t[0] = b->tensor(b->self, name, ".weight", 1, width, 1, WK_REQUIRED);
@@ -422,10 +428,9 @@ static inline wk_value wk_layer_norm(const struct wk_builder *b, wk_value x, con
 static inline wk_value wk_rope(const struct wk_builder *b, wk_value x, uint32_t head, const struct wk_rope_freqs *freqs)
 {
     struct wk_op_rope r;
-    r.o = wk_op_head(sizeof r, WK_OP_ROPE);
+    wk_op_init(&r, sizeof r, WK_OP_ROPE);
     r.o.in[0] = x.id;
     r.head = head;
-    r.reserved = 0;
     r.freqs = freqs;
     return wk_append(b, &r.o);
 }
@@ -460,11 +465,10 @@ static inline wk_value wk_attention_reuse(const struct wk_builder *b, wk_value q
 static inline wk_value wk_conv(const struct wk_builder *b, wk_value x, const char *name, uint32_t kernel, uint32_t bias)
 {
     struct wk_op_state s;
-    s.o = wk_op_head(sizeof s, WK_OP_STATE);
+    wk_op_init(&s, sizeof s, WK_OP_STATE);
     s.o.in[0] = x.id;
     s.kind = WK_STATE_CONV;
     s.kernel = kernel;
-    s.heads = s.groups = 0;
     if (x.id) {
         const uint32_t width = wk_width(b, x);
         s.o.t[0] = b->tensor(b->self, name, ".weight", width, kernel, 1, WK_REQUIRED);
@@ -480,14 +484,13 @@ static inline wk_value wk_scan_op(const struct wk_builder *b, uint32_t kind, wk_
                                   wk_value decay, wk_value beta, uint32_t heads, uint32_t groups)
 {
     struct wk_op_state s;
-    s.o = wk_op_head(sizeof s, WK_OP_STATE);
+    wk_op_init(&s, sizeof s, WK_OP_STATE);
     s.o.in[0] = q.id;
     s.o.in[1] = k.id;
     s.o.in[2] = v.id;
     s.o.in[3] = decay.id;
     s.o.in[4] = beta.id;
     s.kind = kind;
-    s.kernel = 0;
     s.heads = heads;
     s.groups = groups;
     return wk_append(b, &s.o);
@@ -507,7 +510,7 @@ static inline wk_value wk_delta(const struct wk_builder *b, wk_value q, wk_value
 static inline wk_value wk_unary(const struct wk_builder *b, wk_value x, uint32_t fn, float p)
 {
     struct wk_op_unary m;
-    m.o = wk_op_head(sizeof m, WK_OP_UNARY);
+    wk_op_init(&m, sizeof m, WK_OP_UNARY);
     m.o.in[0] = x.id;
     m.fn = fn;
     m.p = p;
@@ -531,13 +534,12 @@ static inline wk_value wk_glu_op(const struct wk_builder *b, uint32_t fn, wk_val
                                  float limit)
 {
     struct wk_op_glu o;
-    o.o = wk_op_head(sizeof o, WK_OP_GLU);
+    wk_op_init(&o, sizeof o, WK_OP_GLU);
     o.o.in[0] = g.id;
     o.o.in[1] = u.id;
     o.fn = fn;
     o.alpha = alpha;
     o.limit = limit;
-    o.reserved = 0;
     return wk_append(b, &o.o);
 }
 static inline wk_value wk_glu(const struct wk_builder *b, uint32_t fn, wk_value g, wk_value u)
@@ -547,7 +549,8 @@ static inline wk_value wk_glu(const struct wk_builder *b, uint32_t fn, wk_value 
 
 static inline wk_value wk_binary(const struct wk_builder *b, uint16_t kind, wk_value x, wk_value y)
 {
-    struct wk_op o = wk_op_head(sizeof o, kind);
+    struct wk_op o;
+    wk_op_init(&o, sizeof o, kind);
     o.in[0] = x.id;
     o.in[1] = y.id;
     return wk_append(b, &o);
@@ -567,12 +570,11 @@ static inline wk_value wk_slice_groups(const struct wk_builder *b, wk_value x, u
                                        uint32_t n)
 {
     struct wk_op_slice c;
-    c.o = wk_op_head(sizeof c, WK_OP_SLICE);
+    wk_op_init(&c, sizeof c, WK_OP_SLICE);
     c.o.in[0] = x.id;
     c.first = first;
     c.n = n;
     c.groups = groups;
-    c.reserved = 0;
     return wk_append(b, &c.o);
 }
 /* Columns [first, first + n). */
@@ -586,7 +588,7 @@ static inline wk_value wk_concat_groups(const struct wk_builder *b, wk_value x, 
                                         uint32_t repeated)
 {
     struct wk_op_concat c;
-    c.o = wk_op_head(sizeof c, WK_OP_CONCAT);
+    wk_op_init(&c, sizeof c, WK_OP_CONCAT);
     c.o.in[0] = x.id;
     c.o.in[1] = y.id;
     c.groups = groups;
@@ -625,10 +627,9 @@ static inline wk_value wk_expert(const struct wk_builder *b, wk_value x, wk_valu
                                  uint32_t n_expert, uint32_t n, uint32_t bias)
 {
     struct wk_op_linear l;
-    l.o = wk_op_head(sizeof l, WK_OP_EXPERT);
+    wk_op_init(&l, sizeof l, WK_OP_EXPERT);
     l.o.in[0] = x.id;
     l.o.in[1] = route.id;
-    l.first = l.reserved = 0;
     l.n = n;
     l.slabs = n_expert;
     if (x.id) {
@@ -647,16 +648,15 @@ static inline wk_value wk_combine(const struct wk_builder *b, wk_value y, wk_val
 static inline wk_value wk_pool(const struct wk_builder *b, wk_value x, uint32_t how)
 {
     struct wk_op_pool p;
-    p.o = wk_op_head(sizeof p, WK_OP_POOL);
+    wk_op_init(&p, sizeof p, WK_OP_POOL);
     p.o.in[0] = x.id;
     p.how = how;
-    p.reserved = 0;
     return wk_append(b, &p.o);
 }
 static inline void wk_output(const struct wk_builder *b, wk_value x, uint32_t what, uint32_t flags)
 {
     struct wk_op_output o;
-    o.o = wk_op_head(sizeof o, WK_OP_OUTPUT);
+    wk_op_init(&o, sizeof o, WK_OP_OUTPUT);
     o.o.in[0] = x.id;
     o.what = what;
     o.flags = flags;
@@ -678,14 +678,13 @@ static inline wk_value wk_custom(const struct wk_builder *b, const struct wk_cus
         wk_refuse(b, "custom: at most 8 inputs and 8 tensors");
         return wk_none();
     }
-    c.o = wk_op_head(sizeof c, WK_OP_CUSTOM);
+    wk_op_init(&c, sizeof c, WK_OP_CUSTOM);
     for (uint32_t i = 0; i < n_in; i++) c.o.in[i] = in[i].id;
     for (uint32_t i = 0; i < n_tensors; i++)
         c.o.t[i] = b->tensor(b->self, tensors[i].name, "", tensors[i].rows, tensors[i].cols, 1, WK_REQUIRED);
     c.def = def;
     c.params = params;
     c.params_bytes = params_bytes;
-    c.reserved = 0;
     return wk_append(b, &c.o);
 }
 

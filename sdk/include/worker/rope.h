@@ -76,10 +76,10 @@ static inline double wk_yarn_mscale(double factor) { return factor > 1.0 ? 1.0 +
 static inline struct wk_rope_freqs wk_rope_freqs_of(const double *freq, uint32_t n, uint32_t style, double mscale)
 {
     struct wk_rope_freqs f;
+    memset(&f, 0, sizeof f);
     f.struct_size = sizeof f;
     f.style = style;
     f.n = n;
-    f.reserved = 0;
     f.freq = freq;
     f.mscale = mscale;
     return f;
