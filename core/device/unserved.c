@@ -79,11 +79,6 @@ static bool behind_pool(const struct tape_program *p, const struct tape_op *o)
 {
     return o->kind != WK_OP_OUTPUT && o->in[0] != TAPE_NONE && p->values[o->in[0]].pooled;
 }
-static bool custom_tensors(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_CUSTOM && o->t[0] != TAPE_NONE;
-}
 static const struct {
     const char *what;
     unsigned devices; /* that do not have it */
@@ -91,7 +86,7 @@ static const struct {
 } rows[] = {
     { "columns of groups", DEVICE_CUDA, in_groups },
     { "concatenation", DEVICE_CUDA, concat },
-    { "a product by heads", DEVICE_CPU | DEVICE_CUDA, by_heads },
+    { "a product by heads", DEVICE_CUDA, by_heads },
     { "a vector as a value", DEVICE_CUDA, vector },
     { "a state", DEVICE_CPU | DEVICE_CUDA, state },
     { "a constant row", DEVICE_CUDA, embed_row },
@@ -103,8 +98,7 @@ static const struct {
     { "slopes of attention", DEVICE_CPU | DEVICE_CUDA, slopes },
     { "values in keys", DEVICE_CPU | DEVICE_CUDA, value_in_key },
     { "attention over another layer's cache", DEVICE_CPU | DEVICE_CUDA, reuse },
-    { "operations behind pool", DEVICE_CPU | DEVICE_CUDA, behind_pool },
-    { "tensors of custom operations", DEVICE_CPU | DEVICE_CUDA, custom_tensors },
+    { "operations behind pool", DEVICE_CUDA, behind_pool },
 };
 
 wk_status device_serves(const struct tape_program *p, enum device_kind device, const struct wk_err *err)

@@ -238,6 +238,14 @@ static int by_rows(const void *a, const void *b)
 }
 static bool is_sum_or_map(uint16_t kind) { return kind == WK_OP_ADD || kind == WK_OP_UNARY || kind == WK_OP_GLU; }
 
+/* One slab for each part of the input: nothing joins it. */
+static void place_heads(struct fuser *f, uint32_t op)
+{
+    struct tape_launch *l = new_launch(f, LAUNCH_PRODUCT);
+    l->heads = op_at(f, op)->u.linear.slabs;
+    add_segment(f, l, op);
+}
+
 /* products of one input, whose results are all kept */
 static void fuse_siblings(struct fuser *f, uint32_t op)
 {
@@ -475,6 +483,7 @@ static void place_rest(struct fuser *f, uint32_t op)
         if (!pools_for_output(f, op)) place_alone(f, op);
         break;
     case WK_OP_STATE: place_state(f, op); break;
+    case WK_OP_LINEAR_HEADS: place_heads(f, op); break;
     default: place_alone(f, op);
     }
 }

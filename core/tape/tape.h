@@ -207,6 +207,7 @@ struct tape_launch {
     uint32_t norm;       /* PRODUCT, ROUTE: norm in the prologue; NORM_ADD: the norm */
     uint32_t x;     /* input value (the norm's input when there is a prologue); MoE products: second input `route` */
     uint32_t route; /* value of route for expert segments and combine */
+    uint32_t heads; /* PRODUCT of a linear by heads, seg[0]: how many; 0: it is none */
     uint32_t n_seg;
     struct tape_segment seg[4];
     uint32_t glu;           /* operation that joins seg[0] = its in[0] and seg[1] = its in[1] */

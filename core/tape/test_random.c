@@ -107,7 +107,7 @@ static wk_value constant(const struct wk_builder *b)
 static void step(const struct wk_builder *b)
 {
     wk_value x;
-    switch (dice(15)) {
+    switch (dice(16)) {
     case 0:
     case 1: put(linear(b, pick())); break;
     case 2: x = pick(), put(linear(b, x)), put(linear(b, x)); break;
@@ -118,6 +118,7 @@ static void step(const struct wk_builder *b)
     case 7: put(wk_unary(b, pick(), 1 + dice(WK_UNARY_END - 2), 2)); break;
     case 8: x = pick(), put(wk_glu(b, WK_GLU_GELU_TANH, linear(b, x), linear(b, dice(4) ? x : pick()))); break;
     case 9: attention(b); break;
+    case 14: put(wk_linear_heads(b, pick(), "heads", 4, E / 4)); break;
     case 10: experts(b); break;
     case 11: parts(b); break;
     case 12: x = pick(), put(dice(2) ? wk_add(b, x, constant(b)) : wk_mul(b, x, constant(b))); break;
@@ -147,7 +148,11 @@ static void record(const struct wk_builder *b, const void *model)
     wk_value x = pool.v[pool.n - 1];
     for (uint32_t i = 0; i + 1 < pool.n; i++)
         if (!pool.reads[i]) x = wk_add(b, pool.v[i], x);
-    if (dice(3) == 0) wk_embedding(b, wk_pool(b, x, WK_POOL_LAST), 0);
+    if (dice(3) == 0) {
+        wk_value y = wk_pool(b, x, WK_POOL_LAST);
+        if (dice(2)) y = wk_unary(b, wk_linear(b, y, "token_embd", T_V, WK_NONE), WK_UNARY_TANH, 0);
+        wk_embedding(b, dice(3) ? y : wk_add(b, y, y), 0);
+    }
     x = wk_linear(b, dice(2) ? wk_rms_norm(b, x, NULL, 1e-5f) : x, "token_embd", T_V, WK_NONE);
     wk_logits(b, dice(3) ? x : wk_softcap(b, x, 30));
 }
@@ -181,10 +186,15 @@ static struct gguf *make_file(struct gguf_build **out)
         static const struct {
             const char *name;
             uint32_t rows, cols, slabs;
-        } t[] = { { "w0", E, E, 1 },  { "w1", E, E, 1 },  { "w2", E, E, 1 }, { "w3", E, E, 1 },
-                  { "w4", E, E, 1 },  { "w5", E, E, 1 },  { "r", X, E, 1 },  { "e0", E, E, X },
-                  { "e1", E, E, X },  { "e2", E, E, X },  { "n", 1, E, 1 },  { "n8", 1, 8, 1 },
-                  { "one", 1, E, 1 }, { "vec", 1, E, 1 }, { "pb", 1, X, 1 }, { "type_embd", 3, E, 1 } };
+        } t[] = { { "w0", E, E, 1 },       { "w1", E, E, 1 },
+                  { "w2", E, E, 1 },       { "w3", E, E, 1 },
+                  { "w4", E, E, 1 },       { "w5", E, E, 1 },
+                  { "r", X, E, 1 },        { "e0", E, E, X },
+                  { "e1", E, E, X },       { "e2", E, E, X },
+                  { "n", 1, E, 1 },        { "n8", 1, 8, 1 },
+                  { "one", 1, E, 1 },      { "heads", E / 4, E / 4, 4 },
+                  { "vec", 1, E, 1 },      { "pb", 1, X, 1 },
+                  { "type_embd", 3, E, 1 } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[40];
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, t[i].name);
@@ -216,7 +226,7 @@ static void random_tapes(void **state)
             const char *taps[3];
             for (int i = 0; i < 3; i++) {
                 uint32_t v = (tape_seed * 7919u + mask * 104729u + (uint32_t)i * 31u) % p->n_values;
-                if (p->values[v].rows == ROWS_POOLED || p->ops[p->values[v].op].kind == WK_OP_VECTOR) v = 0;
+                if (p->values[v].pooled || p->ops[p->values[v].op].kind == WK_OP_VECTOR) v = 0;
                 memcpy(tap[i], p->values[v].name, sizeof tap[i]);
                 taps[i] = tap[i];
             }

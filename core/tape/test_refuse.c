@@ -337,6 +337,23 @@ static void slots(const struct wk_builder *b)
     finish(b, wk_linear(b, r, "output", T_V, WK_NONE));
 }
 static void pool_read(const struct wk_builder *b) { finish(b, wk_pool(b, begin(b), WK_POOL_MEAN)); }
+static void pool_twice(const struct wk_builder *b)
+{
+    wk_embedding(b, wk_pool(b, wk_pool(b, begin(b), WK_POOL_MEAN), WK_POOL_MEAN), 0);
+}
+static void pool_and_rows(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    wk_embedding(b, wk_add(b, wk_pool(b, x, WK_POOL_MEAN), x), 0);
+}
+static void heads_uneven(const struct wk_builder *b) { finish(b, wk_linear_heads(b, begin(b), "w", 5, 32)); }
+static void heads_none(const struct wk_builder *b) { finish(b, wk_linear_heads(b, begin(b), "w", 0, 32)); }
+static void custom_many(const struct wk_builder *b)
+{
+    wk_value x[9] = { begin(b) };
+    for (int i = 1; i < 9; i++) x[i] = x[0];
+    finish(b, wk_custom(b, NULL, x, 9, NULL, 0, NULL, 0));
+}
 static void pool_how(const struct wk_builder *b) { wk_embedding(b, wk_pool(b, begin(b), 9), 0); }
 static void embedding_unpooled(const struct wk_builder *b) { wk_embedding(b, begin(b), 0); }
 static void embedding_flags(const struct wk_builder *b) { wk_embedding(b, wk_pool(b, begin(b), WK_POOL_LAST), 6); }
@@ -479,6 +496,12 @@ static const struct broken {
     { expert_count, WK_INVALID, "blk.0.w: 1 experts, blk.0.route chooses among 32" },
     { slots, WK_INVALID, "blk.0.output.weight: missing in the file, the plugin asks for 48 rows x 1 columns" },
     { pool_read, WK_INVALID, "logits: output is one pooled row a sequence" },
+    { pool_twice, WK_INVALID, "blk.0.pool: does not work on blk.0.pool, one pooled row a sequence" },
+    { pool_and_rows, WK_INVALID, "blk.0.add: blk.0.pool is one pooled row a sequence, token_embd is not" },
+    { heads_uneven, WK_INVALID,
+      "blk.0.w.weight: the file has 32 rows x 32 columns x 1 slabs, the plugin asks for 32 x 6 x 5" },
+    { heads_none, WK_INVALID, "blk.0.w.weight: the file has 32 rows x 32 columns, the plugin asks for 32 x 0" },
+    { custom_many, WK_INVALID, "custom: at most 8 inputs and 8 tensors" },
     { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 1.0)" },
     { embedding_unpooled, WK_INVALID, "embedding: token_embd is not the result of pool" },
     { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 1.0)" },

@@ -93,14 +93,14 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
 {
     const struct tape_program *p = x->program;
     const uint32_t acts = launch_acts(x, l), k = p->tensors[l->seg[0].tensor].cols,
-                   rows = most_rows(x, build_launch_rows(p, l)), slots = p->values[l->x].slots;
+                   rows = most_rows(x, build_launch_rows(p, l)), slots = l->heads ? l->heads : p->values[l->x].slots;
+    const bool experts = l->kind == LAUNCH_PRODUCT && (l->heads || l->route != TAPE_NONE);
     for (uint32_t a = WK_ACTIVATION_F32; a <= WK_ACTIVATION_Q8; a <<= 1)
         if (acts & a) {
             const uint64_t bytes = product_row_bytes(k, a);
             most(a == WK_ACTIVATION_Q8 ? &z->few_q8 : &z->few_f32, FEW_ROWS * bytes);
             most(a == WK_ACTIVATION_Q8 ? &z->shared_q8 : &z->shared_f32, (uint64_t)rows * slots * bytes);
-            if (l->route != TAPE_NONE && l->kind == LAUNCH_PRODUCT)
-                most(&z->gather, product_chunk_rows(k, acts) * bytes);
+            if (experts) most(&z->gather, product_chunk_rows(k, acts) * bytes);
         }
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct matrix *m = weights_matrix(x, l->seg[i].tensor, l->seg[i].first, l->seg[i].n);
@@ -111,7 +111,7 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
         most(&z->experts, m->slabs);
         if (l->kind == LAUNCH_ROUTE) most(&z->route_logits, (uint64_t)rows * m->n);
     }
-    if (l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE) most(&z->order, (uint64_t)rows * p->values[l->route].slots);
+    if (experts) most(&z->order, (uint64_t)rows * (l->heads ? l->heads : p->values[l->route].slots));
 }
 
 static void temp_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)

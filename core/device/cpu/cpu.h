@@ -79,8 +79,8 @@ struct product_segment {
 struct product {
     uint32_t n_seg, k;
     struct product_segment seg[4];
-    bool experts, glu_pair, logits;
-    uint32_t slots; /* results a row: the route's for experts, else the input's */
+    bool experts, glu_pair, logits; /* experts: without a route slot s has slab s */
+    uint32_t slots;                 /* results a row: the route's for experts, else the input's */
     struct operand x, route, residual;
     const struct tape_op *norm, *glu, *map[4];
     const float *norm_w, *norm_b;

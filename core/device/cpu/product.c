@@ -175,12 +175,14 @@ static uint32_t sort_by_expert(struct executor *x, const struct product *p, stru
     memset(l->start, 0, (experts + 1) * sizeof *l->start);
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t r = 0; r < rows; r++) {
-            const uint32_t *ids = (const uint32_t *)(const void *)(operand_row(x, &p->route, r) + p->slots);
+            const uint32_t *ids =
+                p->route.base ? (const uint32_t *)(const void *)(operand_row(x, &p->route, r) + p->slots) : NULL;
             for (uint32_t s = 0; s < p->slots; s++) {
+                const uint32_t id = ids ? ids[s] : s;
                 if (pass == 0)
-                    l->start[ids[s] + 1]++;
+                    l->start[id + 1]++;
                 else
-                    l->order[l->start[ids[s]]++] = r * p->slots + s;
+                    l->order[l->start[id]++] = r * p->slots + s;
             }
         }
         if (pass == 0)

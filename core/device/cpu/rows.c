@@ -306,6 +306,10 @@ static void run_custom(const struct run *u)
     const struct step_seq *seq =
         &u->x->step->seqs[u->s->rows == ROWS_POOLED ? u->i : 0]; /* a pooled row stands at its last row's position */
     const uint32_t row = u->s->rows == ROWS_POOLED ? seq->row + seq->n_rows - 1 : step_row(u->x, u->s->rows, u->i);
+    const float *tensor[TAPE_IN] = { NULL };
+    uint32_t n_tensors = 0;
+    for (; n_tensors < TAPE_IN && op->t[n_tensors] != TAPE_NONE; n_tensors++)
+        tensor[n_tensors] = u->x->vectors[op->t[n_tensors]];
     const struct wk_custom_call call = { .struct_size = sizeof call,
                                          .n_rows = 1,
                                          .n_in = n,
@@ -314,7 +318,9 @@ static void run_custom(const struct run *u)
                                          .in_width = width,
                                          .position = &u->x->position[row],
                                          .params = op->u.custom.params,
-                                         .out = u->y };
+                                         .out = u->y,
+                                         .tensor = tensor,
+                                         .n_tensors = n_tensors };
     struct plugin_call watched;
     PLUGIN_CALL(&watched, op->u.custom.def->cpu, "custom operation");
     op->u.custom.def->cpu(&call);

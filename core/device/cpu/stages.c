@@ -79,7 +79,7 @@ static wk_status product_segments(struct executor *x, const struct tape_launch *
         else if (l->out != TAPE_NONE && !l->logits)
             out = value_base(x, l->out);
         if (!out && !l->logits) return broken(err, l, "a result has no buffer");
-        if (m->k != x->program->values[l->x].width) return broken(err, l, "a matrix does not fit its input");
+        if (m->k != p->k) return broken(err, l, "a matrix does not fit its input");
         p->acts |= m->act;
         /* The bias of experts is a row a slab; a dense one covers the whole tensor. */
         p->seg[i] = (struct product_segment){ m, bias && !p->experts ? bias + g->first : bias, out };
@@ -92,10 +92,10 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
 {
     struct product *p = &s->product;
     *p = (struct product){ .n_seg = l->n_seg,
-                           .k = x->program->values[l->x].width,
+                           .k = x->program->values[l->x].width / (l->heads ? l->heads : 1),
                            .slots = 1,
                            .logits = l->kind == LAUNCH_PRODUCT && l->logits,
-                           .experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE,
+                           .experts = l->heads || (l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE),
                            .norm = op_at(x, l->norm),
                            .glu = op_at(x, l->glu),
                            .n_map = l->n_map,
@@ -103,11 +103,12 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     *cuts += x->o.threads + 1;
     p->glu_pair = p->glu != NULL;
     wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
-    if (!st && p->experts) st = operand_of(x, l, s->rows, l->route, &p->route, err);
+    if (!st && l->route != TAPE_NONE && p->experts) st = operand_of(x, l, s->rows, l->route, &p->route, err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &p->residual, err);
+    if (l->heads) p->x.slots = l->heads, p->x.width = p->k; /* a slot for each part of the row */
     if (!st) st = product_segments(x, l, p, err);
     if (st) return st;
-    p->slots = p->experts ? p->route.slots : p->x.slots;
+    p->slots = p->route.base ? p->route.slots : p->x.slots;
     if (p->glu_pair && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n))
         return broken(err, l, "a gated activation of unequal halves");
     if (p->x.slots != 1 && p->x.slots != p->slots)
@@ -202,7 +203,8 @@ static wk_status row_input(struct executor *x, const struct tape_launch *l, cons
 
 static bool row_kind(uint16_t kind)
 {
-    return kind != WK_OP_LINEAR && kind != WK_OP_EXPERT && kind != WK_OP_ATTENTION && kind > 0 && kind < WK_OP_END;
+    return kind != WK_OP_LINEAR && kind != WK_OP_EXPERT && kind != WK_OP_LINEAR_HEADS && kind != WK_OP_ATTENTION &&
+           kind > 0 && kind < WK_OP_END;
 }
 
 static wk_status row_op_of(struct executor *x, const struct tape_launch *l, const struct stage *s,

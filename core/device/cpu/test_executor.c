@@ -185,8 +185,8 @@ static void same_bits(const float *a, float *b, uint32_t n, const char *what, ui
     free(b);
 }
 
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES };
-enum { CHAT_KINDS = 5 };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES, ZOO_HEADS };
+enum { CHAT_KINDS = 6 };
 
 /* ---- against float64 ----------------------------------------------------------------------------------- */
 

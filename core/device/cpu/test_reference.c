@@ -38,7 +38,7 @@ struct frame {
     const struct tape_program *p;
     const struct tape_op *op;
     const uint32_t *tokens;
-    const double *w[2], *in[TAPE_IN];
+    const double *w[TAPE_IN], *in[TAPE_IN];
     uint32_t width[TAPE_IN], slots[TAPE_IN];
     double *y;
     uint32_t out_width, out_slots;
@@ -77,6 +77,18 @@ static void do_linear(struct frame *f)
                 for (uint32_t i = 0; i < k; i++) sum += w[i] * x[i];
                 f->y[((size_t)r * f->out_slots + s) * n + j] = sum;
             }
+        }
+}
+
+static void do_linear_heads(struct frame *f)
+{
+    const uint32_t heads = f->op->u.linear.slabs, k = f->width[0] / heads, n = f->out_width / heads;
+    for (size_t r = 0; r < f->r->n; r++)
+        for (uint32_t j = 0; j < f->out_width; j++) {
+            const double *w = f->w[0] + (size_t)j * k, *x = f->in[0] + r * f->width[0] + (size_t)(j / n) * k;
+            double sum = 0;
+            for (uint32_t i = 0; i < k; i++) sum += w[i] * x[i];
+            f->y[r * f->out_width + j] = sum;
         }
 }
 
@@ -308,20 +320,27 @@ static void do_output(struct frame *f)
 static void do_custom(struct frame *f)
 {
     for (uint32_t t = 0; t < f->r->n; t++) {
-        float *x[TAPE_IN] = { NULL }, *y = need(f->out_width, sizeof *y);
+        float *x[TAPE_IN] = { NULL }, *w[TAPE_IN] = { NULL }, *y = need(f->out_width, sizeof *y);
         const float *in[TAPE_IN] = { NULL };
-        uint32_t n = 0;
+        uint32_t n = 0, n_w = 0;
+        for (; n_w < TAPE_IN && f->w[n_w]; n_w++) {
+            const struct tape_tensor *q = &f->p->tensors[f->op->t[n_w]];
+            w[n_w] = need((size_t)q->rows * q->cols, sizeof **w);
+            for (size_t i = 0; i < (size_t)q->rows * q->cols; i++) w[n_w][i] = (float)f->w[n_w][i];
+        }
         for (; n < TAPE_IN && f->in[n]; n++) {
             x[n] = need(f->width[n], sizeof **x);
             for (uint32_t i = 0; i < f->width[n]; i++) x[n][i] = (float)f->in[n][(size_t)t * f->width[n] + i];
             in[n] = x[n];
         }
-        const struct wk_custom_call call = { sizeof call, 1,        n,  f->out_width,
-                                             in,          f->width, &t, f->op->u.custom.params,
-                                             y,           NULL,     0,  0 };
+        const struct wk_custom_call call = {
+            sizeof call, 1, n, f->out_width, in, f->width, &t, f->op->u.custom.params, y, (const float *const *)w,
+            n_w,         0
+        };
         f->op->u.custom.def->cpu(&call);
         for (uint32_t i = 0; i < f->out_width; i++) f->y[(size_t)t * f->out_width + i] = y[i];
         for (uint32_t i = 0; i < n; i++) free(x[i]);
+        for (uint32_t i = 0; i < n_w; i++) free(w[i]);
         free(y);
     }
 }
@@ -342,6 +361,7 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
                                                             [WK_OP_VECTOR] = do_vector,
                                                             [WK_OP_ROUTE] = do_route,
                                                             [WK_OP_EXPERT] = do_linear,
+                                                            [WK_OP_LINEAR_HEADS] = do_linear_heads,
                                                             [WK_OP_COMBINE] = do_combine,
                                                             [WK_OP_POOL] = do_pool,
                                                             [WK_OP_OUTPUT] = do_output,
@@ -351,11 +371,15 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
                              .ids = need(p->n_values, sizeof *r->ids),
                              .scores = need(p->n_values, sizeof *r->scores),
                              .n_values = p->n_values };
+    struct reference pooled = *r; /* the same values, of one row each */
+    pooled.n = 1;
     for (uint32_t i = 0; i < p->n_ops; i++) {
-        struct frame f = { .r = r, .p = p, .op = &p->ops[i], .tokens = tokens };
-        double *w0 = tensor_of(p, f.op->t[0]), *w1 = tensor_of(p, f.op->t[1]);
-        f.w[0] = w0;
-        f.w[1] = w1;
+        const struct tape_op *op = &p->ops[i];
+        struct frame f = {
+            .r = op->in[0] != TAPE_NONE && p->values[op->in[0]].pooled ? &pooled : r, .p = p, .op = op, .tokens = tokens
+        };
+        double *w[TAPE_IN];
+        for (uint32_t j = 0; j < TAPE_IN; j++) f.w[j] = w[j] = tensor_of(p, f.op->t[j]);
         for (uint32_t j = 0; j < TAPE_IN; j++) {
             if (f.op->in[j] == TAPE_NONE) continue;
             f.in[j] = r->value[f.op->in[j]];
@@ -368,8 +392,7 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
             f.y = r->value[f.op->out] = need((size_t)n * f.out_width * f.out_slots, sizeof *f.y);
         }
         run[f.op->kind](&f);
-        free(w0);
-        free(w1);
+        for (uint32_t j = 0; j < TAPE_IN; j++) free(w[j]);
     }
 }
 

@@ -21,8 +21,8 @@ enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4, ROUTES
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding",
-                                                  "wide",  "maps",    "windows", "routes" };
+    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide",
+                                                  "maps",  "windows", "routes",  "heads",     "classes" };
     return names[kind];
 }
 
@@ -76,9 +76,11 @@ static void swirl(const struct wk_custom_call *c)
     for (uint32_t r = 0; r < c->n_rows; r++)
         for (uint32_t i = 0; i < c->out_width; i++)
             c->out[r * c->out_width + i] = c->in[0][r * c->in_width[0] + i] * p[0] +
-                                           c->in[1][r * c->in_width[1] + i] * (1.0f / (1.0f + (float)c->position[r]));
+                                           c->in[1][r * c->in_width[1] + i] * (1.0f / (1.0f + (float)c->position[r])) +
+                                           c->tensor[0][i] * c->tensor[1][0];
 }
-static const struct wk_custom_def swirl_def = { sizeof swirl_def, 0, "swirl", swirl_width, swirl };
+static const struct wk_custom_def swirl_def = { sizeof swirl_def, WK_SPLIT_COLUMNS, "swirl", swirl_width, swirl };
+static const struct wk_custom_tensor swirl_tensors[] = { { "swirl.shift", 1, E / 2 }, { "swirl.factor", 1, 1 } };
 
 /* custom: whether the two halves meet in the plugin's own operation or in a sum. */
 static void record_learned(const struct wk_builder *b, bool custom)
@@ -103,7 +105,7 @@ static void record_learned(const struct wk_builder *b, bool custom)
                  high = wk_unary(b, wk_slice(b, h, E / 2, E / 2), WK_UNARY_SILU, 0);
         wk_value in[2] = { wk_mul(b, low, gate), wk_unary(b, wk_mul(b, high, low), WK_UNARY_RELU, 0) };
         wk_value joined =
-            custom ? wk_custom(b, &swirl_def, in, 2, NULL, 0, &half, sizeof half) : wk_add(b, in[0], in[1]);
+            custom ? wk_custom(b, &swirl_def, in, 2, swirl_tensors, 2, &half, sizeof half) : wk_add(b, in[0], in[1]);
         x = wk_add(b, x, wk_linear(b, joined, "mix", E, WK_NONE));
     }
     wk_end_layers(b);
@@ -157,9 +159,9 @@ static void experts_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
-static void embedding_record(const struct wk_builder *b, const void *model)
+/* classes: two products and a function behind pool, instead of a length of 1. */
+static void record_pooled(const struct wk_builder *b, bool classes)
 {
-    (void)model;
     enum { H = 4, G = 2, D = 32 };
     double freq[D / 2];
     wk_rope_frequencies(freq, D / 2, 5000);
@@ -175,8 +177,23 @@ static void embedding_record(const struct wk_builder *b, const void *model)
         wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
     wk_end_layers(b);
     x = wk_rms_norm(b, x, "output_norm", 1e-5f);
-    wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_OUTPUT_L2_NORM);
+    wk_value p = wk_pool(b, x, WK_POOL_MEAN);
+    if (classes) {
+        p = wk_unary(b, wk_linear(b, p, "cls", E, WK_REQUIRED), WK_UNARY_TANH, 0);
+        p = wk_linear(b, p, "cls_out", 3, WK_REQUIRED);
+    }
+    wk_embedding(b, p, classes ? 0 : WK_OUTPUT_L2_NORM);
     wk_logits(b, wk_linear(b, x, "output", V, 0));
+}
+static void embedding_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_pooled(b, false);
+}
+static void classes_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_pooled(b, true);
 }
 
 static void wide_record(const struct wk_builder *b, const void *model)
@@ -291,6 +308,23 @@ static void routes_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
+static void heads_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    enum { H = 4, D = 64, PART = 32 };
+    const struct wk_op_attention att = { .heads = H, .kv_heads = 1, .scale = 0.2f };
+    wk_value x = wk_embed(b, "token_embd", V, E);
+    for (uint32_t l = 0; l < L; l++) {
+        wk_layer(b, l);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_linear_heads(b, wk_linear(b, h, "attn_q", H * PART, 0), "attn_k_b", H, D);
+        wk_value a = wk_attention(b, q, wk_linear(b, h, "attn_k", D, 0), wk_linear(b, h, "attn_v", D, 0), NULL, &att);
+        x = wk_add(b, x, wk_linear(b, wk_linear_heads(b, a, "attn_v_b", H, PART), "attn_output", E, 0));
+    }
+    wk_end_layers(b);
+    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
+}
+
 static wk_status open_nothing(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
     (void)meta;
@@ -311,7 +345,8 @@ static const char *const arch_names[] = { "zoo" };
 static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record),   ZOO_ARCH(learned_record),
                                                  ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
                                                  ZOO_ARCH(wide_record),    ZOO_ARCH(maps_record),
-                                                 ZOO_ARCH(windows_record), ZOO_ARCH(routes_record) };
+                                                 ZOO_ARCH(windows_record), ZOO_ARCH(routes_record),
+                                                 ZOO_ARCH(heads_record),   ZOO_ARCH(classes_record) };
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
@@ -472,6 +507,13 @@ static void put_routes(struct gguf_build *g, const struct plugin_registry *plugi
     put(g, plugins, "blk.2.expert_gain", 1, RF, 1, 1, 0.2f, true);
 }
 
+static const struct shape heads_shapes[] = {
+    { "token_embd.weight", V, E, 1 },        { "output_norm.weight", 1, E, 1 },  { "output.weight", V, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 },     { "blk.attn_q.weight", 128, E, 1 }, { "blk.attn_k_b.weight", 64, 32, 4 },
+    { "blk.attn_k.weight", 64, E, 1 },       { "blk.attn_v.weight", 64, E, 1 },  { "blk.attn_v_b.weight", 32, 64, 4 },
+    { "blk.attn_output.weight", E, 128, 1 },
+};
+
 static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_registry *plugins)
 {
 #define SHAPES(s) s, sizeof s / sizeof *s
@@ -480,7 +522,14 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
     switch (kind) {
     case ZOO_DENSE: put_all(g, plugins, kind, SHAPES(dense_shapes), L); break;
     case ZOO_LEARNED:
+        put_all(g, plugins, kind, SHAPES(learned_shapes), L);
+        for (uint32_t l = 0; l < L; l++) {
+            put(g, plugins, l ? "blk.1.swirl.shift" : "blk.0.swirl.shift", 1, E / 2, 1, 0, 0.3f, true);
+            put(g, plugins, l ? "blk.1.swirl.factor" : "blk.0.swirl.factor", 1, 1, 1, 0.5f, 0.1f, true);
+        }
+        break;
     case ZOO_MAPS: put_all(g, plugins, kind, SHAPES(learned_shapes), L); break;
+    case ZOO_HEADS: put_all(g, plugins, kind, SHAPES(heads_shapes), L); break;
     case ZOO_EXPERTS:
         put_all(g, plugins, kind, SHAPES(experts_shapes), 3);
         put(g, plugins, "blk.0.ffn_gate_exps.bias", X, F, 1, 0, 0.3f, true);
@@ -490,6 +539,13 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
         put(g, plugins, "blk.2.ffn_gate.weight", F, E, 1, 0, 0.06f, false);
         put(g, plugins, "blk.2.ffn_up.weight", F, E, 1, 0, 0.06f, false);
         put(g, plugins, "blk.2.ffn_down.weight", E, F, 1, 0, 0.06f, false);
+        break;
+    case ZOO_CLASSES:
+        put(g, plugins, "cls.weight", E, E, 1, 0, 0.06f, false);
+        put(g, plugins, "cls.bias", 1, E, 1, 0, 0.3f, true);
+        put(g, plugins, "cls_out.weight", 3, E, 1, 0, 0.06f, false);
+        put(g, plugins, "cls_out.bias", 1, 3, 1, 0, 0.3f, true);
+        put_all(g, plugins, kind, SHAPES(embedding_shapes), 1);
         break;
     case ZOO_EMBEDDING: put_all(g, plugins, kind, SHAPES(embedding_shapes), 1); break;
     case ZOO_ROUTES: put_routes(g, plugins); break;

@@ -18,6 +18,8 @@ enum zoo_kind {
     ZOO_WINDOWS,   /* windows alone, of many widths */
     ZOO_ROUTES,    /* every score, bias and groups of routes, weights on inputs, sums without; columns and concatenation
                       by groups, vectors, constant rows, factors that repeat */
+    ZOO_HEADS,     /* products by heads */
+    ZOO_CLASSES,   /* ZOO_EMBEDDING with products and a function behind pool */
     ZOO_KINDS
 };
 const char *zoo_name(enum zoo_kind kind);

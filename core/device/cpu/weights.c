@@ -65,7 +65,7 @@ static void add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint
 static bool is_vector(const struct tape_op *op, uint32_t slot)
 {
     if (op->kind == WK_OP_EMBED) return false;
-    return (op->kind != WK_OP_LINEAR && op->kind != WK_OP_EXPERT) || slot > 0;
+    return (op->kind != WK_OP_LINEAR && op->kind != WK_OP_EXPERT && op->kind != WK_OP_LINEAR_HEADS) || slot > 0;
 }
 
 wk_status weights_find(struct executor *x, const struct wk_err *err)
