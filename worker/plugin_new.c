@@ -25,7 +25,10 @@ EMBED(arch_model, ARCH("tiny_model.c"));
 #define QUANT(file) WORKER_TEMPLATES "/template-quant/" file
 EMBED(quant_cmake, QUANT("CMakeLists.txt"));
 EMBED(quant_make, QUANT("Makefile"));
+EMBED(quant_device, QUANT("format.cuh"));
 EMBED(quant_format, QUANT("format.h"));
+EMBED(quant_kernels, QUANT("kernels.cu"));
+EMBED(quant_module, QUANT("module.c"));
 EMBED(quant_plugin, QUANT("myquant.c"));
 EMBED(quant_avx2, QUANT("product_avx2.c"));
 EMBED(quant_avx512, QUANT("product_avx512.c"));
@@ -47,15 +50,12 @@ static const struct source arch_sources[] = {
 };
 
 static const struct source quant_sources[] = {
-    SOURCE("CMakeLists.txt", quant_cmake),
-    SOURCE("Makefile", quant_make),
-    SOURCE("format.h", quant_format),
-    SOURCE("myquant.c", quant_plugin),
-    SOURCE("product_avx2.c", quant_avx2),
-    SOURCE("product_avx512.c", quant_avx512),
-    SOURCE("product_portable.c", quant_portable),
-    SOURCE("products.h", quant_products),
-    SOURCE("reference.c", quant_reference),
+    SOURCE("CMakeLists.txt", quant_cmake),    SOURCE("Makefile", quant_make),
+    SOURCE("format.cuh", quant_device),       SOURCE("format.h", quant_format),
+    SOURCE("kernels.cu", quant_kernels),      SOURCE("module.c", quant_module),
+    SOURCE("myquant.c", quant_plugin),        SOURCE("product_avx2.c", quant_avx2),
+    SOURCE("product_avx512.c", quant_avx512), SOURCE("product_portable.c", quant_portable),
+    SOURCE("products.h", quant_products),     SOURCE("reference.c", quant_reference),
     SOURCE("test_format.c", quant_test),
 };
 

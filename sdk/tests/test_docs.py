@@ -6,6 +6,7 @@ Every block of code on them is fenced, and the word behind the fence says what h
     sh          run, all of a page in one shell, in a folder that README.md's come first in; all commands succeed
     output      what the commands before it print, line by line; ... stands for anything, a line of it for any lines
     c, cuda     compiled: the blocks of one page are one file, in their order; cuda where there is nvcc
+    text        is read by people alone
     c file=PATH, cmake file=PATH, make file=PATH    written into that folder, for commands that follow
 
     sh needs=PROGRAM    not run where there is no such program; needs=gpu: not run here at all
@@ -135,7 +136,9 @@ def run_commands(page, folder, environment):
     for b in commands:
         printed = said.get(str(b.line))
         last = printed is not None and str(b.line) == list(said)[-1]
-        check("%s: %s" % (page.at(b), b.text.split("\n")[0]), printed is not None and not (last and r.returncode), printed)
+        check(
+            "%s: %s" % (page.at(b), b.text.split("\n")[0]), printed is not None and not (last and r.returncode), printed
+        )
     for before, b in zip(page.blocks, page.blocks[1:]):
         if b.language == "output" and str(before.line) in said:
             printed = said[str(before.line)].splitlines()
@@ -143,6 +146,26 @@ def run_commands(page, folder, environment):
 
 
 # ---- names and links -------------------------------------------------------------------------------------------------
+
+
+def commas(arguments):
+    """How many arguments a list has, its outermost commas counted."""
+    depth = count = 0
+    for c in arguments:
+        depth += (c == "(") - (c == ")")
+        count += c == "," and depth == 0
+    return count + bool(arguments.strip())
+
+
+def header_functions():
+    """name -> number of parameters, of the inline functions that plugins call."""
+    found = {}
+    for root, _, files in os.walk(os.path.join(sdk, "include")):
+        for name in (n for n in files if n.endswith(".h")):
+            with open(os.path.join(root, name), encoding="utf-8") as f:
+                for m in re.finditer(r"^static inline [\w ]+[ *](wk_\w+)\(([^)]*)\)", f.read(), re.M):
+                    found[m[1]] = commas(m[2])
+    return found
 
 
 def header_names():
@@ -154,30 +177,46 @@ def header_names():
     return names
 
 
-def check_names(page, names):
+def check_names(page, names, functions):
     prose = re.sub(r"```.*?```", "", page.text, flags=re.S)
     if page.name == "CHANGES.md":  # names that are no more stand in the first column
         prose = re.sub(r"^\|[^|]*\|", "|", prose, flags=re.M)
     known = lambda n: n in names or (n.endswith("_") and any(k.startswith(n) for k in names))  # noqa: E731
     unknown = sorted({n for n in re.findall(r"\b(?:wk|WK)_\w*", prose) if not known(n)})
     check("%s: every name is in the headers" % page.name, not unknown, unknown)
+    calls = re.findall(r"`(wk_\w+)\(((?:[^()`]|\([^()`]*\))*)\)", prose)
+    wrong = sorted({n for n, a in calls if n in functions and a and commas(a) != functions[n]})
+    check("%s: every call has its function's number of arguments" % page.name, not wrong, wrong)
     targets = [t for t in re.findall(r"\]\(([^)#]+)\)", page.text) if "://" not in t]
     missing = [t for t in targets if not os.path.exists(os.path.join(sdk, t))]
     check("%s: every link leads to a file" % page.name, not missing, missing)
 
 
 def main():
-    names = header_names()
+    names, functions = header_names(), header_functions()
     pages = sorted((n for n in os.listdir(sdk) if n.endswith(".md")), key=lambda n: (n != "README.md", n))
     include = ["-I", os.path.join(sdk, "include"), "-I", os.path.join(build, "include")]
     c = [compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused", "-fsyntax-only", *include]
-    cuda = nvcc and [nvcc, "-std=c++17", "-arch=sm_80", "--expt-relaxed-constexpr", "-cubin", "-o", os.devnull, *include]
+    cuda = nvcc and [
+        nvcc,
+        "-std=c++17",
+        "-arch=sm_80",
+        "--expt-relaxed-constexpr",
+        "-cubin",
+        "-o",
+        os.devnull,
+        *include,
+    ]
     with tempfile.TemporaryDirectory() as folder:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("WORKER_", "PKG_CONFIG", "CFLAGS"))}
         environment.update(HOME=folder, CC=compiler, CTEST_OUTPUT_ON_FAILURE="")
         os.symlink(build, os.path.join(folder, "build-release"))
         for page in map(Page, pages):
-            bad = [page.at(b) for b in page.blocks if b.language not in ("sh", "output", "c", "cuda", "cmake", "make")]
+            bad = [
+                page.at(b)
+                for b in page.blocks
+                if b.language not in ("sh", "output", "text", "c", "cuda", "cmake", "make")
+            ]
             bad += [page.at(b) for b in page.blocks if b.language in ("cmake", "make") and "file" not in b.options]
             check("%s: every block says what it is" % page.name, not bad, bad)
             compile_blocks(page, "c", c, ".c", folder)
@@ -185,7 +224,7 @@ def main():
             write_files(page, folder)
             run_commands(page, folder, environment)
             environment["PATH"] = "%s/worker/bin:%s" % (folder, os.environ["PATH"])
-            check_names(page, names)
+            check_names(page, names, functions)
     sys.exit(failed != 0)
 
 
