@@ -43,7 +43,7 @@ WK_INLINE void scale_in_tail(const uint8_t *body, const uint8_t *tail, float *sc
 WK_INLINE void scale_and_minimum(const uint8_t *at, float *scale, float *min)
 {
     wk_store(scale, wk_load_halves(at));
-    wk_store(min, wk_sub(wk_splat(-0.0f), wk_load_halves(at + 32)));
+    wk_store(min, wk_f_sub(wk_splat(-0.0f), wk_load_halves(at + 32)));
 }
 
 WK_INLINE void q4_1_scales(const uint8_t *body, const uint8_t *tail, float *scale, float *min)

@@ -28,7 +28,7 @@ WK_INLINE void iq4_xs_scales(const uint8_t *body, const uint8_t *tail, float *sc
     for (uint32_t j = 0; j < 8; j++) {
         const struct wk_f s = wk_byte(wk_field(low, j % 2 ? 4 : 0, 15), j / 2);
         const struct wk_f up = wk_byte(wk_field(high, 2 * (int)(j % 4) - 4, 48), j / 4);
-        wk_store(scale + j * WK_TILE_ROWS, wk_mul(d, wk_sub(s, wk_sub(bias, up))));
+        wk_store(scale + j * WK_TILE_ROWS, wk_f_mul(d, wk_f_sub(s, wk_f_sub(bias, up))));
     }
 }
 

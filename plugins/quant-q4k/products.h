@@ -47,8 +47,8 @@ WK_INLINE void k4_scales(const uint8_t *at, float *scale, float *min)
     const struct wk_v m[2] = { wk_field(b, 0, 63), wk_or(wk_field(c, 4, 15), wk_field(b, 2, 48)) };
     const struct wk_f d = wk_load_halves(at + 192), dmin = wk_load_halves(at + 224);
     for (uint32_t j = 0; j < 8; j++) {
-        wk_store(scale + j * WK_TILE_ROWS, wk_mul(d, wk_byte(s[j / 4], j % 4)));
-        wk_store(min + j * WK_TILE_ROWS, wk_mul(dmin, wk_byte(m[j / 4], j % 4)));
+        wk_store(scale + j * WK_TILE_ROWS, wk_f_mul(d, wk_byte(s[j / 4], j % 4)));
+        wk_store(min + j * WK_TILE_ROWS, wk_f_mul(dmin, wk_byte(m[j / 4], j % 4)));
     }
 }
 
@@ -69,7 +69,7 @@ WK_INLINE void q6_K_scales(const uint8_t *body, const uint8_t *tail, float *scal
     (void)min;
     const struct wk_f d = wk_load_halves(tail);
     for (uint32_t b = 0; b < 16; b++)
-        wk_store(scale + b * WK_TILE_ROWS, wk_mul(d, wk_signed_byte(wk_load(body + 3072 + 64 * (b / 4)), b % 4)));
+        wk_store(scale + b * WK_TILE_ROWS, wk_f_mul(d, wk_signed_byte(wk_load(body + 3072 + 64 * (b / 4)), b % 4)));
 }
 
 WK_INLINE void q2_K_scales(const uint8_t *body, const uint8_t *tail, float *scale, float *min)
@@ -78,8 +78,8 @@ WK_INLINE void q2_K_scales(const uint8_t *body, const uint8_t *tail, float *scal
     const struct wk_f d = wk_load_halves(body + 1280), dmin = wk_load_halves(body + 1312);
     for (uint32_t b = 0; b < 16; b++) {
         const struct wk_v v = wk_load(body + 1024 + 64 * (b / 4));
-        wk_store(scale + b * WK_TILE_ROWS, wk_mul(d, wk_byte(wk_field(v, 0, 15), b % 4)));
-        wk_store(min + b * WK_TILE_ROWS, wk_mul(dmin, wk_byte(wk_field(v, 4, 15), b % 4)));
+        wk_store(scale + b * WK_TILE_ROWS, wk_f_mul(d, wk_byte(wk_field(v, 0, 15), b % 4)));
+        wk_store(min + b * WK_TILE_ROWS, wk_f_mul(dmin, wk_byte(wk_field(v, 4, 15), b % 4)));
     }
 }
 
@@ -93,7 +93,7 @@ WK_INLINE void q3_K_scales(const uint8_t *body, const uint8_t *tail, float *scal
         const struct wk_v low = wk_field(wk_load(body + 1536 + 64 * (g % 2)), g / 2 ? 4 : 0, 15);
         const struct wk_v s = wk_or(low, wk_field(high, 2 * (int)g - 4, 48));
         for (uint32_t i = 0; i < 4; i++)
-            wk_store(scale + (g * 4 + i) * WK_TILE_ROWS, wk_mul(d, wk_sub(wk_byte(s, i), bias)));
+            wk_store(scale + (g * 4 + i) * WK_TILE_ROWS, wk_f_mul(d, wk_f_sub(wk_byte(s, i), bias)));
     }
 }
 

@@ -1,5 +1,6 @@
 # Every installed header compiles by itself, in each language and with each compiler that is there. -Wpadded: no struct
 # that crosses the boundary has a hole (worker/cpu/ is code for plugins alone; nothing of it crosses).
+# And all together: whatever a plugin's one file includes, no name is used twice.
 # Headers for kernels (*.cuh) likewise with nvcc, where there is one.
 # Usage: cmake -D INCLUDE_DIR=... -D WORK_DIR=... -D ARCH=... [-D NVCC=...] -P headers.cmake
 file(MAKE_DIRECTORY ${WORK_DIR})
@@ -31,6 +32,32 @@ foreach(row IN LISTS compilers)
       ${WORK_DIR}/one.txt RESULT_VARIABLE result ERROR_VARIABLE text)
     if(NOT result EQUAL 0)
       message(SEND_ERROR "${header} with ${name} -std=${standard}:\n${text}")
+    endif()
+    math(EXPR compiled "${compiled} + 1")
+  endforeach()
+endforeach()
+set(isas "portable:")
+if(ARCH MATCHES "x86_64|AMD64")
+  list(APPEND isas "avx2:-mavx2 -mfma -mf16c"
+    "avx512:-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vbmi -mavx512vnni")
+endif()
+foreach(row IN LISTS compilers)
+  read_row(${row})
+  foreach(isa IN LISTS isas)
+    string(REGEX MATCH "^([a-z0-9]+):(.*)$" isa "${isa}")
+    set(set ${CMAKE_MATCH_1})
+    separate_arguments(flags UNIX_COMMAND "${CMAKE_MATCH_2}")
+    set(text "")
+    foreach(header IN LISTS headers)
+      if(NOT header MATCHES "cpu/(vec|tile|act_q8)_" OR header MATCHES "_common|_${set}")
+        string(APPEND text "#include <${header}>\n")
+      endif()
+    endforeach()
+    file(WRITE ${WORK_DIR}/all.txt "${text}")
+    execute_process(COMMAND ${compiler_${name}} -x ${language} -std=${standard} -Wall -Wextra -Werror ${flags}
+      -I${INCLUDE_DIR} -fsyntax-only ${WORK_DIR}/all.txt RESULT_VARIABLE result ERROR_VARIABLE text)
+    if(NOT result EQUAL 0)
+      message(SEND_ERROR "all headers with those for ${set}, by ${name} -std=${standard}:\n${text}")
     endif()
     math(EXPR compiled "${compiled} + 1")
   endforeach()

@@ -105,9 +105,9 @@ WK_INLINE void wk_values(const struct wk_tile_format *f, const struct wk_v w[8],
     for (uint32_t i = 0; i < WK_ACTIVATION_BLOCK; i++) {
         const uint32_t sub = (j * WK_ACTIVATION_BLOCK + i) / f->sub;
         struct wk_f v = wk_byte(w[i / 4], i % 4);
-        if (f->offset) v = wk_sub(v, offset);
-        v = wk_mul(wk_load_floats(s->scale[0] + sub * WK_TILE_ROWS), v);
-        if (f->has_min) v = wk_sub(v, wk_load_floats(s->min[0] + sub * WK_TILE_ROWS));
+        if (f->offset) v = wk_f_sub(v, offset);
+        v = wk_f_mul(wk_load_floats(s->scale[0] + sub * WK_TILE_ROWS), v);
+        if (f->has_min) v = wk_f_sub(v, wk_load_floats(s->min[0] + sub * WK_TILE_ROWS));
         wk_store(values + i * WK_TILE_ROWS, v);
     }
 }

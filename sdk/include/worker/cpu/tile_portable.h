@@ -27,7 +27,7 @@ WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile
     float weight[WK_ACTIVATION_BLOCK][WK_TILE_ROWS];
     (void)tiles;
     for (uint32_t i = 0; i < WK_ACTIVATION_BLOCK; i++)
-        wk_store(weight[i], wk_sub(wk_byte(w[0][i / 4], i % 4), wk_splat((float)f->offset)));
+        wk_store(weight[i], wk_f_sub(wk_byte(w[0][i / 4], i % 4), wk_splat((float)f->offset)));
     for (uint32_t t = 0; t < n; t++) {
         const struct wk_activation_q8 *x = wk_x_q8(p, t0 + t, k0);
         float *acc = s->acc + (uint64_t)t * WK_TILE_ROWS, v[WK_TILE_ROWS] = { 0 }, dot[WK_TILE_ROWS];

@@ -121,12 +121,12 @@ WK_INLINE void wk_store(float *p, struct wk_f f)
 
 WK_INLINE struct wk_f wk_splat(float x) { return (struct wk_f){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } }; }
 
-WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
+WK_INLINE struct wk_f wk_f_mul(struct wk_f a, struct wk_f b)
 {
     return (struct wk_f){ { _mm256_mul_ps(a.f[0], b.f[0]), _mm256_mul_ps(a.f[1], b.f[1]) } };
 }
 
-WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
+WK_INLINE struct wk_f wk_f_sub(struct wk_f a, struct wk_f b)
 {
     return (struct wk_f){ { _mm256_sub_ps(a.f[0], b.f[0]), _mm256_sub_ps(a.f[1], b.f[1]) } };
 }

@@ -80,8 +80,8 @@ WK_INLINE void wk_store(float *p, struct wk_f f) { _mm512_store_ps(p, f.f); }
 
 WK_INLINE struct wk_f wk_splat(float x) { return (struct wk_f){ _mm512_set1_ps(x) }; }
 
-WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b) { return (struct wk_f){ _mm512_mul_ps(a.f, b.f) }; }
+WK_INLINE struct wk_f wk_f_mul(struct wk_f a, struct wk_f b) { return (struct wk_f){ _mm512_mul_ps(a.f, b.f) }; }
 
-WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b) { return (struct wk_f){ _mm512_sub_ps(a.f, b.f) }; }
+WK_INLINE struct wk_f wk_f_sub(struct wk_f a, struct wk_f b) { return (struct wk_f){ _mm512_sub_ps(a.f, b.f) }; }
 
 #endif

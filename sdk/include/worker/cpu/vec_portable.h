@@ -120,13 +120,13 @@ WK_INLINE struct wk_f wk_splat(float x)
     return f;
 }
 
-WK_INLINE struct wk_f wk_mul(struct wk_f a, struct wk_f b)
+WK_INLINE struct wk_f wk_f_mul(struct wk_f a, struct wk_f b)
 {
     WK_EACH_ROW(r) a.f[r] *= b.f[r];
     return a;
 }
 
-WK_INLINE struct wk_f wk_sub(struct wk_f a, struct wk_f b)
+WK_INLINE struct wk_f wk_f_sub(struct wk_f a, struct wk_f b)
 {
     WK_EACH_ROW(r) a.f[r] -= b.f[r];
     return a;
