@@ -64,10 +64,11 @@ const struct wk_arch *arch_of(const struct arch_test *t)
     return arch;
 }
 
-struct arch_opened arch_record(const struct arch_test *t, struct gguf_build *g)
+struct arch_opened arch_record_for(const struct arch_test *t, struct gguf_build *g, uint32_t context)
 {
-    const struct tape_options o = test_options();
+    struct tape_options o = test_options();
     struct arch_opened r = { .build = g };
+    o.context = context;
     r.file = gguf_build_open(g);
     r.p = test_record(arch_of(t), r.file, &o);
     test_check_program(r.p);
@@ -258,10 +259,10 @@ void arch_converter_keys(const struct arch_test *t)
     }
 }
 
-void arch_arrays(const struct arch_test *t)
+void arch_arrays(const struct arch_test *t, uint32_t file)
 {
     current = t;
-    test_arrays_of_layers(t->architecture(0), t->make, 0, attempt_current, arch_text);
+    test_arrays_of_layers(t->architecture(file), t->make, file, attempt_current, arch_text);
 }
 
 void arch_architectures(const struct arch_test *t)

@@ -44,7 +44,12 @@ struct arch_opened {
     struct gguf *file;
     struct tape_program *p; /* that the checker has passed */
 };
-struct arch_opened arch_record(const struct arch_test *t, struct gguf_build *g); /* g becomes the result's */
+/* context: positions a sequence; 0: the file's. g becomes the result's. */
+struct arch_opened arch_record_for(const struct arch_test *t, struct gguf_build *g, uint32_t context);
+static inline struct arch_opened arch_record(const struct arch_test *t, struct gguf_build *g)
+{
+    return arch_record_for(t, g, 0);
+}
 void arch_close(struct arch_opened *r);
 const struct tape_op *arch_op(const struct tape_program *p, const char *value); /* the one that makes this value */
 const char *arch_weight(const struct tape_program *p, const char *value);       /* its tensors' names */
@@ -62,8 +67,8 @@ void arch_must_refuse(const struct arch_test *t, struct gguf_build *g, const cha
 void arch_every_key(const struct arch_test *t);
 /* Every key of the ecosystem's converter is read, changes nothing, or refuses the file by name. */
 void arch_converter_keys(const struct arch_test *t);
-/* Arrays with an element for each layer, of file 0. */
-void arch_arrays(const struct arch_test *t);
+/* Arrays with an element for each layer: the file has T_G heads of k and v. */
+void arch_arrays(const struct arch_test *t, uint32_t file);
 /* Another architecture's name, or none, in file 0. */
 void arch_architectures(const struct arch_test *t);
 /* Every tensor of every file: missing, transposed, one more of each dimension, of a type nobody serves, cut off. */

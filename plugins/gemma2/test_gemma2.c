@@ -187,7 +187,7 @@ static void converter_keys(void **state)
 static void arrays(void **state)
 {
     (void)state;
-    arch_arrays(&test);
+    arch_arrays(&test, PLAIN);
 }
 static void architectures(void **state)
 {

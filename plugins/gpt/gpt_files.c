@@ -1,15 +1,11 @@
 /* gpt_files.c: see gpt_files.h. */
 #include "gpt_files.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <worker/plugin.h>
 
 static const char *const architectures[GPT_FILES] = { "gpt2", "gpt2", "gpt-oss", "gptoss" };
 
-const char *gpt_file_architecture(enum gpt_file which) { return architectures[which]; }
+static const char *architecture_of(uint32_t which) { return architectures[which]; }
 
 struct shape {
     const char *name;
@@ -34,7 +30,7 @@ static const struct shape gpt_oss_layer[] = {
     { "ffn_down_exps.bias", T_X, T_E, 1 },
 };
 
-static const char *stored_name(enum gpt_file which, const char *name)
+static const char *stored_name(uint32_t which, const char *name)
 {
     static const char *const of_ollama[][2] = { { "attn_output.weight", "attn_out.weight" },
                                                 { "attn_output.bias", "attn_out.bias" },
@@ -45,7 +41,7 @@ static const char *stored_name(enum gpt_file which, const char *name)
     return name;
 }
 
-static void layer(struct gguf_build *g, unsigned l, enum gpt_file which)
+static void layer(struct gguf_build *g, unsigned l, uint32_t which)
 {
     const bool oss = which == GPT_OSS || which == GPTOSS;
     const struct shape *shapes = oss ? gpt_oss_layer : gpt2_layer;
@@ -57,20 +53,20 @@ static void layer(struct gguf_build *g, unsigned l, enum gpt_file which)
     }
 }
 
-static void put_u32(struct gguf_build *g, enum gpt_file which, const char *name, uint32_t value)
+static void put_u32(struct gguf_build *g, uint32_t which, const char *name, uint32_t value)
 {
     char key[96];
     (void)snprintf(key, sizeof key, "%s.%s", architectures[which], name);
     gguf_build_u32(g, key, value);
 }
-static void put_f32(struct gguf_build *g, enum gpt_file which, const char *name, float value)
+static void put_f32(struct gguf_build *g, uint32_t which, const char *name, float value)
 {
     char key[96];
     (void)snprintf(key, sizeof key, "%s.%s", architectures[which], name);
     gguf_build_f32(g, key, value);
 }
 
-static void gpt_oss_keys(struct gguf_build *g, enum gpt_file which)
+static void gpt_oss_keys(struct gguf_build *g, uint32_t which)
 {
     static const struct {
         const char *key;
@@ -87,7 +83,7 @@ static void gpt_oss_keys(struct gguf_build *g, enum gpt_file which)
     if (which == GPT_OSS) gguf_build_str(g, "gpt-oss.rope.scaling.type", "yarn");
 }
 
-struct gguf_build *gpt_file(enum gpt_file which)
+struct gguf_build *gpt_file(uint32_t which)
 {
     static const struct {
         const char *key;
@@ -113,19 +109,30 @@ struct gguf_build *gpt_file(enum gpt_file which)
     return g;
 }
 
-const struct wk_arch *gpt_arch(void)
+/* ---- what a file is without a tensor, or with a row more of it ----------------------------------------- */
+
+/* A missing tensor is asked for by the plugin's name. */
+static const char *without(uint32_t which, const char *tensor)
 {
-    static const struct wk_arch *arch;
-    if (arch) return arch;
-    char path[4096];
-    const char *folder = getenv("WORKER_PLUGIN_PATH");
-    (void)snprintf(path, sizeof path, "%s/gpt.so", folder ? folder : ".");
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct wk_plugin *plugin = module ? dlsym(module, WK_PLUGIN_SYMBOL) : NULL;
-    if (!plugin || plugin->kind != WK_KIND_ARCH || !plugin->arch) {
-        fprintf(stderr, "gpt.so cannot be used: %s\n", dlerror());
-        exit(1);
+    static char asked[80];
+    static const char *const of_ollama[][2] = { { "attn_out.", "attn_output." },
+                                                { "ffn_norm.", "post_attention_norm." } };
+    if (strcmp(tensor, "output.weight") == 0) return NULL; /* tied */
+    for (size_t i = 0; which == GPTOSS && i < ARCH_COUNT(of_ollama); i++) {
+        const char *at = strstr(tensor, of_ollama[i][0]);
+        if (!at) continue;
+        (void)snprintf(asked, sizeof asked, "%.*s%s%s: missing", (int)(at - tensor), tensor, of_ollama[i][1],
+                       at + strlen(of_ollama[i][0]));
+        return asked;
     }
-    arch = plugin->arch;
-    return arch;
+    return tensor;
 }
+/* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token more.
+ */
+static const char *longer(uint32_t which, const char *tensor)
+{
+    if (strcmp(tensor, "token_embd.weight") != 0) return tensor;
+    return which == GPT2 ? NULL : "output.weight";
+}
+
+const struct arch_test gpt_test = { "gpt", GPT_FILES, architecture_of, gpt_file, without, longer };

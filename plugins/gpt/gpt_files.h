@@ -2,12 +2,11 @@
 #ifndef PLUGINS_GPT_GPT_FILES_H
 #define PLUGINS_GPT_GPT_FILES_H
 
-#include "tape/test_models.h"
+#include "arch_test.h"
 
 enum gpt_file { GPT2, GPT2_UNTIED, GPT_OSS, GPTOSS, GPT_FILES }; /* GPTOSS: as ollama names it and its tensors */
 
-const char *gpt_file_architecture(enum gpt_file which);
-struct gguf_build *gpt_file(enum gpt_file which); /* T_L layers of the sizes in tape/test_models.h */
-const struct wk_arch *gpt_arch(void); /* from gpt.so, through its one symbol; ends the program if it cannot be loaded */
+struct gguf_build *gpt_file(uint32_t which); /* enum gpt_file; T_L layers of the sizes in tape/test_models.h */
+extern const struct arch_test gpt_test;
 
 #endif

@@ -14,59 +14,19 @@
 
 #include "test_data.h"
 
-struct opened {
-    struct gguf_build *build;
-    struct gguf *file;
-    struct tape_program *p;
-};
-static struct opened record_file(struct gguf_build *g)
-{
-    const struct tape_options o = test_options();
-    struct opened r = { .build = g };
-    r.file = gguf_build_open(g);
-    r.p = test_record(gpt_arch(), r.file, &o);
-    test_check_program(r.p);
-    return r;
-}
-static void close_model(struct opened *r)
-{
-    tape_free(r->p);
-    gguf_close(r->file);
-    gguf_build_free(r->build);
-}
-static const struct tape_op *op_of(const struct tape_program *p, const char *value)
-{
-    uint32_t v = tape_find_value(p, value);
-    if (v == TAPE_NONE) fail_msg("no value %s", value);
-    return &p->ops[p->values[v].op];
-}
-static const char *weight_of(const struct tape_program *p, const char *value)
-{
-    return p->tensors[op_of(p, value)->t[0]].name;
-}
-static const char *bias_of(const struct tape_program *p, const char *value)
-{
-    const uint32_t t = op_of(p, value)->t[1];
-    return t == TAPE_NONE ? "" : p->tensors[t].name;
-}
-static void near(double x, double expected)
-{
-    if (fabs(x - expected) > 1e-6 * fabs(expected)) fail_msg("%.12g, expected %.12g", x, expected);
-}
-
 /* ---- toy files ----------------------------------------------------------------------------------------- */
 
 static void launches_a_layer(void **state)
 {
     (void)state;
     for (int i = 0; i < GPT_FILES; i++) {
-        struct opened r = record_file(gpt_file((enum gpt_file)i));
+        struct arch_opened r = arch_record(&gpt_test, gpt_file((uint32_t)i));
         for (uint32_t l = 0; l < T_L; l++)
             assert_int_equal(test_launches_of_layer(r.p, l), i == GPT_OSS || i == GPTOSS ? 7 : 5);
         assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2);
         assert_true(r.p->n_vocab == T_V && r.p->n_layers == T_L && r.p->context == T_C);
         for (uint32_t k = 0; k < r.p->n_launches; k++) assert_string_equal(r.p->launches[k].alone, "");
-        close_model(&r);
+        arch_close(&r);
     }
 }
 
@@ -74,77 +34,77 @@ static void gpt2(void **state)
 {
     (void)state;
     struct tape_capabilities c;
-    struct opened r = record_file(gpt_file(GPT2));
-    const struct tape_op *q = op_of(r.p, "blk.0.attn_qkv"), *k = op_of(r.p, "blk.0.attn_qkv.2"),
-                         *v = op_of(r.p, "blk.0.attn_qkv.3");
+    struct arch_opened r = arch_record(&gpt_test, gpt_file(GPT2));
+    const struct tape_op *q = arch_op(r.p, "blk.0.attn_qkv"), *k = arch_op(r.p, "blk.0.attn_qkv.2"),
+                         *v = arch_op(r.p, "blk.0.attn_qkv.3");
     assert_true(q->u.linear.first == 0 && k->u.linear.first == T_E && v->u.linear.first == 2 * T_E);
     assert_true(q->u.linear.n == T_E && k->u.linear.n == T_E && v->u.linear.n == T_E);
-    assert_string_equal(bias_of(r.p, "blk.1.attn_qkv"), "blk.1.attn_qkv.bias");
-    assert_string_equal(bias_of(r.p, "blk.1.ffn_up"), "blk.1.ffn_up.bias");
-    assert_int_equal(op_of(r.p, "blk.2.attn_norm")->u.norm.kind, WK_NORM_LAYER);
-    assert_string_equal(bias_of(r.p, "blk.2.attn_norm"), "blk.2.attn_norm.bias");
-    near((double)op_of(r.p, "blk.0.attention")->u.attn.scale, 1 / sqrt(T_D));
-    assert_string_equal(weight_of(r.p, "logits"), "token_embd.weight"); /* tied */
+    assert_string_equal(arch_bias(r.p, "blk.1.attn_qkv"), "blk.1.attn_qkv.bias");
+    assert_string_equal(arch_bias(r.p, "blk.1.ffn_up"), "blk.1.ffn_up.bias");
+    assert_int_equal(arch_op(r.p, "blk.2.attn_norm")->u.norm.kind, WK_NORM_LAYER);
+    assert_string_equal(arch_bias(r.p, "blk.2.attn_norm"), "blk.2.attn_norm.bias");
+    arch_near((double)arch_op(r.p, "blk.0.attention")->u.attn.scale, 1 / sqrt(T_D));
+    assert_string_equal(arch_weight(r.p, "logits"), "token_embd.weight"); /* tied */
     tape_describe(r.p, &c);
     assert_string_equal(c.positional, "learned");
     assert_string_equal(c.attention, "mha");
-    close_model(&r);
-    r = record_file(gpt_file(GPT2_UNTIED));
-    assert_string_equal(weight_of(r.p, "logits"), "output.weight");
-    close_model(&r);
+    arch_close(&r);
+    r = arch_record(&gpt_test, gpt_file(GPT2_UNTIED));
+    assert_string_equal(arch_weight(r.p, "logits"), "output.weight");
+    arch_close(&r);
 }
 
 static void gpt_oss(void **state)
 {
     (void)state;
     struct tape_capabilities c;
-    struct opened r = record_file(gpt_file(GPT_OSS));
+    struct arch_opened r = arch_record(&gpt_test, gpt_file(GPT_OSS));
     for (uint32_t l = 0; l < T_L; l++) {
         char name[64];
         (void)snprintf(name, sizeof name, "blk.%u.attention", (unsigned)l);
-        assert_int_equal(op_of(r.p, name)->u.attn.window, l % 2 ? 0 : 40);
-        assert_true(op_of(r.p, name)->u.attn.heads == T_H && op_of(r.p, name)->u.attn.kv_heads == T_G);
-        near((double)op_of(r.p, name)->u.attn.scale, 1 / sqrt(T_D));
+        assert_int_equal(arch_op(r.p, name)->u.attn.window, l % 2 ? 0 : 40);
+        assert_true(arch_op(r.p, name)->u.attn.heads == T_H && arch_op(r.p, name)->u.attn.kv_heads == T_G);
+        arch_near((double)arch_op(r.p, name)->u.attn.scale, 1 / sqrt(T_D));
     }
-    assert_string_equal(weight_of(r.p, "blk.1.attention"), "blk.1.attn_sinks.weight");
-    assert_string_equal(bias_of(r.p, "blk.1.attn_k"), "blk.1.attn_k.bias");
-    assert_string_equal(bias_of(r.p, "blk.1.attn_output"), "blk.1.attn_output.bias");
-    assert_string_equal(bias_of(r.p, "blk.1.ffn_gate_inp"), "blk.1.ffn_gate_inp.bias");
-    assert_string_equal(bias_of(r.p, "blk.1.ffn_down_exps"), "blk.1.ffn_down_exps.bias");
-    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
-                op_of(r.p, "blk.0.route")->u.route.score == WK_SCORE_SOFTMAX_TOPK);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
+    assert_string_equal(arch_weight(r.p, "blk.1.attention"), "blk.1.attn_sinks.weight");
+    assert_string_equal(arch_bias(r.p, "blk.1.attn_k"), "blk.1.attn_k.bias");
+    assert_string_equal(arch_bias(r.p, "blk.1.attn_output"), "blk.1.attn_output.bias");
+    assert_string_equal(arch_bias(r.p, "blk.1.ffn_gate_inp"), "blk.1.ffn_gate_inp.bias");
+    assert_string_equal(arch_bias(r.p, "blk.1.ffn_down_exps"), "blk.1.ffn_down_exps.bias");
+    assert_true(arch_op(r.p, "blk.0.route")->u.route.k == T_K &&
+                arch_op(r.p, "blk.0.route")->u.route.score == WK_SCORE_SOFTMAX_TOPK);
+    assert_int_equal(arch_op(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
     uint32_t clamps = 0;
     for (uint32_t i = 0; i < r.p->n_ops; i++) {
         if (r.p->ops[i].kind != WK_OP_GLU) continue;
         assert_int_equal(r.p->ops[i].u.glu.fn, WK_GLU_SILU_CLAMPED);
-        near((double)r.p->ops[i].u.glu.alpha, 1.702);
-        near((double)r.p->ops[i].u.glu.limit, 7);
+        arch_near((double)r.p->ops[i].u.glu.alpha, 1.702);
+        arch_near((double)r.p->ops[i].u.glu.limit, 7);
         clamps++;
     }
     assert_int_equal(clamps, T_L);
     tape_describe(r.p, &c);
     assert_string_equal(c.positional, "yarn");
     assert_string_equal(c.attention, "gqa swa sinks");
-    close_model(&r);
+    arch_close(&r);
 }
 
 /* ollama's file is the same model under other names. */
 static void ollama(void **state)
 {
     (void)state;
-    struct opened r = record_file(gpt_file(GPT_OSS)), s = record_file(gpt_file(GPTOSS));
-    assert_string_equal(weight_of(s.p, "blk.2.attention"), "blk.2.attn_sinks");
-    assert_string_equal(weight_of(s.p, "blk.2.attn_output"), "blk.2.attn_out.weight");
-    assert_string_equal(bias_of(s.p, "blk.2.attn_output"), "blk.2.attn_out.bias");
-    assert_string_equal(weight_of(s.p, "blk.2.post_attention_norm"), "blk.2.ffn_norm.weight");
+    struct arch_opened r = arch_record(&gpt_test, gpt_file(GPT_OSS)), s = arch_record(&gpt_test, gpt_file(GPTOSS));
+    assert_string_equal(arch_weight(s.p, "blk.2.attention"), "blk.2.attn_sinks");
+    assert_string_equal(arch_weight(s.p, "blk.2.attn_output"), "blk.2.attn_out.weight");
+    assert_string_equal(arch_bias(s.p, "blk.2.attn_output"), "blk.2.attn_out.bias");
+    assert_string_equal(arch_weight(s.p, "blk.2.post_attention_norm"), "blk.2.ffn_norm.weight");
     assert_int_equal(r.p->n_ops, s.p->n_ops);
     for (uint32_t i = 0; i < r.p->n_ops; i++) assert_int_equal(r.p->ops[i].kind, s.p->ops[i].kind);
-    const struct tape_op *a = op_of(r.p, "blk.0.attn_k.rope"), *b = op_of(s.p, "blk.0.attn_k.rope");
+    const struct tape_op *a = arch_op(r.p, "blk.0.attn_k.rope"), *b = arch_op(s.p, "blk.0.attn_k.rope");
     assert_memory_equal(a->u.rope.freq, b->u.rope.freq, T_D / 2 * sizeof(double));
     assert_true(a->u.rope.mscale == b->u.rope.mscale);
-    close_model(&r);
-    close_model(&s);
+    arch_close(&r);
+    arch_close(&s);
 }
 
 static void heads_and_experts_of_their_own_length(void **state)
@@ -171,12 +131,12 @@ static void heads_and_experts_of_their_own_length(void **state)
             gguf_build_floats(g, name, t[i].rows, t[i].cols, t[i].slabs, NULL);
         }
     }
-    struct opened r = record_file(g);
-    const struct tape_op *a = op_of(r.p, "blk.1.attention");
+    struct arch_opened r = arch_record(&gpt_test, g);
+    const struct tape_op *a = arch_op(r.p, "blk.1.attention");
     assert_true(a->u.attn.head_k == 16 && a->u.attn.head_v == 8);
-    near((double)a->u.attn.scale, 0.25);
-    assert_int_equal(op_of(r.p, "blk.1.attn_q.rope")->u.rope.n, 5);
-    close_model(&r);
+    arch_near((double)a->u.attn.scale, 0.25);
+    assert_int_equal(arch_op(r.p, "blk.1.attn_q.rope")->u.rope.n, 5);
+    arch_close(&r);
 }
 
 /* ---- positions ----------------------------------------------------------------------------------------- */
@@ -192,15 +152,15 @@ static void yarn(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = gpt_file(GPT_OSS);
         if (rows[i].truncate >= 0) gguf_build_bool(g, "gpt-oss.rope.scaling.yarn_truncate", rows[i].truncate);
-        struct opened r = record_file(g);
-        const struct tape_op *o = op_of(r.p, "blk.0.attn_q.rope");
+        struct arch_opened r = arch_record(&gpt_test, g);
+        const struct tape_op *o = arch_op(r.p, "blk.0.attn_q.rope");
         for (uint32_t k = 0; k < T_D / 2; k++) {
             const double plain = pow(150000, -(double)k / (T_D / 2)),
                          ramp = fmin(fmax((k - rows[i].low) / (rows[i].high - rows[i].low), 0), 1);
-            near(o->u.rope.freq[k], plain / 32 * ramp + plain * (1 - ramp));
+            arch_near(o->u.rope.freq[k], plain / 32 * ramp + plain * (1 - ramp));
         }
-        near(o->u.rope.mscale, 1.3465736);
-        close_model(&r);
+        arch_near(o->u.rope.mscale, 1.3465736);
+        arch_close(&r);
     }
 }
 
@@ -213,11 +173,11 @@ static void without_yarn(void **state)
             gguf_build_drop(g, "gpt-oss.rope.scaling.factor");
         else
             gguf_build_str(g, "gpt-oss.rope.scaling.type", "none");
-        struct opened r = record_file(g);
-        const struct tape_op *o = op_of(r.p, "blk.0.attn_q.rope");
-        for (uint32_t k = 0; k < T_D / 2; k++) near(o->u.rope.freq[k], pow(150000, -(double)k / (T_D / 2)));
-        near(o->u.rope.mscale, 1);
-        close_model(&r);
+        struct arch_opened r = arch_record(&gpt_test, g);
+        const struct tape_op *o = arch_op(r.p, "blk.0.attn_q.rope");
+        for (uint32_t k = 0; k < T_D / 2; k++) arch_near(o->u.rope.freq[k], pow(150000, -(double)k / (T_D / 2)));
+        arch_near(o->u.rope.mscale, 1);
+        arch_close(&r);
     }
 }
 
@@ -368,12 +328,12 @@ static void published_sizes(void **state)
         if (rows[i].bytes) assert_int_equal(f->total, rows[i].bytes);
         void *at = map_published(f, &size);
         if (gguf_open_memory(at, size, "published", &file, &err) != WK_OK) fail_msg("%s", text);
-        struct tape_program *p = test_record(gpt_arch(), file, &o);
+        struct tape_program *p = test_record(arch_of(&gpt_test), file, &o);
         test_check_program(p);
         assert_true(p->n_layers == rows[i].layers && p->n_vocab == VOCAB);
         for (uint32_t l = 0; l < p->n_layers; l++) assert_int_equal(test_launches_of_layer(p, l), 7);
-        assert_int_equal(op_of(p, "blk.2.attention")->u.attn.window, 128);
-        assert_int_equal(op_of(p, "blk.3.attention")->u.attn.window, 0);
+        assert_int_equal(arch_op(p, "blk.2.attention")->u.attn.window, 128);
+        assert_int_equal(arch_op(p, "blk.3.attention")->u.attn.window, 0);
         tape_free(p);
         gguf_close(file);
         assert_int_equal(munmap(at, size), 0);
@@ -398,7 +358,7 @@ static void made_files(void **state)
         if (gguf_open(golden_file(path, files[i].name), &file, &err) != WK_OK) fail_msg("%s", text);
         struct tape_options o = test_options();
         o.find_type = find_type_mxfp4;
-        struct tape_program *p = test_record(gpt_arch(), file, &o);
+        struct tape_program *p = test_record(arch_of(&gpt_test), file, &o);
         test_check_program(p);
         for (uint32_t l = 0; l < p->n_layers; l++) assert_int_equal(test_launches_of_layer(p, l), files[i].launches);
         tape_free(p);

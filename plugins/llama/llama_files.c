@@ -1,16 +1,7 @@
 /* llama_files.c: see llama_files.h. */
 #include "llama_files.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <worker/plugin.h>
-
-static const char *const names[LLAMA_FILES] = { "llama", "llama with biases", "mixtral", "qwen2",
-                                                "qwen3", "qwen3moe",          "phi3",    "phi3 long" };
-
-const char *llama_file_name(enum llama_file which) { return names[which]; }
 
 static void floats(struct gguf_build *g, unsigned layer, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs)
 {
@@ -19,7 +10,7 @@ static void floats(struct gguf_build *g, unsigned layer, const char *name, uint3
     gguf_build_floats(g, full, rows, cols, slabs, NULL);
 }
 
-static void attention(struct gguf_build *g, unsigned l, enum llama_file which)
+static void attention(struct gguf_build *g, unsigned l, uint32_t which)
 {
     floats(g, l, "attn_norm.weight", 1, T_E, 1);
     floats(g, l, "attn_output.weight", T_E, T_H * T_D, 1);
@@ -42,7 +33,7 @@ static void attention(struct gguf_build *g, unsigned l, enum llama_file which)
     }
 }
 
-static void feed_forward(struct gguf_build *g, unsigned l, enum llama_file which)
+static void feed_forward(struct gguf_build *g, unsigned l, uint32_t which)
 {
     floats(g, l, "ffn_norm.weight", 1, T_E, 1);
     if (which == MIXTRAL || which == QWEN3MOE) {
@@ -62,17 +53,22 @@ static void feed_forward(struct gguf_build *g, unsigned l, enum llama_file which
     floats(g, l, "ffn_down.bias", 1, T_E, 1);
 }
 
-struct gguf_build *llama_file(enum llama_file which)
+static const char *architecture_of(uint32_t which)
 {
-    static const char *const architecture[LLAMA_FILES] = { "llama", "llama",    "llama", "qwen2",
-                                                           "qwen3", "qwen3moe", "phi3",  "phi3" };
+    static const char *const names[LLAMA_FILES] = { "llama", "llama",    "llama", "qwen2",
+                                                    "qwen3", "qwen3moe", "phi3",  "phi3" };
+    return names[which];
+}
+
+struct gguf_build *llama_file(uint32_t which)
+{
     static const struct {
         const char *key;
         uint32_t value;
     } numbers[] = { { "context_length", T_C },      { "embedding_length", T_E },     { "block_count", T_L },
                     { "feed_forward_length", T_F }, { "attention.head_count", T_H }, { "attention.head_count_kv", T_G },
                     { "rope.dimension_count", T_D } };
-    const char *a = architecture[which];
+    const char *a = architecture_of(which);
     struct gguf_build *g = gguf_build_new(a);
     char key[96];
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -105,19 +101,21 @@ struct gguf_build *llama_file(enum llama_file which)
     return g;
 }
 
-const struct wk_arch *llama_arch(void)
+/* ---- what a file is without a tensor, or with a row more of it ----------------------------------------- */
+
+static const char *without(uint32_t which, const char *tensor)
 {
-    static const struct wk_arch *arch;
-    if (arch) return arch;
-    char path[4096];
-    const char *folder = getenv("WORKER_PLUGIN_PATH");
-    (void)snprintf(path, sizeof path, "%s/llama.so", folder ? folder : ".");
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct wk_plugin *plugin = module ? dlsym(module, WK_PLUGIN_SYMBOL) : NULL;
-    if (!plugin || plugin->kind != WK_KIND_ARCH || !plugin->arch) {
-        fprintf(stderr, "llama.so cannot be used: %s\n", dlerror());
-        exit(1);
-    }
-    arch = plugin->arch;
-    return arch;
+    if (which == LLAMA_BIASED && strcmp(tensor, "output.weight") == 0)
+        return "output.bias is in the file, nothing reads it";
+    if (strcmp(tensor, "output.weight") == 0 || (which == LLAMA_BIASED && strstr(tensor, ".bias"))) return NULL;
+    return strncmp(tensor, "rope_", 5) == 0 ? "rope_factors" : tensor;
 }
+/* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token more.
+ */
+static const char *longer(uint32_t which, const char *tensor)
+{
+    if (strcmp(tensor, "token_embd.weight") != 0) return tensor;
+    return which == QWEN3 ? NULL : "output.weight";
+}
+
+const struct arch_test llama_test = { "llama", LLAMA_FILES, architecture_of, llama_file, without, longer };

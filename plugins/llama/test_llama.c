@@ -13,93 +13,61 @@
 
 #include "test_data.h"
 
-struct opened {
-    struct gguf_build *build;
-    struct gguf *file;
-    struct tape_program *p;
-};
-static struct opened record_with(struct gguf_build *g, uint32_t context)
-{
-    struct tape_options o = test_options();
-    struct opened r = { .build = g };
-    o.context = context;
-    r.file = gguf_build_open(g);
-    r.p = test_record(llama_arch(), r.file, &o);
-    test_check_program(r.p);
-    return r;
-}
-static void close_model(struct opened *r)
-{
-    tape_free(r->p);
-    gguf_close(r->file);
-    gguf_build_free(r->build);
-}
-static const struct tape_op *op_of(const struct tape_program *p, const char *value)
-{
-    uint32_t v = tape_find_value(p, value);
-    if (v == TAPE_NONE) fail_msg("no value %s", value);
-    return &p->ops[p->values[v].op];
-}
-static void near(double x, double expected)
-{
-    if (fabs(x - expected) > 1e-6 * fabs(expected)) fail_msg("%.12g, expected %.12g", x, expected);
-}
-
 static void launches_a_layer(void **state)
 {
     (void)state;
     for (int i = 0; i < LLAMA_FILES; i++) {
-        struct opened r = record_with(llama_file((enum llama_file)i), 0);
+        struct arch_opened r = arch_record_for(&llama_test, llama_file((uint32_t)i), 0);
         for (uint32_t l = 0; l < T_L; l++)
             assert_int_equal(test_launches_of_layer(r.p, l), i == MIXTRAL || i == QWEN3MOE ? 7 : 5);
         assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2);
         assert_true(r.p->n_vocab == T_V && r.p->n_layers == T_L && r.p->context == T_C);
         for (uint32_t k = 0; k < r.p->n_launches; k++) assert_string_equal(r.p->launches[k].alone, "");
-        close_model(&r);
+        arch_close(&r);
     }
 }
 
 static void what_tells_members_apart(void **state)
 {
     (void)state;
-    struct opened r = record_with(llama_file(LLAMA), 0);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_INTERLEAVED);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
-    close_model(&r);
-    r = record_with(llama_file(LLAMA_BIASED), 0);
-    assert_int_not_equal(op_of(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
-    assert_int_not_equal(op_of(r.p, "blk.2.attn_output")->t[1], TAPE_NONE);
+    struct arch_opened r = arch_record_for(&llama_test, llama_file(LLAMA), 0);
+    assert_int_equal(arch_op(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_INTERLEAVED);
+    assert_int_equal(arch_op(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
+    arch_close(&r);
+    r = arch_record_for(&llama_test, llama_file(LLAMA_BIASED), 0);
+    assert_int_not_equal(arch_op(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
+    assert_int_not_equal(arch_op(r.p, "blk.2.attn_output")->t[1], TAPE_NONE);
     static const char *const biased[] = { "blk.0.ffn_gate", "blk.1.ffn_up", "blk.2.ffn_down", "logits" };
     for (size_t i = 0; i < sizeof biased / sizeof *biased; i++)
-        assert_int_not_equal(op_of(r.p, biased[i])->t[1], TAPE_NONE);
-    close_model(&r);
-    r = record_with(llama_file(QWEN2), 0);
-    assert_int_equal(op_of(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
-    assert_int_not_equal(op_of(r.p, "blk.1.attn_v")->t[1], TAPE_NONE);
-    close_model(&r);
-    r = record_with(llama_file(QWEN3), 0);
-    assert_int_equal(op_of(r.p, "blk.0.attn_k_norm")->u.norm.group, T_D);
-    assert_string_equal(r.p->tensors[op_of(r.p, "logits")->t[0]].name, "token_embd.weight"); /* tied */
-    close_model(&r);
-    r = record_with(llama_file(MIXTRAL), 0);
-    assert_true(op_of(r.p, "blk.0.route")->u.route.k == T_K &&
-                op_of(r.p, "blk.0.route")->u.route.flags == WK_ROUTE_NORMALIZE);
-    close_model(&r);
+        assert_int_not_equal(arch_op(r.p, biased[i])->t[1], TAPE_NONE);
+    arch_close(&r);
+    r = arch_record_for(&llama_test, llama_file(QWEN2), 0);
+    assert_int_equal(arch_op(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
+    assert_int_not_equal(arch_op(r.p, "blk.1.attn_v")->t[1], TAPE_NONE);
+    arch_close(&r);
+    r = arch_record_for(&llama_test, llama_file(QWEN3), 0);
+    assert_int_equal(arch_op(r.p, "blk.0.attn_k_norm")->u.norm.group, T_D);
+    assert_string_equal(r.p->tensors[arch_op(r.p, "logits")->t[0]].name, "token_embd.weight"); /* tied */
+    arch_close(&r);
+    r = arch_record_for(&llama_test, llama_file(MIXTRAL), 0);
+    assert_true(arch_op(r.p, "blk.0.route")->u.route.k == T_K &&
+                arch_op(r.p, "blk.0.route")->u.route.flags == WK_ROUTE_NORMALIZE);
+    arch_close(&r);
     struct gguf_build *g = llama_file(QWEN3MOE);
     for (uint32_t l = 0; l < T_L; l++) {
         char bias[64];
         (void)snprintf(bias, sizeof bias, "blk.%u.ffn_down_exps.bias", l);
         gguf_build_floats(g, bias, T_X, T_E, 1, NULL);
     }
-    r = record_with(g, 0);
-    assert_int_not_equal(op_of(r.p, "blk.1.ffn_down_exps")->t[1], TAPE_NONE);
-    close_model(&r);
-    r = record_with(llama_file(PHI3), 0);
-    const struct tape_op *k = op_of(r.p, "blk.0.attn_qkv.2"), *u = op_of(r.p, "blk.0.ffn_up.2");
+    r = arch_record_for(&llama_test, g, 0);
+    assert_int_not_equal(arch_op(r.p, "blk.1.ffn_down_exps")->t[1], TAPE_NONE);
+    arch_close(&r);
+    r = arch_record_for(&llama_test, llama_file(PHI3), 0);
+    const struct tape_op *k = arch_op(r.p, "blk.0.attn_qkv.2"), *u = arch_op(r.p, "blk.0.ffn_up.2");
     assert_true(k->u.linear.first == T_H * T_D && k->u.linear.n == T_G * T_D);
     assert_true(u->u.linear.first == T_F && u->u.linear.n == T_F);
-    near((double)op_of(r.p, "blk.0.attention")->u.attn.scale, 1 / sqrt(T_D));
-    close_model(&r);
+    arch_near((double)arch_op(r.p, "blk.0.attention")->u.attn.scale, 1 / sqrt(T_D));
+    arch_close(&r);
 }
 
 static void heads_of_their_own_length(void **state)
@@ -121,14 +89,14 @@ static void heads_of_their_own_length(void **state)
             gguf_build_floats(g, name, t[i].rows, t[i].cols, 1, NULL);
         }
     }
-    struct opened r = record_with(g, 0);
-    const struct tape_op *a = op_of(r.p, "blk.1.attention");
+    struct arch_opened r = arch_record_for(&llama_test, g, 0);
+    const struct tape_op *a = arch_op(r.p, "blk.1.attention");
     assert_true(a->u.attn.head_k == 16 && a->u.attn.head_v == 8);
-    assert_int_equal(op_of(r.p, "blk.1.attn_q_norm.rope")->u.rope.n, 5);
-    close_model(&r);
+    assert_int_equal(arch_op(r.p, "blk.1.attn_q_norm.rope")->u.rope.n, 5);
+    arch_close(&r);
 }
 
-static const struct tape_op *rope_of(const struct opened *r) { return op_of(r->p, "blk.0.attn_q.rope"); }
+static const struct tape_op *rope_of(const struct arch_opened *r) { return arch_op(r->p, "blk.0.attn_q.rope"); }
 
 static void linear_scaling(void **state)
 {
@@ -147,11 +115,11 @@ static void linear_scaling(void **state)
         if (rows[i].type) gguf_build_str(g, "llama.rope.scaling.type", rows[i].type);
         gguf_build_f32(g, rows[i].key, rows[i].factor);
         gguf_build_f32(g, "llama.rope.freq_base", 500000);
-        struct opened r = record_with(g, 0);
-        near(rope_of(&r)->u.rope.freq[0], rows[i].expected);
-        near(rope_of(&r)->u.rope.freq[1], rows[i].expected * pow(500000, -0.25));
-        near(rope_of(&r)->u.rope.mscale, 1);
-        close_model(&r);
+        struct arch_opened r = arch_record_for(&llama_test, g, 0);
+        arch_near(rope_of(&r)->u.rope.freq[0], rows[i].expected);
+        arch_near(rope_of(&r)->u.rope.freq[1], rows[i].expected * pow(500000, -0.25));
+        arch_near(rope_of(&r)->u.rope.mscale, 1);
+        arch_close(&r);
     }
 }
 
@@ -161,10 +129,10 @@ static void llama3_scaling(void **state)
     const float factors[T_D / 2] = { 1, 1, 3.5f, 8 };
     struct gguf_build *g = llama_file(LLAMA);
     gguf_build_floats(g, "rope_freqs.weight", 1, T_D / 2, 1, factors);
-    struct opened r = record_with(g, 0);
+    struct arch_opened r = arch_record_for(&llama_test, g, 0);
     for (uint32_t i = 0; i < T_D / 2; i++)
-        near(rope_of(&r)->u.rope.freq[i], pow(10000, -(double)i / 4) / (double)factors[i]);
-    close_model(&r);
+        arch_near(rope_of(&r)->u.rope.freq[i], pow(10000, -(double)i / 4) / (double)factors[i]);
+    arch_close(&r);
 }
 
 static void longrope_chooses_by_context(void **state)
@@ -175,14 +143,14 @@ static void longrope_chooses_by_context(void **state)
         double factor;
     } rows[] = { { 64, 2.5 }, { 65, 64 }, { 0, 64 } }; /* trained on 64 positions */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct opened r = record_with(llama_file(PHI3_LONG), rows[i].context);
-        const struct tape_op *o = op_of(r.p, "blk.0.attn_qkv.rope");
-        near(o->u.rope.freq[3], pow(10000, -0.75) / rows[i].factor);
-        near(o->u.rope.mscale, 1.1902381);
+        struct arch_opened r = arch_record_for(&llama_test, llama_file(PHI3_LONG), rows[i].context);
+        const struct tape_op *o = arch_op(r.p, "blk.0.attn_qkv.rope");
+        arch_near(o->u.rope.freq[3], pow(10000, -0.75) / rows[i].factor);
+        arch_near(o->u.rope.mscale, 1.1902381);
         struct tape_capabilities c;
         tape_describe(r.p, &c);
         assert_string_equal(c.positional, "longrope");
-        close_model(&r);
+        arch_close(&r);
     }
 }
 
@@ -194,18 +162,18 @@ static void yarn_scaling(void **state)
     gguf_build_f32(g, "llama.rope.scaling.factor", 32);
     gguf_build_u32(g, "llama.rope.scaling.original_context_length", 4096);
     gguf_build_f32(g, "llama.rope.freq_base", 150000);
-    struct opened r = record_with(g, 0);
+    struct arch_opened r = arch_record_for(&llama_test, g, 0);
     const double low = 8.092779 / 8, high = 17.398025 / 8; /* bounds count pairs: 4 here, 32 there */
     const double ramp = (2 - low) / (high - low), plain = pow(150000, -0.5);
-    near(rope_of(&r)->u.rope.freq[0], 1);
-    near(rope_of(&r)->u.rope.freq[1], pow(150000, -0.25));
-    near(rope_of(&r)->u.rope.freq[2], plain / 32 * ramp + plain * (1 - ramp));
-    near(rope_of(&r)->u.rope.freq[3], pow(150000, -0.75) / 32);
-    near(rope_of(&r)->u.rope.mscale, 1.3465736);
+    arch_near(rope_of(&r)->u.rope.freq[0], 1);
+    arch_near(rope_of(&r)->u.rope.freq[1], pow(150000, -0.25));
+    arch_near(rope_of(&r)->u.rope.freq[2], plain / 32 * ramp + plain * (1 - ramp));
+    arch_near(rope_of(&r)->u.rope.freq[3], pow(150000, -0.75) / 32);
+    arch_near(rope_of(&r)->u.rope.mscale, 1.3465736);
     struct tape_capabilities c;
     tape_describe(r.p, &c);
     assert_string_equal(c.positional, "yarn");
-    close_model(&r);
+    arch_close(&r);
 }
 
 static void windows(void **state)
@@ -219,9 +187,9 @@ static void windows(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = llama_file(rows[i].which);
         gguf_build_u32(g, rows[i].key, 48);
-        struct opened r = record_with(g, 0);
-        assert_int_equal(op_of(r.p, "blk.0.attention")->u.attn.window, rows[i].window);
-        close_model(&r);
+        struct arch_opened r = arch_record_for(&llama_test, g, 0);
+        assert_int_equal(arch_op(r.p, "blk.0.attention")->u.attn.window, rows[i].window);
+        arch_close(&r);
     }
 }
 
@@ -250,7 +218,8 @@ static struct gguf_build *split_experts(unsigned left_out)
 static void experts_one_by_one(void **state)
 {
     (void)state;
-    struct opened whole = record_with(llama_file(MIXTRAL), 0), parts = record_with(split_experts(T_X), 0);
+    struct arch_opened whole = arch_record_for(&llama_test, llama_file(MIXTRAL), 0),
+                       parts = arch_record_for(&llama_test, split_experts(T_X), 0);
     assert_int_equal(whole.p->n_launches, parts.p->n_launches);
     assert_int_equal(whole.p->n_tensors, parts.p->n_tensors);
     for (uint32_t i = 0; i < whole.p->n_tensors; i++) {
@@ -268,8 +237,8 @@ static void experts_one_by_one(void **state)
             assert_int_equal(tape_slab_first(a, e), a->bytes / T_X * e);
         }
     }
-    close_model(&whole);
-    close_model(&parts);
+    arch_close(&whole);
+    arch_close(&parts);
     char text[1024];
     for (unsigned out = 0; out < T_X; out++) {
         const struct wk_err err = { text, sizeof text };
@@ -277,7 +246,7 @@ static void experts_one_by_one(void **state)
         struct gguf_build *g = split_experts(out);
         struct gguf *file = gguf_build_open(g);
         struct tape_program *p;
-        assert_int_equal(tape_record(llama_arch(), file, &o, &p, &err), WK_INVALID);
+        assert_int_equal(tape_record(arch_of(&llama_test), file, &o, &p, &err), WK_INVALID);
         assert_non_null(strstr(text, "blk.1.ffn_up"));
         assert_non_null(strstr(text, "missing in the file"));
         gguf_close(file);
@@ -289,7 +258,7 @@ static void experts_one_by_one(void **state)
     const struct wk_err err = { text, sizeof text };
     struct tape_options o = test_options();
     struct tape_program *p;
-    assert_int_equal(tape_record(llama_arch(), file, &o, &p, &err), WK_INVALID);
+    assert_int_equal(tape_record(arch_of(&llama_test), file, &o, &p, &err), WK_INVALID);
     assert_non_null(strstr(text, "another type or shape"));
     gguf_close(file);
     gguf_build_free(g);
@@ -308,7 +277,7 @@ static void made_files(void **state)
         struct gguf *file;
         if (gguf_open(golden_file(path, names[i]), &file, &err) != WK_OK) fail_msg("%s", text);
         const struct tape_options o = test_options();
-        struct tape_program *p = test_record(llama_arch(), file, &o);
+        struct tape_program *p = test_record(arch_of(&llama_test), file, &o);
         test_check_program(p);
         for (uint32_t l = 0; l < p->n_layers; l++) assert_int_equal(test_launches_of_layer(p, l), 5);
         tape_free(p);
