@@ -4,7 +4,8 @@
  * An executor holds one model's weights and its paged KV cache and runs steps. A step is one ragged batch: any number
  * of rows (tokens) of any number of sequences, prompt chunks and single generated tokens mixed. The caller owns
  * sequences, page tables and sampling; the executor owns memory. Nothing of a step outlives it but the keys and values
- * it stored.
+ * that it stored, and states. A step that failed, and was not cancelled, may leave states of its sequences that nobody
+ * can go on from.
  *
  * Determinism: a wanted row's logits depend on its own sequence's tokens alone: not on the other sequences, the
  * chunking, the order of pages or the number of threads. */
@@ -29,7 +30,11 @@ struct step_seq {
     enum row_role role;
     const uint32_t *const *pages; /* [n_groups] page tables: position p of the sequence lies in page pages[g][p /
                                      KV_PAGE] of group g. Read for positions from the first that row `position` sees to
-                                     position + n_rows - 1; what a window hides has no page */
+                                     position + n_rows - 1; what a window hides has no page. In a group of states the
+                                     page has the state behind the last row of its block that was computed: it is read
+                                     for the row before `position`, and written for each row of the step whose block has
+                                     one. The last row's must; of the blocks between, UINT32_MAX is no page: nothing is
+                                     kept there */
     uint32_t slot; /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
     bool failed;   /* out: a row became NaN or infinite; its logits are not to be used */
 };
@@ -55,7 +60,8 @@ struct step {
     const struct step_ask *asks; /* [n_wanted] of a submitted step; NULL: every wanted row is sampled, and no more */
     float *logits;               /* [n_wanted][n_vocab], caller's */
     float *pooled;               /* [n_seqs][width] when the tape has an embedding output, else NULL */
-    const bool *cancel; /* may become true while the step runs: the executor returns WK_CANCELLED soon; NULL: never */
+    const bool *cancel; /* may become true while the step runs: the executor returns WK_CANCELLED soon, and the step may
+                           be submitted again; NULL: never */
 };
 
 /* Bytes by kind, known before anything is allocated. */

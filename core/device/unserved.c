@@ -88,7 +88,7 @@ static const struct {
     { "concatenation", DEVICE_CUDA, concat },
     { "a product by heads", DEVICE_CUDA, by_heads },
     { "a vector as a value", DEVICE_CUDA, vector },
-    { "a state", DEVICE_CPU | DEVICE_CUDA, state },
+    { "a state", DEVICE_CUDA, state },
     { "a constant row", DEVICE_CUDA, embed_row },
     { "a factor that is repeated", DEVICE_CUDA, mul_repeats },
     { "a sum of slots without weights", DEVICE_CUDA, plain_sum },

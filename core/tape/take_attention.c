@@ -244,6 +244,9 @@ bool take_state(struct builder *b, const union any_op *a, struct draft *d)
     d->op.u.state.groups = s->groups;
     d->op.u.state.kv_layer = b->p->n_kv_layers;
     if (!rows[s->kind].take(b, s, d, &floats)) return false;
+    if (floats > TAPE_MAX_STATE)
+        REFUSE(WK_INVALID, "%s: a state of %llu numbers, at most %d", d->name, (unsigned long long)floats,
+               TAPE_MAX_STATE);
     /* A row reads the state behind the row before it: a window of two positions. */
     return take_kv_layer(b, d, (struct tape_kv_group){ .window = 2, .state = true },
                          (struct tape_kv_layer){ .state_floats = floats });

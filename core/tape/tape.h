@@ -24,7 +24,8 @@ enum {
     TAPE_MAX_WIDTH = 1 << 24,
     TAPE_MAX_SLOTS = 64,
     TAPE_MAX_ROUTE_GROUPS = 64,
-    TAPE_MAX_KERNEL = 64, /* rows that a convolution sees */
+    TAPE_MAX_KERNEL = 64,     /* rows that a convolution sees */
+    TAPE_MAX_STATE = 1 << 28, /* numbers of a state */
     TAPE_MAX_MESSAGES = 16,
     TAPE_NAME = 64,
     TAPE_IN = 8, /* inputs and tensors of an operation, at most */
@@ -161,9 +162,9 @@ struct tape_op {
  * whose pages are given back by one rule form a group with one page table. */
 struct tape_kv_layer {
     uint32_t op, group, kv_heads, head_k, head_v;
-    bool value_in_key; /* the values are the first head_v numbers of the keys, and not stored */
-    uint64_t
-        state_floats; /* F32 numbers of a page, which has the state behind its last stored row; 0: keys and values */
+    bool value_in_key;     /* the values are the first head_v numbers of the keys, and not stored */
+    uint64_t state_floats; /* F32 numbers of a page of a group of states, which has the state behind its last stored
+                              row; a convolution of one row has none */
 };
 /* window: positions that a row sees, its own included, 0: all. chunk: it sees none before the last multiple of chunk,
  * 0: no chunks. state: a page has a state; a row reads that of the row before it, so that its window is 2, and in a

@@ -104,10 +104,21 @@ static wk_value constant(const struct wk_builder *b)
 {
     return dice(2) ? wk_vector(b, "vec.weight", 1, E) : wk_embed_row(b, "type_embd", 3, E, dice(3));
 }
+static void sequence_state(const struct wk_builder *b)
+{
+    wk_value x = pick(), q = linear(b, x), k = dice(2) ? linear(b, x) : q,
+             v = dice(2) ? wk_conv(b, linear(b, x), "conv", 4, WK_OPTIONAL) : x;
+    const uint32_t heads = dice(2) ? 4 : 8;
+    const wk_value decay = wk_slice(b, linear(b, x), 0, heads);
+    if (dice(2))
+        put(wk_scan(b, q, k, v, decay, heads, 4));
+    else
+        put(wk_delta(b, q, k, v, decay, wk_unary(b, wk_slice(b, x, 0, heads), WK_UNARY_SIGMOID, 0), heads, 2));
+}
 static void step(const struct wk_builder *b)
 {
     wk_value x;
-    switch (dice(16)) {
+    switch (dice(17)) {
     case 0:
     case 1: put(linear(b, pick())); break;
     case 2: x = pick(), put(linear(b, x)), put(linear(b, x)); break;
@@ -123,6 +134,7 @@ static void step(const struct wk_builder *b)
     case 11: parts(b); break;
     case 12: x = pick(), put(dice(2) ? wk_add(b, x, constant(b)) : wk_mul(b, x, constant(b))); break;
     case 13: x = pick(), put(wk_mul(b, linear(b, x), wk_slice(b, pick(), dice(8), 4))); break;
+    case 15: sequence_state(b); break;
     default: x = wk_rms_norm(b, pick(), "n", 1e-5f), put(wk_add(b, linear(b, x), pick())); break;
     }
 }
@@ -186,15 +198,15 @@ static struct gguf *make_file(struct gguf_build **out)
         static const struct {
             const char *name;
             uint32_t rows, cols, slabs;
-        } t[] = { { "w0", E, E, 1 },       { "w1", E, E, 1 },
-                  { "w2", E, E, 1 },       { "w3", E, E, 1 },
-                  { "w4", E, E, 1 },       { "w5", E, E, 1 },
-                  { "r", X, E, 1 },        { "e0", E, E, X },
-                  { "e1", E, E, X },       { "e2", E, E, X },
-                  { "n", 1, E, 1 },        { "n8", 1, 8, 1 },
-                  { "one", 1, E, 1 },      { "heads", E / 4, E / 4, 4 },
-                  { "vec", 1, E, 1 },      { "pb", 1, X, 1 },
-                  { "type_embd", 3, E, 1 } };
+        } t[] = { { "w0", E, E, 1 },        { "w1", E, E, 1 },
+                  { "w2", E, E, 1 },        { "w3", E, E, 1 },
+                  { "w4", E, E, 1 },        { "w5", E, E, 1 },
+                  { "r", X, E, 1 },         { "e0", E, E, X },
+                  { "e1", E, E, X },        { "e2", E, E, X },
+                  { "n", 1, E, 1 },         { "n8", 1, 8, 1 },
+                  { "one", 1, E, 1 },       { "heads", E / 4, E / 4, 4 },
+                  { "vec", 1, E, 1 },       { "pb", 1, X, 1 },
+                  { "type_embd", 3, E, 1 }, { "conv", E, 4, 1 } };
         for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
             char name[40];
             (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, t[i].name);

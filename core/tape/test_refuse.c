@@ -418,6 +418,67 @@ static void custom_of(const struct wk_builder *b, uint32_t (*width)(const uint32
 static void custom_refuses(const struct wk_builder *b) { custom_of(b, refuse_width); }
 static void custom_huge(const struct wk_builder *b) { custom_of(b, huge_width); }
 
+/* Of 4 heads, and as it would be right but for one thing. */
+static wk_value scan(const struct wk_builder *b, uint32_t kind, struct wk_op_state s, uint32_t decays, wk_value beta)
+{
+    wk_value x = begin(b), decay = wk_slice(b, x, 0, decays);
+    s.o = wk_op_head(sizeof s, WK_OP_STATE);
+    s.kind = kind;
+    for (int i = 0; i < 3; i++) s.o.in[i] = x.id;
+    s.o.in[3] = decay.id;
+    s.o.in[4] = beta.id;
+    return wk_append(b, &s.o);
+}
+static const struct wk_op_state heads_4 = { .heads = 4, .groups = 2 };
+static void scan_good(const struct wk_builder *b) { finish(b, scan(b, WK_STATE_SCAN, heads_4, 4, wk_none())); }
+static void state_kind(const struct wk_builder *b) { finish(b, scan(b, 9, heads_4, 4, wk_none())); }
+static void scan_heads(const struct wk_builder *b)
+{
+    finish(b, scan(b, WK_STATE_SCAN, (struct wk_op_state){ .heads = 4, .groups = 3 }, 4, wk_none()));
+}
+static void scan_no_groups(const struct wk_builder *b)
+{
+    finish(b, scan(b, WK_STATE_SCAN, (struct wk_op_state){ .heads = 4 }, 4, wk_none()));
+}
+static void scan_parts(const struct wk_builder *b)
+{
+    finish(b, scan(b, WK_STATE_SCAN, (struct wk_op_state){ .heads = 6, .groups = 3 }, 6, wk_none()));
+}
+static void scan_decay(const struct wk_builder *b) { finish(b, scan(b, WK_STATE_SCAN, heads_4, 5, wk_none())); }
+static void scan_beta(const struct wk_builder *b)
+{
+    finish(b, scan(b, WK_STATE_SCAN, heads_4, 4, (wk_value){ 1 })); /* the embedding */
+}
+static void scan_kernel(const struct wk_builder *b)
+{
+    finish(b, scan(b, WK_STATE_SCAN, (struct wk_op_state){ .heads = 4, .groups = 2, .kernel = 4 }, 4, wk_none()));
+}
+static void delta_no_beta(const struct wk_builder *b) { finish(b, scan(b, WK_STATE_DELTA, heads_4, 4, wk_none())); }
+static void delta_beta(const struct wk_builder *b) { finish(b, scan(b, WK_STATE_DELTA, heads_4, 4, (wk_value){ 1 })); }
+static void scan_huge(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    for (int i = 0; i < 10; i++) x = wk_concat(b, x, x); /* 32,768 wide */
+    x = wk_scan(b, x, x, x, wk_slice(b, x, 0, 1), 1, 1);
+    finish(b, wk_slice(b, x, 0, E));
+}
+static void conv_as(const struct wk_builder *b, uint32_t kernel, uint32_t heads, bool tensor)
+{
+    struct wk_op_state s = {
+        .o = wk_op_head(sizeof s, WK_OP_STATE), .kind = WK_STATE_CONV, .kernel = kernel, .heads = heads
+    };
+    s.o.in[0] = begin(b).id;
+    if (tensor) s.o.t[0] = b->tensor(b->self, "w", ".weight", E, E, 1, WK_REQUIRED);
+    finish(b, wk_append(b, &s.o));
+}
+static void conv_good(const struct wk_builder *b) { conv_as(b, E, 0, true); }
+static void conv_rows(const struct wk_builder *b) { conv_as(b, 0, 0, true); }
+static void conv_many_rows(const struct wk_builder *b) { conv_as(b, 65, 0, true); }
+static void conv_shape(const struct wk_builder *b) { conv_as(b, 4, 0, true); }
+static void conv_no_tensor(const struct wk_builder *b) { conv_as(b, 4, 0, false); }
+static void conv_heads(const struct wk_builder *b) { conv_as(b, E, 2, true); }
+static void conv_missing(const struct wk_builder *b) { finish(b, wk_conv(b, begin(b), "conv1d", 4, WK_NONE)); }
+
 static const struct broken {
     void (*record)(const struct wk_builder *b);
     wk_status status;
@@ -518,8 +579,35 @@ static const struct broken {
     { many_ops, WK_INVALID, "more than 65536 operations" },
     { custom_nothing, WK_INVALID, "blk.0.custom: no definition" },
     { custom_refuses, WK_INVALID, "blk.0.twist: the plugin's operation refuses inputs of these widths (first: 32)" },
+    { state_kind, WK_UNSUPPORTED, "blk.0.state: state 9 is unknown to this host (ABI 1.0)" },
+    { scan_heads, WK_INVALID, "blk.0.scan: 4 heads for 3 of keys, must be a multiple" },
+    { scan_no_groups, WK_INVALID, "blk.0.scan: 4 heads for 0 of keys, must be a multiple" },
+    { scan_parts, WK_INVALID, "blk.0.scan: q is 32 wide for 3 heads, v 32 for 6" },
+    { scan_decay, WK_INVALID, "blk.0.scan: decay token_embd.slice is 5 wide, expected 4" },
+    { scan_beta, WK_INVALID, "blk.0.scan: input 4 means nothing here" },
+    { scan_kernel, WK_INVALID, "blk.0.scan: heads of a convolution, or a kernel or tensor of another state" },
+    { scan_huge, WK_INVALID, "blk.0.scan: a state of 1073741824 numbers, at most 268435456" },
+    { delta_no_beta, WK_INVALID, "blk.0.delta: input 4 is missing" },
+    { delta_beta, WK_INVALID, "blk.0.delta: beta token_embd is 32 wide, expected 4" },
+    { conv_rows, WK_INVALID, "blk.0.conv: a kernel of 0 rows, expected 1 to 64" },
+    { conv_many_rows, WK_INVALID, "blk.0.conv: a kernel of 65 rows, expected 1 to 64" },
+    { conv_shape, WK_INVALID, "blk.0.conv: blk.0.w.weight is 32 x 32 x 1, the operation needs 32 x 4 x 1" },
+    { conv_no_tensor, WK_INVALID, "blk.0.conv: a convolution without its tensor" },
+    { conv_heads, WK_INVALID, "blk.0.conv: heads of a convolution, or a kernel or tensor of another state" },
+    { conv_missing, WK_INVALID, "blk.0.conv1d.weight: missing in the file, the plugin asks for 32 rows x 4 columns" },
     { custom_huge, WK_INVALID, "blk.0.twist: 16777216 wide, must be below 16777216" },
 };
+
+/* What the rows above break. */
+static void states(void **state)
+{
+    (void)state;
+    struct gguf_build *g = toy_file();
+    char text[8192];
+    assert_int_equal(attempt(g, scan_good, text), WK_OK);
+    assert_int_equal(attempt(g, conv_good, text), WK_OK);
+    gguf_build_free(g);
+}
 
 static void broken_recordings(void **state)
 {
@@ -854,7 +942,7 @@ int main(void)
         cmocka_unit_test(sixteen_messages),  cmocka_unit_test(errors_are_sticky),
         cmocka_unit_test(aliases),           cmocka_unit_test(growth),
         cmocka_unit_test(small_tables),      cmocka_unit_test(both_outputs_and_a_custom_operation),
-        cmocka_unit_test(contexts),
+        cmocka_unit_test(contexts),          cmocka_unit_test(states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

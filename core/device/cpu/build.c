@@ -30,7 +30,7 @@ static bool has_product(const struct tape_launch *l) { return l->kind == LAUNCH_
 /* Operations that rows_one runs: for a route launch the route alone, which is its last. */
 uint32_t build_row_ops(const struct tape_launch *l)
 {
-    if (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND) return 0;
+    if (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_STATE) return 0;
     return l->kind == LAUNCH_ROUTE ? 1 : l->n_ops;
 }
 
@@ -138,6 +138,7 @@ static struct sizes measure(const struct executor *x)
     for (uint32_t i = 0; i < p->n_values; i++) most(&z.row, value_floats(p, i));
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
         const struct tape_kv_layer *k = &p->kv_layers[i];
+        if (p->groups[k->group].state) continue;
         most(&z.dk, k->head_k);
         most(&z.dv, kv_padded(k->head_v));
         most(&z.partials, attend_partial_bytes(x, p->ops[k->op].u.attn.heads, k->head_v));
@@ -147,8 +148,9 @@ static struct sizes measure(const struct executor *x)
 
 /* ---- carving ------------------------------------------------------------------------------------------- */
 
-static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_layer *k)
+uint64_t build_page_bytes(const struct executor *x, const struct tape_kv_layer *k)
 {
+    if (x->program->groups[k->group].state) return state_bytes(&x->program->ops[k->op], k);
     const uint64_t size = x->o.kv_type == KV_F16 ? 2 : 4;
     return (uint64_t)k->kv_heads * (k->head_k + kv_padded(k->head_v)) * KV_PAGE * size;
 }
@@ -157,10 +159,10 @@ static wk_status carve_cache(struct executor *x, struct carve *kv, const struct 
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_kv_layers; i++)
-        x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
+        x->plan.kv_page_bytes[p->kv_layers[i].group] += build_page_bytes(x, &p->kv_layers[i]);
     wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
     for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
-        x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(x, &p->kv_layers[i]));
+        x->cache[i] = carve(kv, x->plan.kv_pages[p->kv_layers[i].group], build_page_bytes(x, &p->kv_layers[i]));
     return s;
 }
 
@@ -256,19 +258,22 @@ wk_status build_lists(struct executor *x, const struct wk_err *err)
     const struct tape_program *p = x->program;
     uint32_t ropes = 0;
     uint64_t ops = 0, cuts = 0;
+    x->first_state = p->n_launches;
     for (uint32_t i = 0; i < p->n_ops; i++) ropes += p->ops[i].kind == WK_OP_ROPE;
     for (uint32_t i = 0; i < p->n_launches; i++) {
         ops += build_row_ops(&p->launches[i]);
+        if (p->launches[i].kind == LAUNCH_STATE && x->first_state == p->n_launches) x->first_state = i;
         cuts += has_product(&p->launches[i]) ? x->o.threads + 1u : 0;
     }
     x->buffers = list_new(x, p->n_buffers, sizeof *x->buffers);
     x->cache = list_new(x, p->n_kv_layers, sizeof *x->cache);
+    x->conv = list_new(x, p->n_kv_layers, sizeof *x->conv);
     x->lanes = list_new(x, x->o.threads, sizeof *x->lanes);
     x->turns = list_new(x, ropes, sizeof *x->turns);
     x->stages = list_new(x, p->n_launches, sizeof *x->stages);
     x->row_ops = list_new(x, ops, sizeof *x->row_ops);
     x->cuts = list_new(x, cuts, sizeof *x->cuts);
-    if (!x->buffers || !x->cache || !x->lanes || !x->turns || !x->stages || !x->row_ops || !x->cuts)
+    if (!x->buffers || !x->cache || !x->conv || !x->lanes || !x->turns || !x->stages || !x->row_ops || !x->cuts)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];

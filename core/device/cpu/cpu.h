@@ -101,6 +101,19 @@ struct attend {
     uint64_t page_bytes, head_bytes, v_offset;
 };
 
+/* A convolution, scan or delta rule over the rows of each sequence. */
+struct state {
+    const struct tape_op *op;
+    struct operand in[5];         /* of all rows */
+    const float *w, *b;           /* convolution: [kernel][width], [width] or NULL */
+    float *out;                   /* [rows][width] */
+    uint32_t width, heads, share; /* share: heads of values that have one key and query */
+    uint32_t dk, dv, slices;      /* slices: of STATE_COLUMNS columns, of a head */
+    uint32_t group;
+    uint8_t *cache;
+    uint64_t page_bytes;
+};
+
 /* One operation on one row. A swallowed value lives in the thread's temp[i], i = its producer's place in the launch. */
 struct row_op {
     const struct tape_op *op;
@@ -124,6 +137,7 @@ struct stage {
     bool tapped;
     struct product product;
     struct attend attend;
+    struct state state;
     uint32_t n_ops;
     struct row_op *ops; /* [n_ops] */
 };
@@ -219,6 +233,7 @@ struct executor {
     struct turn_table *turns;    /* [n_turns] */
     uint32_t n_turns;
     uint8_t **cache;    /* [n_kv_layers] */
+    float **conv;       /* [n_kv_layers] weights of convolutions, [kernel][width]; NULL: it is none */
     struct lane *lanes; /* [threads] */
     uint8_t *shared_q8; /* [max_rows x slots] activation rows */
     float *shared_f32;
@@ -232,6 +247,9 @@ struct executor {
     uint32_t *position, *seq; /* [max_rows] */
     struct row_set all, wanted;
     bool one_row_each;       /* every sequence has one row */
+    bool changes_states;     /* a sequence goes on in the page that it reads its state from: half a step cannot be run
+                                again */
+    uint32_t first_state;    /* launch; n_launches: none */
     _Atomic uint8_t *failed; /* [max_rows], by sequence */
     _Atomic uint32_t counter[2];
     bool stop[2];          /* by parity of the stage; written by thread 0 before the barrier, read after */
@@ -245,9 +263,9 @@ struct executor {
 
 /* Lists every matrix and vector that the program's launches use. */
 wk_status weights_find(struct executor *x, const struct wk_err *err);
-/* Carves the tiles and vectors. */
+/* Carves the tiles, vectors and convolutions, */
 void weights_carve(struct executor *x, struct carve *weights, struct carve *workspace);
-wk_status weights_load_vectors(struct executor *x, const struct wk_err *err);
+wk_status weights_load_vectors(struct executor *x, const struct wk_err *err); /* and fills the latter two */
 const struct matrix *weights_matrix(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
 /* Tiles [tile, tile + n) of a slab, packed. On a fault of the file the step fails; the pointer is valid all the same.
  * [any thread of the pool] */
@@ -267,6 +285,7 @@ uint32_t turn_index(const struct executor *x, const struct tape_op *rope); /* n_
 uint32_t build_row_ops(const struct tape_launch *l);
 enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape_launch *l);
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts);
+uint64_t build_page_bytes(const struct executor *x, const struct tape_kv_layer *k); /* of one layer */
 
 /* ---- stages.c: launches to stages, in the memory that was carved --------------------------------------- */
 
@@ -298,6 +317,9 @@ uint64_t product_row_bytes(uint32_t k, uint32_t act);
 void product_run(struct executor *x, const struct stage *s, struct lane *l);
 void route_run(struct executor *x, const struct stage *s, struct lane *l);
 void attend_run(struct executor *x, const struct stage *s, struct lane *l);
+void state_run(struct executor *x, const struct stage *s, struct lane *l);
+/* Bytes of a layer's state, which begins at a multiple of 64. */
+uint64_t state_bytes(const struct tape_op *op, const struct tape_kv_layer *k);
 void rows_run(struct executor *x, const struct stage *s, struct lane *l);
 
 /* One run of ops on row i of the stage. */

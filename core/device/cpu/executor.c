@@ -198,8 +198,10 @@ static void prepare_step(struct executor *x, struct step *s)
 {
     x->step = s;
     x->one_row_each = s->n_rows == s->n_seqs;
+    x->changes_states = false;
     for (uint32_t i = 0; i < s->n_seqs; i++) {
         s->seqs[i].failed = false;
+        x->changes_states |= s->seqs[i].position % KV_PAGE != 0;
         atomic_store_explicit(&x->failed[i], 0, memory_order_relaxed);
         for (uint32_t r = 0; r < s->seqs[i].n_rows; r++) {
             x->position[s->seqs[i].row + r] = s->seqs[i].position + r;
@@ -276,16 +278,19 @@ static void give_taps(struct executor *x, const struct stage *s)
     }
 }
 
-/* Whether a stage has anything to do; attention stores keys and values even if no row of its result is wanted. */
+/* Whether a stage has anything to do; attention stores keys and values, and a sequence's state goes on, even if no row
+ * of the result is wanted. */
 static bool idle(const struct executor *x, const struct stage *s)
 {
-    return s->launch->kind != LAUNCH_ATTEND && stage_rows(x, s->rows) == 0;
+    return s->launch->kind != LAUNCH_ATTEND && s->launch->kind != LAUNCH_STATE && stage_rows(x, s->rows) == 0;
 }
 
-/* The caller's flag is a plain bool that another thread may set. */
-static bool must_stop(const struct executor *x)
+/* The caller's flag is a plain bool that another thread may set. A step that was cancelled can be submitted again, so
+ * one that has changed a state that it began from runs to its end. */
+static bool must_stop(const struct executor *x, uint32_t launch)
 {
-    const bool cancelled = x->step->cancel && __atomic_load_n(x->step->cancel, __ATOMIC_RELAXED);
+    const bool cancelled = x->step->cancel && __atomic_load_n(x->step->cancel, __ATOMIC_RELAXED) &&
+                           !(x->changes_states && launch >= x->first_state);
     return cancelled || atomic_load_explicit(&x->error, memory_order_relaxed) != WK_OK;
 }
 
@@ -299,7 +304,7 @@ static void walk(void *arg, uint32_t thread)
         const struct stage *s = &x->stages[i];
         if (idle(x, s)) continue;
         s->run(x, s, l);
-        if (thread == 0) x->stop[parity] = must_stop(x);
+        if (thread == 0) x->stop[parity] = must_stop(x, i);
         pool_barrier(x->pool);
         if (x->stop[parity]) return;
         parity ^= 1;

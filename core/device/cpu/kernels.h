@@ -21,6 +21,8 @@
 
 /* Positions of one attention split: at absolute multiples, so that no sum depends on how a prompt was cut. */
 enum { ATTN_SPLIT = 256 };
+/* Columns of a head's values that are kept together in a state: whole vectors of the widest set. */
+enum { STATE_COLUMNS = 16 };
 
 struct cpu_kernels {
     const char *name; /* "avx512" */
@@ -66,6 +68,18 @@ struct cpu_kernels {
     void (*combine)(float *y, float *y_max, float *y_sum, const float *split, float max, float sum, uint32_t dv);
     /* out [dv] = y / (sum + e^(sink - max)), sink NULL: none. */
     void (*finish)(float *out, const float *y, float max, float sum, const float *sink, uint32_t dv);
+
+    /* ---- states. Lanes are columns, so no sum is made across them.
+     * -------------- */
+    /* y[c] = sum over i < rows, in order, of w[i * stride + c] x[i][c], + b[c]; b NULL: none. c < n. */
+    void (*conv)(float *y, const float *const *x, const float *w, uint32_t stride, const float *b, uint32_t rows,
+                 uint32_t n);
+    /* One row of STATE_COLUMNS columns of one head's state s [dk][STATE_COLUMNS], v and y [STATE_COLUMNS]:
+     * s = e^decay s + k v, y = q s; four sums over dk, i % 4, and their tree. */
+    void (*scan)(float *y, float *s, const float *q, const float *k, const float *v, float decay, uint32_t dk);
+    /* s = e^decay s; s = s + beta k (v - k s); y = q s. */
+    void (*delta)(float *y, float *s, const float *q, const float *k, const float *v, float decay, float beta,
+                  uint32_t dk);
 };
 
 /* Values of one V row in the cache: whole vectors of the widest set. */

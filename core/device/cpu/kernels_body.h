@@ -497,6 +497,95 @@ static void k_finish(float *out, const float *y, float max, float sum, const flo
     k_scale(out, y, factor, dv);
 }
 
+/* ---- states -------------------------------------------------------------------------------------------- */
+
+static void k_conv(float *y, const float *const *x, const float *w, uint32_t stride, const float *b, uint32_t rows,
+                   uint32_t n)
+{
+    for (uint32_t c = 0; c < n; c += VW) {
+        const uint32_t lanes = n - c < VW ? n - c : VW;
+        vf a = vf_set1(0.0f);
+        for (uint32_t i = 0; i < rows; i++) {
+            const float *xi = x[i] + c, *wi = w + (size_t)i * stride + c;
+            a = lanes == VW ? vf_fma(vf_load(wi), vf_load(xi), a)
+                            : vf_fma(vf_load_n(wi, lanes), vf_load_n(xi, lanes), a);
+        }
+        if (b) a = vf_add(a, lanes == VW ? vf_load(b + c) : vf_load_n(b + c, lanes));
+        vf_store_n(y + c, a, lanes);
+    }
+}
+
+enum { COLUMN_VECTORS = STATE_COLUMNS / VW, STATE_SUMS = 4 };
+
+struct columns {
+    vf v[COLUMN_VECTORS];
+};
+INLINE struct columns columns_set(float x)
+{
+    struct columns c;
+    UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++) c.v[j] = vf_set1(x);
+    return c;
+}
+INLINE struct columns columns_load(const float *p)
+{
+    struct columns c;
+    UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++) c.v[j] = vf_load(p + j * VW);
+    return c;
+}
+INLINE void columns_store(float *p, struct columns c)
+{
+    UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++) vf_store(p + j * VW, c.v[j]);
+}
+INLINE void columns_store_sum(float *y, const struct columns *sum)
+{
+    struct columns c;
+    UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++) c.v[j] =
+        vf_add(vf_add(sum[0].v[j], sum[1].v[j]), vf_add(sum[2].v[j], sum[3].v[j]));
+    columns_store(y, c);
+}
+
+/* s = d s + u k, y = q s. */
+INLINE void state_row(float *y, float *s, const float *q, const float *k, struct columns u, vf d, uint32_t dk)
+{
+    struct columns sum[STATE_SUMS];
+    UNROLL for (uint32_t i = 0; i < STATE_SUMS; i++) sum[i] = columns_set(0.0f);
+    for (uint32_t i = 0; i < dk; i++, s += STATE_COLUMNS) {
+        struct columns c = columns_load(s), *a = &sum[i % STATE_SUMS];
+        const vf ki = vf_set1(k[i]), qi = vf_set1(q[i]);
+        UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++)
+        {
+            c.v[j] = vf_fma(u.v[j], ki, vf_mul(d, c.v[j]));
+            a->v[j] = vf_fma(c.v[j], qi, a->v[j]);
+        }
+        columns_store(s, c);
+    }
+    columns_store_sum(y, sum);
+}
+
+static void k_scan(float *y, float *s, const float *q, const float *k, const float *v, float decay, uint32_t dk)
+{
+    state_row(y, s, q, k, columns_load(v), vf_exp(vf_set1(decay)), dk);
+}
+
+static void k_delta(float *y, float *s, const float *q, const float *k, const float *v, float decay, float beta,
+                    uint32_t dk)
+{
+    const vf d = vf_exp(vf_set1(decay)), rate = vf_set1(beta);
+    struct columns sum[STATE_SUMS], u = columns_load(v);
+    float told[STATE_COLUMNS];
+    UNROLL for (uint32_t i = 0; i < STATE_SUMS; i++) sum[i] = columns_set(0.0f);
+    for (uint32_t i = 0; i < dk; i++) {
+        const struct columns c = columns_load(s + (size_t)i * STATE_COLUMNS);
+        struct columns *a = &sum[i % STATE_SUMS];
+        const vf ki = vf_set1(k[i]);
+        UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++) a->v[j] = vf_fma(vf_mul(d, c.v[j]), ki, a->v[j]);
+    }
+    columns_store_sum(told, sum);
+    const struct columns t = columns_load(told);
+    UNROLL for (uint32_t j = 0; j < COLUMN_VECTORS; j++) u.v[j] = vf_mul(rate, vf_sub(u.v[j], t.v[j]));
+    state_row(y, s, q, k, u, d, dk);
+}
+
 const struct cpu_kernels ISA_TABLE = {
     .name = ISA_NAME,
     .isa = ISA_LEVEL,
@@ -519,4 +608,7 @@ const struct cpu_kernels ISA_TABLE = {
     .softmax = k_softmax,
     .combine = k_combine,
     .finish = k_finish,
+    .conv = k_conv,
+    .scan = k_scan,
+    .delta = k_delta,
 };

@@ -168,6 +168,35 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     return st;
 }
 
+/* ---- states -------------------------------------------------------------------------------------------- */
+
+static wk_status state_stage(struct executor *x, const struct tape_launch *l, struct stage *s, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    const struct tape_op *op = op_at(x, l->ops[0]);
+    const uint32_t layer = op->u.state.kv_layer;
+    struct state *a = &s->state;
+    *a = (struct state){ .op = op,
+                         .w = x->conv[layer],
+                         .b = vector_of(x, op->t[1]),
+                         .out = value_base(x, l->out),
+                         .width = p->values[op->out].width,
+                         .heads = op->u.state.heads,
+                         .dk = op->u.state.head_k,
+                         .dv = op->u.state.head_v,
+                         .slices = (op->u.state.head_v + STATE_COLUMNS - 1) / STATE_COLUMNS,
+                         .group = p->kv_layers[layer].group,
+                         .cache = x->cache[layer],
+                         .page_bytes = build_page_bytes(x, &p->kv_layers[layer]) };
+    a->share = op->u.state.groups ? a->heads / op->u.state.groups : 0;
+    if (!a->out) return broken(err, l, "its result has no buffer");
+    wk_status st = WK_OK;
+    for (uint32_t j = 0; !st && j < sizeof a->in / sizeof *a->in; j++) {
+        if (op->in[j] != TAPE_NONE) st = operand_of(x, l, ROWS_ALL, op->in[j], &a->in[j], err);
+    }
+    return st;
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /* Place in the launch of the operation that makes a swallowed value. */
@@ -204,7 +233,7 @@ static wk_status row_input(struct executor *x, const struct tape_launch *l, cons
 static bool row_kind(uint16_t kind)
 {
     return kind != WK_OP_LINEAR && kind != WK_OP_EXPERT && kind != WK_OP_LINEAR_HEADS && kind != WK_OP_ATTENTION &&
-           kind > 0 && kind < WK_OP_END;
+           kind != WK_OP_STATE && kind > 0 && kind < WK_OP_END;
 }
 
 static wk_status row_op_of(struct executor *x, const struct tape_launch *l, const struct stage *s,
@@ -270,6 +299,10 @@ wk_status build_stages(struct executor *x, const struct wk_err *err)
         case LAUNCH_ATTEND:
             s->run = attend_run;
             st = attend_stage(x, l, s, err);
+            break;
+        case LAUNCH_STATE:
+            s->run = state_run;
+            st = state_stage(x, l, s, err);
             break;
         case LAUNCH_ROUTE:
             s->run = route_run;

@@ -185,8 +185,9 @@ static void same_bits(const float *a, float *b, uint32_t n, const char *what, ui
     free(b);
 }
 
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES, ZOO_HEADS };
-enum { CHAT_KINDS = 6 };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS,
+                                            ZOO_ROUTES, ZOO_HEADS,   ZOO_STATES,  ZOO_HYBRID };
+enum { CHAT_KINDS = 8 };
 
 /* ---- against float64 ----------------------------------------------------------------------------------- */
 
@@ -233,7 +234,7 @@ static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
     struct zoo z;
     struct bench b;
     struct reference r;
-    zoo_open(&z, kind, plugins, FUSE_ALL, exact ? all : NULL, exact ? 2 : 0);
+    zoo_open(&z, kind, plugins, FUSE_ALL, exact ? all : NULL, !exact ? 0 : kind == ZOO_STATES ? 1 : 2);
     const struct device_options o = options(2, isa, exact);
     bench_open(&b, &z, &o, true);
     reference_run(&r, z.program, b.s[0].tokens, N);
@@ -246,7 +247,7 @@ static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
         check_close("embedding", b.s[0].pooled, r.embedding, z.program->embedding_width, exact ? 1e-5 : 6e-2);
     if (exact) {
         assert_true(t.seen >= z.program->n_values / 2);
-        assert_true(t.scores >= 1);
+        assert_true(t.scores >= (kind != ZOO_STATES));
     }
     reference_free(&r);
     bench_close(&b);
@@ -361,6 +362,15 @@ static void test_wanted(void **state)
 
 /* ---- memory, errors, cancellation ---------------------------------------------------------------------- */
 
+/* Columns of 16, each head for itself; at least a line. */
+static uint64_t state_page(const struct tape_op *op, const struct tape_kv_layer *k)
+{
+    uint64_t floats = k->state_floats;
+    if (op->u.state.kind != WK_STATE_CONV)
+        floats = (uint64_t)op->u.state.heads * op->u.state.head_k * ((op->u.state.head_v + 15) / 16 * 16);
+    return floats ? (floats + 15) / 16 * 64 : 64;
+}
+
 static void test_plan(void **state)
 {
     (void)state;
@@ -378,6 +388,10 @@ static void test_plan(void **state)
             uint64_t kv = 0;
             for (uint32_t l = 0; l < z.program->n_kv_layers; l++) {
                 const struct tape_kv_layer *k = &z.program->kv_layers[l];
+                if (z.program->groups[k->group].state) {
+                    kv += b.plan.kv_pages[k->group] * state_page(&z.program->ops[k->op], k);
+                    continue;
+                }
                 kv += (uint64_t)b.plan.kv_pages[k->group] * KV_PAGE * k->kv_heads *
                       (k->head_k + (k->head_v + 15) / 16 * 16) * (exact ? 4 : 2);
             }
@@ -554,8 +568,8 @@ static void test_options(void **state)
 static void test_infinite(void **state)
 {
     (void)state;
-    const enum zoo_kind kinds[] = { ZOO_LEARNED, ZOO_EXPERTS };
-    for (uint32_t k = 0; k < 2; k++) {
+    const enum zoo_kind kinds[] = { ZOO_LEARNED, ZOO_EXPERTS, ZOO_STATES, ZOO_HYBRID };
+    for (uint32_t k = 0; k < 4; k++) {
         struct zoo z;
         struct bench b;
         const struct device_options o = options(2, WK_ISA_AVX512, k == 1);
@@ -602,6 +616,114 @@ static void test_cancel(void **state)
     free(alone);
     bench_close(&b);
     zoo_close(&z);
+}
+
+/* ---- states -------------------------------------------------------------------------------------------- */
+
+/* One step of one sequence by tables of the test's own; the last row's logits. */
+static wk_status step_pages(struct bench *b, const uint32_t *const *tables, uint32_t position, uint32_t n,
+                            float *logits, const bool *cancel)
+{
+    const uint32_t wanted[1] = { n - 1 };
+    struct step_seq q = { .n_rows = n, .position = position, .pages = tables };
+    struct step st = { .n_rows = n,
+                       .n_seqs = 1,
+                       .n_wanted = 1,
+                       .tokens = b->s[0].tokens + position,
+                       .seqs = &q,
+                       .wanted = wanted,
+                       .logits = logits,
+                       .cancel = cancel };
+    return device_cpu()->step(b->x, &st, &err);
+}
+
+/* A page that is full is the state at its end: any number of sequences go on from it, and none changes it. A page that
+ * is missing is missed where it is read, or stored to last, and nowhere else. */
+static void test_state_pages(void **state)
+{
+    (void)state;
+    enum { N = 75, NONE = UINT32_MAX };
+    struct zoo z;
+    struct bench b;
+    const struct device_options o = options(2, WK_ISA_AVX512, false);
+    float *whole = run_bits(ZOO_STATES, &o, FUSE_ALL, false, WHOLE, N), logits[ZOO_VOCAB];
+    zoo_open(&z, ZOO_STATES, plugins, FUSE_ALL, NULL, 0);
+    bench_open(&b, &z, &o, false);
+    uint32_t first[] = { NONE, 0 }, fork[2][3] = { { NONE, 0, 1 }, { NONE, 0, 2 } };
+    const uint32_t *of_first = first, *of_fork[2] = { fork[0], fork[1] };
+    assert_int_equal(step_pages(&b, &of_first, 0, 64, logits, NULL), WK_OK);
+    assert_memory_equal(logits, whole + 63 * ZOO_VOCAB, sizeof logits);
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        assert_int_equal(step_pages(&b, &of_fork[turn % 2], 64, 8, logits, NULL), WK_OK);
+        assert_memory_equal(logits, whole + 71 * ZOO_VOCAB, sizeof logits);
+        assert_int_equal(step_pages(&b, &of_fork[turn % 2], 72, 3, logits, NULL), WK_OK);
+        assert_memory_equal(logits, whole + 74 * ZOO_VOCAB, sizeof logits);
+    }
+    struct {
+        uint32_t position, n, missing;
+    } bad[] = { { 0, 64, 1 }, { 64, 8, 1 }, { 64, 8, 2 }, { 72, 3, 2 } };
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t id = fork[0][bad[i].missing];
+        fork[0][bad[i].missing] = NONE;
+        assert_int_equal(step_pages(&b, &of_fork[0], bad[i].position, bad[i].n, logits, NULL), WK_INVALID);
+        fork[0][bad[i].missing] = b.plan.kv_pages[0];
+        assert_int_equal(step_pages(&b, &of_fork[0], bad[i].position, bad[i].n, logits, NULL), WK_INVALID);
+        fork[0][bad[i].missing] = id;
+    }
+    fork[0][0] = b.plan.kv_pages[0]; /* passed, and neither none nor a page */
+    assert_int_equal(step_pages(&b, &of_fork[0], 0, 64, logits, NULL), WK_INVALID);
+    free(whole);
+    bench_close(&b);
+    zoo_close(&z);
+}
+
+struct stopper {
+    const char *at;
+    bool stop;
+};
+static void stop_at(void *user, const char *name, const float *data, uint32_t rows, uint32_t width)
+{
+    struct stopper *t = user;
+    (void)data, (void)rows, (void)width;
+    t->stop = t->stop || !strcmp(name, t->at);
+}
+
+/* A step that is told to stop may be run again, at whatever launch it stopped: from a full page it stops anywhere; one
+ * that has begun to change a page which it also reads goes on to its end. */
+static void test_state_cancel(void **state)
+{
+    (void)state;
+    enum { N = 80 };
+    static const char *const all[] = { "*" };
+    static const struct {
+        const char *at;
+        uint32_t position;
+        wk_status status;
+    } rows[] = { { "token_embd", 64, WK_CANCELLED },  { "blk.0.conv", 64, WK_CANCELLED },
+                 { "blk.1.delta", 64, WK_CANCELLED }, { "token_embd", 70, WK_CANCELLED },
+                 { "blk.0.conv", 70, WK_OK },         { "blk.1.delta", 70, WK_OK } };
+    const struct device_options o = options(2, WK_ISA_AVX512, false);
+    float *whole = run_bits(ZOO_STATES, &o, FUSE_ALL, false, WHOLE, N), logits[ZOO_VOCAB];
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct zoo z;
+        struct bench b;
+        struct stopper t = { rows[i].at, false };
+        const uint32_t pages[] = { 2, 1, 0 }, *tables = pages;
+        zoo_open(&z, ZOO_STATES, plugins, FUSE_ALL, all, 1);
+        bench_open(&b, &z, &o, false);
+        assert_int_equal(step_pages(&b, &tables, 0, rows[i].position, logits, NULL), WK_OK);
+        device_cpu()->taps(b.x, stop_at, &t);
+        assert_int_equal(step_pages(&b, &tables, rows[i].position, N - rows[i].position, logits, &t.stop),
+                         rows[i].status);
+        assert_true(t.stop);
+        device_cpu()->taps(b.x, NULL, NULL);
+        if (rows[i].status)
+            assert_int_equal(step_pages(&b, &tables, rows[i].position, N - rows[i].position, logits, NULL), WK_OK);
+        assert_memory_equal(logits, whole + (N - 1) * ZOO_VOCAB, sizeof logits);
+        bench_close(&b);
+        zoo_close(&z);
+    }
+    free(whole);
 }
 
 /* A file that is cut while it is mapped fails the step that first needs the lost bytes, and nothing else. */
@@ -651,11 +773,12 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_schedules),       cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_fusions),   cmocka_unit_test(test_cut_by_position), cmocka_unit_test(test_wanted),
-        cmocka_unit_test(test_plan),      cmocka_unit_test(test_kv_bytes),        cmocka_unit_test(test_too_much),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_infinite),        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_reference),    cmocka_unit_test(test_schedules),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_fusions),      cmocka_unit_test(test_cut_by_position), cmocka_unit_test(test_wanted),
+        cmocka_unit_test(test_plan),         cmocka_unit_test(test_kv_bytes),        cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_infinite),        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_truncated),    cmocka_unit_test(test_options),         cmocka_unit_test(test_state_pages),
+        cmocka_unit_test(test_state_cancel),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     zoo_free();

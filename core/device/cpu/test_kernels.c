@@ -408,17 +408,98 @@ static void test_combine(void **state)
                  "high sink");
 }
 
+/* ---- states -------------------------------------------------------------------------------------------- */
+
+static void test_conv(void **state)
+{
+    (void)state;
+    static const uint32_t kernels[] = { 1, 2, 4, 7, 64 };
+    static struct guarded g;
+    float x[64][MOST], w[64 * MOST], b[MOST];
+    for (uint32_t i = 0; i < 64 * MOST; i++) w[i] = noise(1), x[i / MOST][i % MOST] = noise(2);
+    for (uint32_t i = 0; i < MOST; i++) b[i] = noise(1);
+    for (uint32_t k = 0; k < 5; k++)
+        for (uint32_t l = 0; l < LENGTHS; l++)
+            for (uint32_t bias = 0; bias < 2; bias++) {
+                const uint32_t n = lengths[l], rows = kernels[k];
+                const float *seen[64];
+                for (uint32_t i = 0; i < rows; i++) seen[i] = x[i] + MOST - n; /* nothing behind it may be read */
+                float *y = begin(&g);
+                table->conv(y, seen, w, MOST, bias ? b + MOST - n : NULL, rows, n);
+                check_guard(&g, n);
+                for (uint32_t c = 0; c < n; c++) {
+                    double sum = bias ? (double)b[MOST - n + c] : 0;
+                    for (uint32_t i = 0; i < rows; i++) sum += (double)w[i * MOST + c] * (double)seen[i][c];
+                    close_to((double)y[c], sum, 1e-5, 2e-5, "conv");
+                }
+            }
+}
+
+/* One row of scan or delta rule in double, for one column. */
+static double state_one(bool delta, double *s, const float *q, const float *k, double v, double decay, double beta,
+                        uint32_t dk)
+{
+    double told = 0, y = 0;
+    for (uint32_t i = 0; i < dk; i++) s[i] *= exp(decay);
+    for (uint32_t i = 0; i < dk; i++) told += s[i] * (double)k[i];
+    for (uint32_t i = 0; i < dk; i++) s[i] += (delta ? beta * (v - told) : v) * (double)k[i];
+    for (uint32_t i = 0; i < dk; i++) y += s[i] * (double)q[i];
+    return y;
+}
+
+/* Rows one after the other from one state. Sums run within a column alone: so columns that are equal stay equal to the
+ * last bit, and vectors of any width with fused operations give the same bits. */
+static void check_states(bool delta, uint32_t dk)
+{
+    enum { ROWS = 12, C = STATE_COLUMNS };
+    float s[257 * C], wide[257 * C], q[257], k[257], v[C], y[C], other[C];
+    double want[C][257];
+    const struct cpu_kernels *fused = plugin_detect_isa() >= WK_ISA_AVX2 ? cpu_kernels_for(WK_ISA_AVX2) : table;
+    for (uint32_t i = 0; i < dk * C; i++) s[i] = wide[i] = i % C == 3 ? s[i - 2] : noise(1);
+    for (uint32_t c = 0; c < C; c++)
+        for (uint32_t i = 0; i < dk; i++) want[c][i] = (double)s[i * C + c];
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const float decay = row == 5 ? -INFINITY : -fabsf(noise(1)), beta = fabsf(noise(1)),
+                    length = 1 / sqrtf((float)dk);
+        for (uint32_t i = 0; i < dk; i++) q[i] = noise(1), k[i] = noise(length);
+        for (uint32_t c = 0; c < C; c++) v[c] = c == 3 ? v[1] : noise(1);
+        if (delta) {
+            table->delta(y, s, q, k, v, decay, beta, dk);
+            fused->delta(other, wide, q, k, v, decay, beta, dk);
+        } else {
+            table->scan(y, s, q, k, v, decay, dk);
+            fused->scan(other, wide, q, k, v, decay, dk);
+        }
+        for (uint32_t c = 0; c < C; c++)
+            close_to((double)y[c], state_one(delta, want[c], q, k, (double)v[c], (double)decay, (double)beta, dk), 1e-5,
+                     2e-5, delta ? "delta" : "scan");
+        assert_memory_equal(&y[1], &y[3], sizeof *y);
+        if (table->isa == WK_ISA_PORTABLE) continue;
+        assert_memory_equal(y, other, sizeof y);
+        assert_memory_equal(s, wide, dk * C * sizeof *s);
+    }
+    for (uint32_t i = 0; i < dk; i++) assert_memory_equal(&s[i * C + 1], &s[i * C + 3], sizeof *s);
+}
+
+static void test_states(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = { 1, 2, 3, 4, 5, 18, 64, 127, 128, 257 };
+    for (uint32_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (uint32_t delta = 0; delta < 2; delta++) check_states(delta, widths[i]);
+}
+
 /* ---- repeated ------------------------------------------------------------------------------------------ */
 
 /* Results of every kernel, and what they leave as it was. */
 struct results {
-    float y[18][MOST];
+    float y[22][MOST];
     struct wk_activation_q8 q[MOST / 32 + 1];
     uint8_t k[2][64 * KV_PAGE * 4], v[2][64 * KV_PAGE * 4];
     float scalars[4];
     bool bounded;
 };
-WK_STATIC_ASSERT(sizeof(struct cpu_kernels) == 25 * sizeof(void *), "a new kernel has to be among those of run_every");
+WK_STATIC_ASSERT(sizeof(struct cpu_kernels) == 28 * sizeof(void *), "a new kernel has to be among those of run_every");
 
 static void run_every(struct results *r, const float *a, const float *b)
 {
@@ -454,6 +535,10 @@ static void run_every(struct results *r, const float *a, const float *b)
     table->combine(r->y[17], &r->scalars[2], &r->scalars[3], a, 1.5f, 3.0f, HEAD);
     table->combine(r->y[17], &r->scalars[2], &r->scalars[3], b, 4.25f, 1.5f, HEAD);
     table->finish(r->y[17] + 100, r->y[17], r->scalars[2], r->scalars[3], a, HEAD);
+    table->conv(r->y[18], (const float *const[]){ a, b, a + 7 }, b, 47, a + 100, 3, 47);
+    for (uint32_t i = 0; i < 2; i++) memcpy(r->y[20 + i], b, MOST * sizeof *b);
+    table->scan(r->y[19], r->y[20], a, b, a + 100, -0.5f, MOST / STATE_COLUMNS);
+    table->delta(r->y[19] + STATE_COLUMNS, r->y[21], a, b, a + 100, -0.5f, 0.01f, MOST / STATE_COLUMNS);
 }
 
 static void test_repeats(void **state)
@@ -472,11 +557,11 @@ static void test_repeats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),    cmocka_unit_test(test_exp),     cmocka_unit_test(test_maps),
-        cmocka_unit_test(test_glu),     cmocka_unit_test(test_bounded), cmocka_unit_test(test_quantize),
-        cmocka_unit_test(test_norms),   cmocka_unit_test(test_rope),    cmocka_unit_test(test_scores),
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_sums),   cmocka_unit_test(test_exp),     cmocka_unit_test(test_maps),
+        cmocka_unit_test(test_glu),    cmocka_unit_test(test_bounded), cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_norms),  cmocka_unit_test(test_rope),    cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_conv),   cmocka_unit_test(test_states),  cmocka_unit_test(test_repeats),
     };
     int failed = 0;
     for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++) {

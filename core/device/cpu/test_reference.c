@@ -345,6 +345,46 @@ static void do_custom(struct frame *f)
     }
 }
 
+static void do_conv(struct frame *f)
+{
+    const uint32_t width = f->width[0], kernel = f->op->u.state.kernel;
+    for (uint32_t t = 0; t < f->r->n; t++)
+        for (uint32_t c = 0; c < width; c++) {
+            double sum = f->w[1] ? f->w[1][c] : 0;
+            for (uint32_t i = 0; i < kernel; i++)
+                if (t + i + 1 >= kernel)
+                    sum += f->w[0][(size_t)c * kernel + i] * f->in[0][(size_t)(t + i + 1 - kernel) * width + c];
+            f->y[(size_t)t * width + c] = sum;
+        }
+}
+
+static void do_state(struct frame *f)
+{
+    const uint32_t heads = f->op->u.state.heads, dk = f->op->u.state.head_k, dv = f->op->u.state.head_v,
+                   share = f->op->u.state.groups ? heads / f->op->u.state.groups : 0;
+    if (f->op->u.state.kind == WK_STATE_CONV) {
+        do_conv(f);
+        return;
+    }
+    double *all = need((size_t)heads * dv * dk, sizeof *all);
+    for (uint32_t t = 0; t < f->r->n; t++)
+        for (uint32_t h = 0; h < heads; h++) {
+            const double *q = f->in[0] + (size_t)t * f->width[0] + (size_t)(h / share) * dk,
+                         *k = f->in[1] + (size_t)t * f->width[1] + (size_t)(h / share) * dk,
+                         *v = f->in[2] + ((size_t)t * heads + h) * dv, decay = exp(f->in[3][(size_t)t * heads + h]);
+            for (uint32_t c = 0; c < dv; c++) {
+                double *s = all + ((size_t)h * dv + c) * dk, told = 0, u = v[c], y = 0;
+                for (uint32_t i = 0; i < dk; i++) s[i] *= decay;
+                for (uint32_t i = 0; i < dk; i++) told += s[i] * k[i];
+                if (f->op->u.state.kind == WK_STATE_DELTA) u = f->in[4][(size_t)t * heads + h] * (v[c] - told);
+                for (uint32_t i = 0; i < dk; i++) s[i] += u * k[i];
+                for (uint32_t i = 0; i < dk; i++) y += s[i] * q[i];
+                f->y[((size_t)t * heads + h) * dv + c] = y;
+            }
+        }
+    free(all);
+}
+
 void reference_run(struct reference *r, const struct tape_program *p, const uint32_t *tokens, uint32_t n)
 {
     static void (*const run[WK_OP_END])(struct frame *) = { [WK_OP_EMBED] = do_embed,
@@ -365,7 +405,8 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
                                                             [WK_OP_COMBINE] = do_combine,
                                                             [WK_OP_POOL] = do_pool,
                                                             [WK_OP_OUTPUT] = do_output,
-                                                            [WK_OP_CUSTOM] = do_custom };
+                                                            [WK_OP_CUSTOM] = do_custom,
+                                                            [WK_OP_STATE] = do_state };
     *r = (struct reference){ .n = n,
                              .value = need(p->n_values, sizeof *r->value),
                              .ids = need(p->n_values, sizeof *r->ids),

@@ -21,8 +21,8 @@ enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4, ROUTES
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = { "dense", "learned", "experts", "embedding", "wide",
-                                                  "maps",  "windows", "routes",  "heads",     "classes" };
+    static const char *const names[ZOO_KINDS] = { "dense",   "learned", "experts", "embedding", "wide",   "maps",
+                                                  "windows", "routes",  "heads",   "classes",   "states", "hybrid" };
     return names[kind];
 }
 
@@ -325,6 +325,66 @@ static void heads_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
+/* The last layer's states give their results for the wanted rows alone. */
+static void states_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    enum { H = 6, G = 2, DK = 18, DV = 20, LONG = 40 };
+    wk_value x = wk_embed(b, "token_embd", V, E);
+    for (uint32_t l = 0; l < L; l++) {
+        wk_layer(b, l);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value in = wk_conv(b, wk_linear(b, h, "ssm_in", H * DV + G * DK, 0), "ssm_conv1d", 4, WK_REQUIRED);
+        in = wk_unary(b, in, WK_UNARY_SILU, 0);
+        wk_value v = wk_slice(b, in, 0, H * DV), q = wk_slice(b, in, H * DV, G * DK),
+                 k = wk_conv(b, wk_linear(b, h, "ssm_k", G * DK, 0), "conv_long", LONG, WK_NONE);
+        wk_value decay = wk_scale(b, wk_unary(b, wk_linear(b, h, "ssm_dt", H, WK_REQUIRED), WK_UNARY_SOFTPLUS, 0),
+                                  l ? -0.02f : -0.5f);
+        wk_value y;
+        if (l) {
+            /* Keys no longer than 1, or the rule would not settle. */
+            k = wk_scale(b, wk_head_norm(b, k, "k_norm", DK, 1e-6f), 0.2f);
+            y = wk_delta(b, q, k, v, decay, wk_unary(b, wk_linear(b, h, "ssm_beta", H, 0), WK_UNARY_SIGMOID, 0), H, G);
+        } else {
+            y = wk_scan(b, q, wk_head_norm(b, k, "k_norm", DK, 1e-6f), v, decay, H, G);
+            y = wk_mul(b, y, wk_linear(b, h, "ssm_beta_wide", H * DV, 0));
+        }
+        x = wk_add(b, x, wk_linear(b, y, "ssm_out", E, 0));
+    }
+    wk_end_layers(b);
+    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
+}
+
+static void hybrid_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    enum { H = 4, G = 2, D = 32 };
+    double freq[D / 2];
+    wk_rope_frequencies(freq, D / 2, 5000);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_HALF, 1);
+    struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
+    wk_value x = wk_embed(b, "token_embd", V, E);
+    for (uint32_t l = 0; l < 3; l++) {
+        wk_layer(b, l);
+        att.window = l ? 0 : 40;
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_linear(b, h, "attn_q", H * D, 0), k = wk_linear(b, h, "attn_k", G * D, 0),
+                 v = wk_linear(b, h, "attn_v", G * D, 0), y;
+        if (l == 1) {
+            const wk_value wide = wk_conv(b, q, "conv_one", 1, WK_NONE),
+                           decay = wk_scale(b, wk_unary(b, wk_slice(b, v, 0, H), WK_UNARY_EXP, 0), -0.3f);
+            q = wk_slice(b, v, D, D);
+            k = wk_unary(b, wk_slice(b, k, 0, D), WK_UNARY_SIGMOID, 0);
+            y = wk_scan(b, q, k, wide, decay, H, 1);
+        } else {
+            y = wk_attention(b, wk_rope(b, q, D, &rope), wk_rope(b, k, D, &rope), v, NULL, &att);
+        }
+        x = wk_add(b, x, wk_linear(b, y, "attn_output", E, 0));
+    }
+    wk_end_layers(b);
+    wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
+}
+
 static wk_status open_nothing(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
     (void)meta;
@@ -342,11 +402,11 @@ static const char *const arch_names[] = { "zoo" };
       .open = open_nothing,                  \
       .record = r,                           \
       .close = close_nothing }
-static const struct wk_arch archs[ZOO_KINDS] = { ZOO_ARCH(dense_record),   ZOO_ARCH(learned_record),
-                                                 ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
-                                                 ZOO_ARCH(wide_record),    ZOO_ARCH(maps_record),
-                                                 ZOO_ARCH(windows_record), ZOO_ARCH(routes_record),
-                                                 ZOO_ARCH(heads_record),   ZOO_ARCH(classes_record) };
+static const struct wk_arch archs[ZOO_KINDS] = {
+    ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
+    ZOO_ARCH(wide_record),  ZOO_ARCH(maps_record),    ZOO_ARCH(windows_record), ZOO_ARCH(routes_record),
+    ZOO_ARCH(heads_record), ZOO_ARCH(classes_record), ZOO_ARCH(states_record),  ZOO_ARCH(hybrid_record)
+};
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
@@ -514,6 +574,14 @@ static const struct shape heads_shapes[] = {
     { "blk.attn_output.weight", E, 128, 1 },
 };
 
+static const struct shape states_shapes[] = {
+    { "token_embd.weight", V, E, 1 },     { "output_norm.weight", 1, E, 1 },  { "output.weight", V, E, 1 },
+    { "blk.attn_norm.weight", 1, E, 1 },  { "blk.ssm_in.weight", 156, E, 1 }, { "blk.ssm_conv1d.weight", 156, 4, 1 },
+    { "blk.ssm_conv1d.bias", 1, 156, 1 }, { "blk.ssm_k.weight", 36, E, 1 },   { "blk.conv_long.weight", 36, 40, 1 },
+    { "blk.ssm_dt.weight", 6, E, 1 },     { "blk.ssm_dt.bias", 1, 6, 1 },     { "blk.k_norm.weight", 1, 18, 1 },
+    { "blk.ssm_out.weight", E, 120, 1 },
+};
+
 static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_registry *plugins)
 {
 #define SHAPES(s) s, sizeof s / sizeof *s
@@ -546,6 +614,15 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
         put(g, plugins, "cls_out.weight", 3, E, 1, 0, 0.06f, false);
         put(g, plugins, "cls_out.bias", 1, 3, 1, 0, 0.3f, true);
         put_all(g, plugins, kind, SHAPES(embedding_shapes), 1);
+        break;
+    case ZOO_STATES:
+        put_all(g, plugins, kind, SHAPES(states_shapes), L);
+        put(g, plugins, "blk.0.ssm_beta_wide.weight", 120, E, 1, 0, 0.06f, false);
+        put(g, plugins, "blk.1.ssm_beta.weight", 6, E, 1, 0, 0.06f, false);
+        break;
+    case ZOO_HYBRID:
+        put_all(g, plugins, kind, SHAPES(embedding_shapes), 3);
+        put(g, plugins, "blk.1.conv_one.weight", 128, 1, 1, 1, 0.3f, true);
         break;
     case ZOO_EMBEDDING: put_all(g, plugins, kind, SHAPES(embedding_shapes), 1); break;
     case ZOO_ROUTES: put_routes(g, plugins); break;
@@ -659,9 +736,18 @@ void zoo_tables_close(struct zoo_tables *t)
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(t->pages[g]);
 }
 
+/* Does rows [position, position + n) need a page of this block of states? Beside the one that they begin from and the
+ * last it may be there, and be kept then, or not. */
+static bool holds_state(uint32_t block, uint32_t position, uint32_t n)
+{
+    const uint32_t last = n ? (position + n - 1) / KV_PAGE : 0;
+    return block * KV_PAGE < position || block == last || (last - block) % 3 == 1;
+}
+
 void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint32_t n, uint32_t back)
 {
     for (uint32_t g = 0; g < p->program->n_groups; g++) {
+        const bool state = p->program->groups[g].state;
         const uint32_t from = kv_first(p->program->groups[g].window, position > back ? position - back : 0) / KV_PAGE,
                        end = (uint32_t)kv_pages_of(position + n);
         for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -670,7 +756,7 @@ void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint
             t->pages[g][i] = UINT32_MAX;
         }
         for (uint32_t i = from; i < end; i++) {
-            if (t->pages[g][i] != UINT32_MAX) continue;
+            if (t->pages[g][i] != UINT32_MAX || (state && !holds_state(i, position, n))) continue;
             if (!p->n_free[g]) fail_msg("group %u has too few pages for %u rows at %u", g, n, position);
             t->pages[g][i] = p->free[g][--p->n_free[g]];
         }

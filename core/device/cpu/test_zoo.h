@@ -20,6 +20,8 @@ enum zoo_kind {
                       by groups, vectors, constant rows, factors that repeat */
     ZOO_HEADS,     /* products by heads */
     ZOO_CLASSES,   /* ZOO_EMBEDDING with products and a function behind pool */
+    ZOO_STATES,    /* states alone: convolutions of few rows and of more than a page, scan, delta rule */
+    ZOO_HYBRID,    /* attention with and without a window, a scan, a convolution of one row */
     ZOO_KINDS
 };
 const char *zoo_name(enum zoo_kind kind);
@@ -57,7 +59,7 @@ void zoo_pages_close(struct zoo_pages *p);
 void zoo_tables_open(struct zoo_tables *t, uint32_t n_groups);
 void zoo_tables_close(struct zoo_tables *t);
 /* The sequence has pages for what its rows [position, position + n) see and store, and for no more; but for what rows
- * up to `back` positions before see. */
+ * up to `back` positions before see. Of states, of the blocks that a step passes, some have none. */
 void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint32_t n, uint32_t back);
 
 /* Every value of a program for one sequence of n tokens, operation by operation, in double. value[v]: [n][slots *

@@ -7,6 +7,7 @@
 #include "device/cpu/cpu.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/format.h"
@@ -61,11 +62,13 @@ static void add_matrix(struct executor *x, uint32_t tensor, uint32_t first, uint
                           .tile_bytes = tile_bytes };
 }
 
-/* Tensors that an operation reads as a vector: all but embedding tables and matrices. */
+/* Tensors that an operation reads as a vector: all but embedding tables, matrices and convolutions. */
 static bool is_vector(const struct tape_op *op, uint32_t slot)
 {
     if (op->kind == WK_OP_EMBED) return false;
-    return (op->kind != WK_OP_LINEAR && op->kind != WK_OP_EXPERT && op->kind != WK_OP_LINEAR_HEADS) || slot > 0;
+    return (op->kind != WK_OP_LINEAR && op->kind != WK_OP_EXPERT && op->kind != WK_OP_LINEAR_HEADS &&
+            op->kind != WK_OP_STATE) ||
+           slot > 0;
 }
 
 wk_status weights_find(struct executor *x, const struct wk_err *err)
@@ -88,6 +91,12 @@ wk_status weights_find(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
+static bool is_conv(const struct tape_program *p, uint32_t layer)
+{
+    const struct tape_op *op = &p->ops[p->kv_layers[layer].op];
+    return op->kind == WK_OP_STATE && op->u.state.kind == WK_STATE_CONV;
+}
+
 static uint64_t tensor_values(const struct tape_tensor *t) { return (uint64_t)t->rows * t->cols * t->slabs; }
 
 void weights_carve(struct executor *x, struct carve *weights, struct carve *workspace)
@@ -106,6 +115,10 @@ void weights_carve(struct executor *x, struct carve *weights, struct carve *work
     x->tiles = carve(weights, offset, 1);
     for (uint32_t t = 0; t < p->n_tensors; t++)
         if (x->is_vector[t]) x->vectors[t] = carve(weights, tensor_values(&p->tensors[t]), sizeof(float));
+    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
+        const uint32_t t = p->ops[p->kv_layers[i].op].t[0];
+        if (is_conv(p, i)) x->conv[i] = carve(weights, tensor_values(&p->tensors[t]), sizeof(float));
+    }
     x->tile_state = carve(workspace, tiles, 1);
     x->zero_row = carve(workspace, widest, 1);
 }
@@ -133,18 +146,34 @@ static wk_status dequantize(struct dequantize *d, uint64_t bytes, const struct w
     return s;
 }
 
+static wk_status load_vector(struct executor *x, const struct tape_tensor *t, float *y, const struct wk_err *err)
+{
+    const uint64_t n = tensor_values(t);
+    struct dequantize d = { t->type, y, tensor_bytes(x, t), n };
+    return dequantize(&d, n / t->type->block * t->type->block_bytes, err);
+}
+
+/* From [width][kernel] to [kernel][width]. */
+static wk_status load_conv(struct executor *x, const struct tape_tensor *t, float *y, const struct wk_err *err)
+{
+    float *rows = malloc(tensor_values(t) * sizeof *rows);
+    if (!rows) return wk_fail(err, WK_NO_MEMORY, "out of memory for the weights of a convolution, %s", t->name);
+    const wk_status s = load_vector(x, t, rows, err);
+    for (uint64_t c = 0; !s && c < t->rows; c++)
+        for (uint64_t i = 0; i < t->cols; i++) y[i * t->rows + c] = rows[c * t->cols + i];
+    free(rows);
+    return s;
+}
+
 wk_status weights_load_vectors(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    for (uint32_t i = 0; i < p->n_tensors; i++) {
-        const struct tape_tensor *t = &p->tensors[i];
-        if (!x->is_vector[i]) continue;
-        uint64_t n = tensor_values(t);
-        struct dequantize d = { t->type, x->vectors[i], tensor_bytes(x, t), n };
-        wk_status s = dequantize(&d, n / t->type->block * t->type->block_bytes, err);
-        if (s) return s;
-    }
-    return WK_OK;
+    wk_status s = WK_OK;
+    for (uint32_t i = 0; !s && i < p->n_tensors; i++)
+        if (x->is_vector[i]) s = load_vector(x, &p->tensors[i], x->vectors[i], err);
+    for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
+        if (x->conv[i]) s = load_conv(x, &p->tensors[p->ops[p->kv_layers[i].op].t[0]], x->conv[i], err);
+    return s;
 }
 
 static void fail_step(struct executor *x, wk_status status, const char *text)
