@@ -13,11 +13,6 @@ static bool concat(const struct tape_program *p, const struct tape_op *o)
     (void)p;
     return o->kind == WK_OP_CONCAT;
 }
-static bool by_heads(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_LINEAR_HEADS;
-}
 static bool vector(const struct tape_program *p, const struct tape_op *o)
 {
     (void)p;
@@ -75,10 +70,6 @@ static bool reuse(const struct tape_program *p, const struct tape_op *o)
 {
     return o->kind == WK_OP_ATTENTION && &p->ops[p->kv_layers[o->u.attn.kv_layer].op] != o;
 }
-static bool behind_pool(const struct tape_program *p, const struct tape_op *o)
-{
-    return o->kind != WK_OP_OUTPUT && o->in[0] != TAPE_NONE && p->values[o->in[0]].pooled;
-}
 static const struct {
     const char *what;
     unsigned devices; /* that do not have it */
@@ -86,7 +77,6 @@ static const struct {
 } rows[] = {
     { "columns of groups", DEVICE_CUDA, in_groups },
     { "concatenation", DEVICE_CUDA, concat },
-    { "a product by heads", DEVICE_CUDA, by_heads },
     { "a vector as a value", DEVICE_CUDA, vector },
     { "a state", DEVICE_CUDA, state },
     { "a constant row", DEVICE_CUDA, embed_row },
@@ -98,7 +88,6 @@ static const struct {
     { "slopes of attention", DEVICE_CPU | DEVICE_CUDA, slopes },
     { "values in keys", DEVICE_CPU | DEVICE_CUDA, value_in_key },
     { "attention over another layer's cache", DEVICE_CPU | DEVICE_CUDA, reuse },
-    { "operations behind pool", DEVICE_CUDA, behind_pool },
 };
 
 wk_status device_serves(const struct tape_program *p, enum device_kind device, const struct wk_err *err)

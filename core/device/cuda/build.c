@@ -73,13 +73,41 @@ static wk_status segments_of(struct executor *x, const struct tape_launch *l, st
     return WK_OK;
 }
 
+/* The same rows with a slot for each head. */
+static const struct cuda_value *view_of(struct cuda_value *view, const struct cuda_value *v, uint32_t heads)
+{
+    *view = *v;
+    view->slots = heads;
+    view->width = v->width / heads;
+    view->stride = view->width;
+    return view;
+}
+
+/* A product by heads is one of experts whose choice is known. */
+static wk_status heads_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                             const struct wk_err *err)
+{
+    struct cuda_product_stage *p = &s->product;
+    struct cuda_value *views = x->views + 2 * (s - x->stages);
+    if (p->x.gather || p->seg[0].out->rows != ROWS_ALL || p->seg[0].out->partials)
+        return broken(err, WK_INTERNAL, l, "a product by heads is not there for all rows");
+    p->x.v = view_of(&views[0], p->x.v, l->heads);
+    p->seg[0].out = view_of(&views[1], p->seg[0].out, l->heads);
+    p->slots = l->heads;
+    p->makes_groups = true;
+    for (const struct cuda_stage *q = x->stages; q < s; q++) p->makes_groups &= q->launch->heads != l->heads;
+    for (uint32_t i = 0; i < x->n_heads; i++)
+        if (x->heads[i].slots == l->heads) p->route = &x->heads[i];
+    return p->route ? WK_OK : broken(err, WK_INTERNAL, l, "nobody knows its heads");
+}
+
 static wk_status product_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
                                const struct wk_err *err)
 {
     struct cuda_product_stage *p = &s->product;
     const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
-    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width,
-                                      .experts = experts,
+    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width / (l->heads ? l->heads : 1),
+                                      .experts = experts || l->heads,
                                       .n_map = l->n_map,
                                       .out = l->logits ? NULL : value_of(x, l->out),
                                       .norm = op_at(x, l->norm),
@@ -92,7 +120,7 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
         p->route = route.v;
     }
     if (!st) st = segments_of(x, l, p, err);
-    if (st) return st;
+    if (st || l->heads) return st ? st : heads_stage(x, l, s, err);
     p->slots = experts ? p->route->slots : p->x.v->slots;
     if (p->glu && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n))
         return broken(err, WK_INTERNAL, l, "a gated activation of unequal halves");
@@ -243,7 +271,11 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     if (op->kind == WK_OP_NORM) r->w = vector_of(x, op->t[0]), r->b = vector_of(x, op->t[1]);
     if (op->kind == WK_OP_ROPE) r->turn = turn_of(x, op);
     wk_status st = WK_OK;
-    if (l->kind == LAUNCH_OUTPUT) return operand_of(x, l, pool ? ROWS_ALL : ROWS_WANTED, l->x, &r->x[0], err);
+    if (l->kind == LAUNCH_OUTPUT) {
+        const bool pooled = x->program->values[l->x].pooled;
+        return operand_of(x, l, pooled ? ROWS_POOLED : pool ? ROWS_ALL : ROWS_WANTED, l->x, &r->x[0], err);
+    }
+    if (op->kind == WK_OP_POOL) return operand_of(x, l, ROWS_ALL, l->x, &r->x[0], err);
     for (uint32_t j = 0; j < 2 && op->in[j] != TAPE_NONE && !st; j++)
         st = operand_of(x, l, s->rows, op->in[j], &r->x[j], err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &r->residual, err);

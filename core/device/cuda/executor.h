@@ -93,6 +93,7 @@ struct cuda_product_stage {
         *taker; /* the launch before, whose act this one alone reads, and the launch behind: of few rows it may pass as
                    panels or by runs; NULL: never */
     bool attended; /* of prompts the next launch, an attention, reads the columns where the large product leaves them */
+    bool makes_groups;                        /* of heads: the first launch of a run with so many */
     bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same
                                                  experts; after_route: the route before left its input in act */
     uint32_t n_routers;                       /* linears that choose experts stand here and not in seg */
@@ -221,6 +222,9 @@ struct executor {
     struct cuda_upload upload;
     struct cuda_value *values; /* [n_values] */
     uint8_t **buffers;         /* [n_buffers] */
+    struct cuda_value *views;  /* [n_launches][2] of products by heads: input and result with a slot for each head */
+    struct cuda_value *heads;  /* [n_heads] the choice of heads, as a route's: slots of them, each its own */
+    uint32_t n_heads;
     uint64_t *buffer_bytes;
     struct cuda_stage *stages;    /* [n_launches] */
     uint8_t **cache;              /* [n_kv_layers] */

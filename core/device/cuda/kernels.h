@@ -139,6 +139,13 @@ struct cuda_route {
     const int32_t *row_seq;
 };
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
+/* The choice that a product by heads makes: ids [heads] = 0, 1, ...; groups: the items of `rows` rows by head. */
+struct cuda_heads {
+    bool dependent;
+    uint32_t rows, heads;
+    uint32_t *ids, *groups;
+};
+wk_status cuda_heads(const struct cuda_heads *h, void *stream, const struct wk_err *err);
 /* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's
  * bits do not depend on `rows`. in: what a product reads; the RMS norm's rows are left in act as well, like
  * cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route are taken from here. */

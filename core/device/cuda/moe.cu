@@ -68,6 +68,28 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
     return cuda_launch("route", route_kernel, r->rows, threads, words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
 
+/* ---- heads ------------------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(256)
+    heads_kernel(uint32_t rows, uint32_t heads, uint32_t *ids, uint32_t *groups)
+{
+    const uint32_t i = blockIdx.x * 256 + threadIdx.x; /* place of an item: those of a head side by side */
+    wk_release();
+    wk_depend();
+    if (i < rows * heads) groups[2 * heads + 1 + i] = i % rows * heads + i / rows;
+    if (i <= heads) groups[heads + i] = i * rows;
+    if (i < heads) groups[i] = ids[i] = i;
+}
+
+wk_status cuda_heads(const struct cuda_heads *h, void *stream, const struct wk_err *err)
+{
+    if (!h->rows || !h->heads || h->rows > UINT32_MAX / h->heads - 256)
+        return wk_fail(err, WK_INTERNAL, "heads: %u rows of %u", h->rows, h->heads);
+    const uint32_t items = h->rows * h->heads + 1;
+    return cuda_launch("heads", heads_kernel, (items + 255) / 256, 256, 0, h->dependent, stream, err, h->rows, h->heads,
+                       h->ids, h->groups);
+}
+
 /* ---- combine ------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 128 };

@@ -56,6 +56,25 @@ static wk_status check_options(const struct tape_program *p, const struct device
     return WK_OK;
 }
 
+/* Parts of a row that a kernel takes as rows of their own: whole runs of 16 values. */
+static wk_status check_heads(const struct tape_program *p, const struct tape_op *op, const struct wk_err *err)
+{
+    const uint32_t k = p->tensors[op->t[0]].cols, n = op->u.linear.n;
+    if (k % 16 == 0 && n % 16 == 0) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED,
+                   "%s: parts of %u values become parts of %u: cuda serves multiples of 16; use --device cpu",
+                   p->values[op->out].name, k, n);
+}
+
+/* The running rows of a pool are there once. */
+static wk_status check_pools(const struct tape_program *p, const struct wk_err *err)
+{
+    uint32_t pools = 0;
+    for (uint32_t i = 0; i < p->n_ops; i++) pools += p->ops[i].kind == WK_OP_POOL;
+    if (pools < 2) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED, "%u pools: cuda serves one; use --device cpu", pools);
+}
+
 static wk_status check_ops(const struct tape_program *p, const struct wk_err *err)
 {
     for (uint32_t i = 0; i < p->n_ops; i++) {
@@ -68,8 +87,10 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",
                            p->values[op->out].name, op->u.attn.head_k, op->u.attn.head_v);
+        const wk_status s = op->kind == WK_OP_LINEAR_HEADS ? check_heads(p, op, err) : WK_OK;
+        if (s) return s;
     }
-    return WK_OK;
+    return check_pools(p, err);
 }
 
 /* ---- matrices and vectors ------------------------------------------------------------------------------ */
@@ -160,7 +181,7 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
         }
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
-        const bool product = op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT;
+        const bool product = op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT || op->kind == WK_OP_LINEAR_HEADS;
         wk_status s = op->kind == WK_OP_EMBED ? add_matrix(x, op->t[0], 0, p->tensors[op->t[0]].rows, err) : WK_OK;
         if (s) return s;
         for (uint32_t t = product || op->kind == WK_OP_EMBED ? 1 : 0; t < TAPE_IN; t++)
@@ -226,7 +247,7 @@ static void find_rows(struct executor *x)
         const struct tape_launch *l = &p->launches[i];
         const bool rope = l->kind == LAUNCH_ALONE && p->ops[l->ops[0]].kind == WK_OP_ROPE;
         if (l->kind == LAUNCH_OUTPUT) continue;
-        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_EMBED || rope) each_result(x, l, hold_all);
+        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_EMBED || rope || l->heads) each_result(x, l, hold_all);
         if (l->kind == LAUNCH_ATTEND || cuda_launch_rows(x, l) == ROWS_ALL) each_input(x, l, hold_all);
         if (cuda_launch_rows(x, l) == ROWS_ALL) each_result(x, l, hold_all);
     }
@@ -237,7 +258,9 @@ static void keep_f32(struct executor *x, const struct tape_launch *l, uint32_t v
     const struct tape_program *p = x->program;
     const bool product = l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE;
     const bool picks = cuda_launch_rows(x, l) == ROWS_WANTED && x->values[v].rows == ROWS_ALL;
-    if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks)) return;
+    const bool whole = !l->heads || x->values[v].width / l->heads % 32 == 0; /* acts of heads are acts of the row */
+    if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks) && whole)
+        return;
     x->values[v].form = VALUE_F32;
     if (product && v == l->x && l->norm != TAPE_NONE && p->ops[l->norm].u.norm.kind == WK_NORM_RMS &&
         x->values[v].slots == 1)
@@ -255,8 +278,9 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
     const uint16_t kind = x->program->ops[x->program->values[v].op].kind;
     const bool acts = l->kind == LAUNCH_PRODUCT ||
                       (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
-    if (!acts || x->program->values[v].tapped) y->form = VALUE_F32;
-    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE ||
+    const bool whole = !l->heads || y->width / l->heads % 32 == 0;
+    if (!acts || x->program->values[v].tapped || !whole) y->form = VALUE_F32;
+    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE || l->heads ||
         (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group))
         y->partials = false;
     y->shift = kind == WK_OP_NORM || kind == WK_OP_ATTENTION ? 0 : ACT_SHIFT;
@@ -266,7 +290,7 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
 /* Experts of which large products read panels; 0: they serve none of the launch's matrices. */
 static uint32_t panel_experts(const struct executor *x, const struct tape_launch *l)
 {
-    for (uint32_t g = 0; l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE && g < l->n_seg; g++)
+    for (uint32_t g = 0; l->kind == LAUNCH_PRODUCT && (l->route != TAPE_NONE || l->heads) && g < l->n_seg; g++)
         if (!cuda_is_router(x->program, &l->seg[g]) &&
             cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels)
             return x->program->tensors[l->seg[g].tensor].slabs;
@@ -337,13 +361,14 @@ struct sizes {
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
-    const struct cuda_value *v = &x->values[l->x];
-    const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
+    const uint32_t slots = l->heads ? l->heads : x->values[l->x].slots,
+                   width = x->values[l->x].width / (l->heads ? l->heads : 1);
+    const bool experts = l->kind == LAUNCH_PRODUCT && (l->heads || l->route != TAPE_NONE);
     const enum tape_rows rows = cuda_launch_rows(x, l);
     /* A few generated rows are converted before they are picked. */
     const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows,
-                   results = n * (experts ? x->values[l->route].slots : v->slots);
-    most(&z->act, act_bytes(n * v->slots, v->width));
+                   results = n * (experts && !l->heads ? x->values[l->route].slots : slots);
+    most(&z->act, act_bytes(n * slots, width));
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
         const struct cuda_matrix *m = cuda_is_router(x->program, &l->seg[g])
@@ -356,10 +381,10 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
         if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
     }
     if (panel_experts(x, l))
-        most(&z->expanded, wk_cuda_panel_bytes(v->width, wk_cuda_panel_places(panel_experts(x, l), results)));
+        most(&z->expanded, wk_cuda_panel_bytes(width, wk_cuda_panel_places(panel_experts(x, l), results)));
     if (rows != ROWS_ALL || experts) return;
     /* Side by side; tmp is there twice. */
-    most(&z->expanded, columns * wk_act_k(v->width) * 2);
+    most(&z->expanded, columns * wk_act_k(width) * 2);
     most(&z->tmp, (results * columns + 1) / 2);
 }
 
@@ -370,7 +395,7 @@ static struct sizes measure(const struct executor *x)
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
         if (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE) product_sizes(x, l, &z);
-        if (l->kind == LAUNCH_OUTPUT && p->ops[l->ops[0]].kind == WK_OP_POOL)
+        if (p->ops[l->ops[0]].kind == WK_OP_POOL)
             most(&z.running, (uint64_t)x->o.max_sequences * p->values[l->x].width * p->values[l->x].slots);
     }
     for (uint32_t i = 0; i < p->n_kv_layers; i++) {
@@ -381,7 +406,7 @@ static struct sizes measure(const struct executor *x)
         most(&z.counters, cuda_attend_counters(rows, heads));
     }
     for (uint32_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == WK_OP_ROUTE) z.tickets = 1;
+        if (p->ops[i].kind == WK_OP_ROUTE || p->ops[i].kind == WK_OP_LINEAR_HEADS) z.tickets = 1;
     z.tmp = (z.tmp + 63) & ~63ull; /* both halves aligned */
     return z;
 }
@@ -504,6 +529,11 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     x->attend_counters = carve(c, z.counters, sizeof *x->attend_counters);
     x->route_ticket = carve(c, z.tickets, sizeof *x->route_ticket);
     x->running = carve(c, z.running, sizeof *x->running);
+    for (uint32_t i = 0; i < x->n_heads; i++) {
+        struct cuda_value *h = &x->heads[i];
+        h->data = carve(c, 2ull * h->slots, sizeof(uint32_t));
+        h->groups = carve(c, wk_cuda_group_words(h->slots, (uint64_t)x->cap_all * h->slots), sizeof *h->groups);
+    }
     x->freq = carve(c, pairs, sizeof *x->freq);
     x->masks.words = cuda_mask_words(x->n_logits);
     x->masks.device = carve(c, (uint64_t)x->run_rows * x->masks.words, sizeof *x->masks.device);
@@ -588,6 +618,26 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
+/* ---- heads --------------------------------------------------------------------------------------------- */
+
+/* Every number of heads that a product has parts for. */
+static wk_status find_heads(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    x->views = cuda_list(x, 2ull * p->n_launches, sizeof *x->views);
+    x->heads = cuda_list(x, p->n_launches, sizeof *x->heads);
+    if (!x->views || !x->heads)
+        return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const uint32_t heads = p->launches[i].heads;
+        uint32_t k = 0;
+        while (k < x->n_heads && x->heads[k].slots != heads) k++;
+        if (heads && k == x->n_heads)
+            x->heads[x->n_heads++] = (struct cuda_value){ .form = VALUE_F32, .width = 1, .slots = heads };
+    }
+    return WK_OK;
+}
+
 /* ---- all ----------------------------------------------------------------------------------------------- */
 
 static wk_status make_lists(struct executor *x, const struct wk_err *err)
@@ -648,6 +698,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     s = find_weights(x, err);
     if (!s) s = find_values(x, err);
     if (!s) s = find_tables(x, err);
+    if (!s) s = find_heads(x, err);
     if (!s) s = make_lists(x, err);
     if (!s) s = cuda_executor_carve(x, err);
     if (s) {

@@ -820,6 +820,12 @@ wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, c
         if (st) return st;
     }
     if (!p->n_seg) return WK_OK;
+    if (p->makes_groups) {
+        uint32_t *const ids = (uint32_t *)(void *)p->route->data + p->route->slots;
+        const struct cuda_heads h = { true, rows, p->route->slots, ids, p->route->groups };
+        const wk_status st = cuda_heads(&h, x->stream, err);
+        if (st) return st;
+    }
     if (p->large && !r->few) return experts_many(x, p, r, rows, err);
     const bool few = r->few || s->rows != ROWS_ALL || p->experts ||
                      (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));

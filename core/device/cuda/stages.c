@@ -134,22 +134,23 @@ static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, ui
     return cuda_alone(&a, x->stream, err);
 }
 
+/* Pool, the end of an embedding, or both. */
 static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, const struct run *r,
                               const struct wk_err *err)
 {
     const struct tape_launch *l = s->launch;
     const struct tape_op *first = &x->program->ops[l->ops[0]];
-    const struct cuda_value *v = s->row.x[0].v;
+    const struct cuda_value *v = s->row.x[0].v, *out = s->row.out;
     const struct cuda_pool p = { .seqs = r->seqs,
                                  .width = v->width,
                                  .how = first->kind == WK_OP_POOL ? first->u.pool.how : 0,
-                                 .l2 = s->row.op->u.output.flags & WK_OUTPUT_L2_NORM ? 1 : 0,
+                                 .l2 = !out && s->row.op->u.output.flags & WK_OUTPUT_L2_NORM ? 1 : 0,
                                  .seq = x->prepare.seq,
                                  .x = f32(v),
                                  .x_stride = v->stride,
                                  .running = x->running,
-                                 .y = x->pooled,
-                                 .y_stride = x->program->embedding_width };
+                                 .y = out ? f32(out) : x->pooled,
+                                 .y_stride = out ? out->stride : x->program->embedding_width };
     return cuda_pool(&p, x->stream, err);
 }
 
@@ -216,6 +217,7 @@ static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const s
     case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, first, rows, err) : enqueue_pool(x, s, r, err);
     default: break;
     }
+    if (s->row.op->kind == WK_OP_POOL) return enqueue_pool(x, s, r, err);
     if (s->row.op->kind == WK_OP_ROUTE) return enqueue_route_alone(x, s, rows, err);
     return s->row.op->kind == WK_OP_COMBINE ? enqueue_combine(x, s, r, rows, err) : enqueue_alone(x, s, r, rows, err);
 }

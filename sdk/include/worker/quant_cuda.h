@@ -98,7 +98,7 @@ struct wk_cuda_product {
     /* Experts: each row i is an item: input row i / x_items, weights of expert expert[(i / top_k) * expert_stride + i %
      * top_k]; NULL: dense. Then rows has no upper limit, the input is an act, and there is no residual. */
     const uint32_t *expert;
-    uint32_t expert_stride, top_k, x_items, n_experts;
+    uint32_t expert_stride, top_k, x_items, n_experts; /* expert_stride: top_k or more; 0: all rows have one choice */
     /* The items by expert, n_experts of them (wk_cuda_group_words): each used expert's weights are then read once for
      * several of its items; all segments are of one type; items that are not in the groups are not computed, but for a
      * single row's, which all are; an item's bits are the same whatever others there are. Such a product lets what

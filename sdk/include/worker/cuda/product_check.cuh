@@ -73,7 +73,7 @@ static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t bloc
     }
     WK_NEED(!p->residual || p->n_seg == 1 || p->glu, "residual with %u segments", p->n_seg);
     WK_NEED(!p->expert || (p->input.kind == WK_CUDA_IN_ACT && !p->residual && p->top_k && p->x_items &&
-                           p->expert_stride >= p->top_k),
+                           (!p->expert_stride || p->expert_stride >= p->top_k)),
             "expert: input, residual, top_k or x_items");
     WK_NEED(!p->groups == !p->expert && (!p->groups || (p->n_experts > 0 && p->n_experts <= 1u << 24)),
             "groups of %u experts", p->n_experts);
