@@ -18,7 +18,7 @@
 #define TEXT_MAX 1048576.0 /* bytes of one argument */
 
 const struct option_def option_table[OPT_COUNT] = {
-    [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS, "FILE", 1, 4096, NULL,
+    [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS | ON(CMD_PLUGIN), "FILE", 1, 4096, NULL,
                     "model to use, a GGUF file or embedded:NAME, a model inside the program; without it "
                     "embedded:haiku, but for tokenize, detokenize and render, and for grammar, which then takes "
                     "bytes" },
@@ -257,6 +257,10 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PLUGIN_ID] = { "id", 0, OPTION_TEXT, false, ON(CMD_PLUGIN), "ID", 1, 63, NULL,
                         "id of the plugin that new writes: a domain of yours, reversed, and a name; without it "
                         "org.example.NAME" },
+    [OPT_LIST] = { "list", 0, OPTION_FLAG, false, ON(CMD_PLUGIN), NULL, 0, 1, NULL,
+                   "print the ids of all checks, with the rule that each is about" },
+    [OPT_ONLY] = { "only", 0, OPTION_LIST, false, ON(CMD_PLUGIN), "ID", 0, 64, NULL,
+                   "of check, run this one alone; may be repeated" },
     [OPT_LOG] = { "log", 0, OPTION_CHOICE, true, EVERY, "plain|json", 0, 0, NULL,
                   "how events are written to standard error: json has all of them, one line each, plain warnings and "
                   "errors; plain when not given, but json of serve where standard error is no terminal" },
@@ -301,10 +305,12 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_CAPABILITIES] = { "capabilities", "", 0, 0, "show what this worker can run",
                            "Shows what all plugins found and the devices serve together (the Engine Capability "
                            "Profile)." },
-    [CMD_PLUGIN] = { "plugin", "list | info FILE | check FILE | new arch|quant NAME", 1, 3,
+    [CMD_PLUGIN] = { "plugin", "list | info FILE | check FILE | check --list | new arch|quant NAME", 1, 3,
                      "show plugins, write new ones",
                      "list shows every plugin found, shadowed or refused, and why. info reads one file's note. Neither "
-                     "runs any code of a plugin; check does: it maps one file and starts it. new writes the folder "
+                     "runs any code of a plugin; check does: it holds one file to the rules of the SDK, each in a "
+                     "process of its own; it fails if one of them is broken. Of an architecture it records --model, "
+                     "too. new writes the folder "
                      "NAME "
                      "with the source of a plugin for an architecture or a quantization format, which builds at once "
                      "and whose tests run it." },

@@ -132,6 +132,8 @@ enum option_id {
     OPT_PLUGIN_OPTION,
     OPT_PLUGIN_DIGEST,
     OPT_PLUGIN_ID,
+    OPT_LIST,
+    OPT_ONLY,
     OPT_LOG,
     OPT_HELP,
     OPT_COUNT

@@ -1,4 +1,4 @@
-/* plugins.c: `worker plugin`: list, info FILE and check FILE. */
+/* plugins.c: `worker plugin`: list and info FILE; check and new have files of their own. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
+#include "plugin_check.h"
 #include "setup.h"
 
 static const char *state_name(enum plugin_state state)
@@ -36,9 +37,10 @@ static json_t *entry_json(const struct plugin_entry *e)
 {
     char id[64];
     const struct wk_note_desc *n = &e->note;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s*, s:s*}", "state", state_name(e->state), "id",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*, s:s, s:s*, s:s*, s:s*}", "state", state_name(e->state), "id",
                      printable(n->id, sizeof id, id), "kind", kind_name(n->kind), "claims", e->claims, "path", e->path,
-                     "cuda", e->cuda, "sha256", e->digest, "reason", e->reason, "warnings", e->warnings);
+                     "cuda", e->cuda, "sha256", e->digest, "reason", e->reason, "rule", e->rule, "warnings",
+                     e->warnings);
 }
 
 static int list_json(const struct plugin_registry *r)
@@ -84,8 +86,7 @@ static void print_info(const struct plugin_entry *e)
     if (e->warnings) (void)printf("warnings  %s\n", e->warnings);
 }
 
-/* info: of the note alone; check: of the plugin, mapped and started. */
-static int look_at(const struct options *o, bool check)
+static int info(const struct options *o)
 {
     struct plugin_entry e = { 0 };
     ERROR_TEXT(err);
@@ -93,13 +94,11 @@ static int look_at(const struct options *o, bool check)
     if (result) return result;
     char *path = realpath(o->operands[1], NULL); /* no code of it runs, so a relative path is harmless here */
     if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
-    wk_status status = check ? plugin_try(path, &e, &err) : plugin_inspect(path, &e, &err);
+    wk_status status = plugin_inspect(path, &e, &err);
     if (status)
         result = fail_status(STAGE_PLUGINS, status, &err);
     else if (option_flag(o, OPT_JSON))
         result = json_print(entry_json(&e));
-    else if (check)
-        (void)printf("%s %s %s\n", state_name(e.state), e.note.id, e.plugin->version);
     else
         print_info(&e);
     free(path);
@@ -107,17 +106,25 @@ static int look_at(const struct options *o, bool check)
     free(e.reason);
     free(e.warnings);
     free(e.claims);
-    free((void *)(uintptr_t)e.plugin); /* const to everybody else */
     return result;
+}
+
+static int check(const struct options *o)
+{
+    const int result = allow_plugins(o);
+    if (result) return result;
+    return option_flag(o, OPT_LIST) ? plugin_check_list(o) : plugin_check_file(o);
 }
 
 int command_plugin(const struct options *o)
 {
-    const char *action = o->operands[0];
+    const char *action = o->operands[0], *only[1];
     if (strcmp(action, "new") == 0 && o->n_operands == 3) return plugin_new(o);
     if (option_given(o, OPT_PLUGIN_ID)) return fail_usage("plugin", "--id goes with new arch|quant NAME");
+    if (strcmp(action, "check") == 0 && o->n_operands == (option_flag(o, OPT_LIST) ? 1 : 2)) return check(o);
+    if (option_flag(o, OPT_LIST) || option_list(o, OPT_ONLY, only, 1) || o->value[OPT_MODEL].flag)
+        return fail_usage("plugin", "--list goes with check alone, --only and --model with check FILE");
     if (strcmp(action, "list") == 0 && o->n_operands == 1) return list(o);
-    if (strcmp(action, "info") == 0 && o->n_operands == 2) return look_at(o, false);
-    if (strcmp(action, "check") == 0 && o->n_operands == 2) return look_at(o, true);
-    return fail_usage("plugin", "expected list, info FILE, check FILE or new arch|quant NAME");
+    if (strcmp(action, "info") == 0 && o->n_operands == 2) return info(o);
+    return fail_usage("plugin", "expected list, info FILE, check FILE, check --list or new arch|quant NAME");
 }

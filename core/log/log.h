@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum log_level { LOG_DEBUG = 0, LOG_INFO, LOG_WARN, LOG_ERROR };
+enum log_level { LOG_DEBUG = 0, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_NOTHING /* of log_configure */ };
 enum log_format { LOG_PLAIN = 0, LOG_JSON };
 
 enum log_kind { LOG_END = 0, LOG_STR, LOG_U64, LOG_F64, LOG_BOOL };

@@ -305,18 +305,35 @@ static int start_watching(void)
     return error;
 }
 
-wk_status plugin_calls_watch(void (*say)(const char *text), const struct wk_err *err)
+void plugin_calls_give_up(const char *limit)
 {
+    for (uint32_t i = 0; i < MAX_THREADS; i++) {
+        const struct plugin_call call = current(&slots[i]);
+        if (call.what) die(file_of(&call), "did not return within ", limit, call.what);
+    }
+}
+
+wk_status plugin_calls_catch(void (*say)(const char *text), const struct wk_err *err)
+{
+    static bool done;
+    last_words = say;
+    if (done) return WK_OK;
     int error = pthread_key_create(&leaving, leave);
     /* Each thread that calls exit takes a handler off the list, and goes on to the end when none is left. */
     for (int i = 0; i < AT_ONCE && !error; i++)
         error = atexit(on_exit_called) || at_quick_exit(on_exit_called) ? ENOMEM : 0;
-    last_words = say;
     for (int i = 0; i < FATAL && !error; i++) {
         struct sigaction action = { .sa_sigaction = on_fatal, .sa_flags = SA_SIGINFO | SA_ONSTACK };
         (void)sigemptyset(&action.sa_mask);
         if (sigaction(fatal[i], &action, &before[i]) != 0) error = errno;
     }
-    if (!error) error = start_watching();
+    done = !error;
     return error ? wk_fail(err, WK_IO, "plugins' calls cannot be watched: %s", strerror(error)) : WK_OK;
+}
+
+wk_status plugin_calls_watch(void (*say)(const char *text), const struct wk_err *err)
+{
+    const wk_status status = plugin_calls_catch(say, err);
+    const int error = status == WK_OK ? start_watching() : 0;
+    return error ? wk_fail(err, WK_IO, "plugins' calls cannot be watched: %s", strerror(error)) : status;
 }

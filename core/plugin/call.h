@@ -35,6 +35,12 @@ void plugin_calls_pass_to(const struct plugin_calls *program);
 /* Handles fatal signals and exit(), and starts the thread that looks for slow calls. say: writes the last line, from
  * within a signal's handler. Before gguf_guard_install, which passes on what is not its own. [main thread], once */
 wk_status plugin_calls_watch(void (*say)(const char *text), const struct wk_err *err);
+/* The same without the thread; in a process that was forked off one that watches, tells another from now on. [the only
+ * thread] */
+wk_status plugin_calls_catch(void (*say)(const char *text), const struct wk_err *err);
+/* Ends the process like that if a thread is in a call, which has taken too long: "did not return within 60 s". Returns
+ * if none is. [in a signal's handler] */
+void plugin_calls_give_up(const char *limit);
 
 /* ---- of this room -------------------------------------------------------------------------------------- */
 

@@ -83,7 +83,7 @@ static wk_status check_header(struct elf_view *v, const struct wk_err *err)
 
 /* One PT_LOAD, given where the previous one ended. The loader maps whole pages and zeroes the rest of the last one, so
  * even a segment without bytes of its own must not start on a page past the end of the file. */
-static wk_status check_load(const struct elf_view *v, const Elf64_Phdr *s, uint64_t *end, const struct wk_err *err)
+static wk_status check_load(struct elf_view *v, const Elf64_Phdr *s, uint64_t *end, const struct wk_err *err)
 {
     if (s->p_vaddr > SPAN_LIMIT || s->p_memsz > SPAN_LIMIT || s->p_filesz > s->p_memsz)
         return wk_fail(err, WK_INVALID, "damaged segment: %" PRIu64 " bytes of the file in %" PRIu64 " bytes of memory",
@@ -97,9 +97,11 @@ static wk_status check_load(const struct elf_view *v, const Elf64_Phdr *s, uint6
                        (uint64_t)s->p_align);
     if ((s->p_vaddr & ~(uint64_t)(PAGE - 1)) < *end)
         return wk_fail(err, WK_INVALID, "damaged segments: they overlap or are out of order");
-    if ((s->p_flags & PF_W) && (s->p_flags & PF_X))
+    if ((s->p_flags & PF_W) && (s->p_flags & PF_X)) {
+        v->rule = "static.code";
         return wk_fail(err, WK_INVALID,
                        "has a segment that is both writable and executable; link it without -N or --omagic");
+    }
     *end = (s->p_vaddr + s->p_memsz + PAGE - 1) & ~(uint64_t)(PAGE - 1);
     return WK_OK;
 }
@@ -152,8 +154,10 @@ static wk_status check_segments(struct elf_view *v, const struct wk_err *err)
     }
     if (v->dynamic.bytes == 0) return wk_fail(err, WK_INVALID, "has no dynamic section; link it with -shared");
     /* No PT_GNU_STACK means an executable stack to the loader. */
+    v->rule = "static.stack";
     if (!stack || (stack->p_flags & PF_X))
         return wk_fail(err, WK_INVALID, "asks for an executable stack; link it with -z noexecstack");
+    v->rule = "static.elf";
     return WK_OK;
 }
 
@@ -199,13 +203,21 @@ static wk_status read_dynamic(struct elf_view *v, const struct wk_err *err)
         case DT_FINI: ok = in_memory(v, value, 1, PF_X); break;
         case DT_REL: ok = false; break;
         case DT_TEXTREL:
+            v->rule = "static.code";
             return wk_fail(err, WK_INVALID, "has relocations in its code (DT_TEXTREL); compile it with -fPIC");
         case DT_FLAGS:
+            v->bound_now = v->bound_now || (value & DF_BIND_NOW);
+            v->rule = "static.code";
             if (value & DF_TEXTREL)
                 return wk_fail(err, WK_INVALID, "has relocations in its code (DF_TEXTREL); compile it with -fPIC");
+            v->rule = "static.elf";
             break;
+        case DT_FLAGS_1: v->bound_now = v->bound_now || (value & DF_1_NOW); break;
+        case DT_BIND_NOW: v->bound_now = true; break;
+        case DT_GNU_HASH: v->gnu_hash = value; break;
         case DT_RPATH:
         case DT_RUNPATH:
+            v->rule = "static.paths";
             return wk_fail(err, WK_INVALID,
                            "says where its libraries are looked for (%s), which is the host's to say; link it without "
                            "-rpath, or remove the entry with patchelf --remove-rpath",
@@ -214,6 +226,7 @@ static wk_status read_dynamic(struct elf_view *v, const struct wk_err *err)
         case DT_FILTER:
         case DT_AUDIT:
         case DT_DEPAUDIT:
+            v->rule = "static.paths";
             return wk_fail(err, WK_INVALID,
                            "brings in other libraries by dynamic tag 0x%" PRIx64 "; link it without -f, -F, --audit",
                            (uint64_t)d.d_tag);
@@ -285,6 +298,7 @@ wk_status elf_check(const uint8_t *bytes, uint64_t size, struct elf_view *out, c
     memset(out, 0, sizeof *out);
     out->bytes = bytes;
     out->size = size;
+    out->rule = "static.elf";
     wk_status status = check_header(out, err);
     if (status == WK_OK) status = check_segments(out, err);
     if (status == WK_OK) status = read_dynamic(out, err);
@@ -363,4 +377,55 @@ wk_status elf_each_import(const struct elf_view *v, elf_name_fn fn, void *user)
         }
     }
     return WK_OK;
+}
+
+/* What is at the address, n bytes of it; NULL: outside of the file's part of the segments, or no such address. */
+static const uint8_t *table_at(const struct elf_view *v, uint64_t base, uint64_t offset, uint64_t n)
+{
+    uint64_t vaddr;
+    return checked_add_u64(base, offset, &vaddr) ? mapped(v, vaddr, n) : NULL;
+}
+
+static bool word_at(const struct elf_view *v, uint64_t base, uint64_t index, uint32_t *out)
+{
+    const uint8_t *p = table_at(v, base, index * sizeof *out, sizeof *out);
+    if (p) memcpy(out, p, sizeof *out);
+    return p != NULL;
+}
+
+/* The name of symbol `index` if it is one that others can see. NULL: the index leads out of the tables. */
+static const char *export_name(const struct elf_view *v, uint64_t index)
+{
+    Elf64_Sym s;
+    const uint8_t *p = table_at(v, v->symbols, index * sizeof s, sizeof s);
+    if (!p) return NULL;
+    memcpy(&s, p, sizeof s);
+    if (s.st_name >= v->strings.bytes) return NULL;
+    const bool seen = s.st_shndx != SHN_UNDEF && ELF64_ST_BIND(s.st_info) != STB_LOCAL && s.st_shndx != SHN_ABS;
+    return seen ? (const char *)mapped(v, v->strings.vaddr, v->strings.bytes) + s.st_name : "";
+}
+
+/* The table by which symbols are found (glibc's format): a head of four words, a Bloom filter of 64-bit words, a word
+ * for each bucket with its first symbol, and from `first` on a word for each symbol, odd for the last of a bucket. */
+wk_status elf_each_export(const struct elf_view *v, elf_name_fn fn, void *user, const struct wk_err *err)
+{
+    enum { MOST = 1 << 20 }; /* symbols looked at: of a damaged table every bucket may lead to all of them */
+    uint32_t buckets, first, bloom, symbol, hash, seen = 0;
+    bool ok = v->gnu_hash && word_at(v, v->gnu_hash, 0, &buckets) && word_at(v, v->gnu_hash, 1, &first) &&
+              word_at(v, v->gnu_hash, 2, &bloom);
+    const uint64_t bucket_at = 4 + 2 * (uint64_t)(ok ? bloom : 0), chain_at = bucket_at + (ok ? buckets : 0);
+    for (uint64_t i = 0; ok && i < buckets; i++) {
+        ok = word_at(v, v->gnu_hash, bucket_at + i, &symbol);
+        if (!ok || symbol == 0) continue;
+        ok = symbol >= first;
+        for (uint64_t s = symbol; ok; s++) {
+            const char *name = export_name(v, s);
+            ok = name && seen++ < MOST && word_at(v, v->gnu_hash, chain_at + (s - first), &hash);
+            if (!ok) break;
+            const wk_status status = *name ? fn(user, name) : WK_OK;
+            if (status != WK_OK) return status;
+            if (hash & 1) break;
+        }
+    }
+    return ok ? WK_OK : wk_fail(err, WK_INVALID, "has no whole DT_GNU_HASH table; link it with --hash-style=gnu");
 }

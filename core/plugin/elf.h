@@ -8,6 +8,7 @@
 #define CORE_PLUGIN_ELF_H
 
 #include <elf.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <worker/abi.h>
@@ -25,7 +26,9 @@ struct elf_view {
     Elf64_Phdr segment[ELF_MAX_SEGMENTS];
     uint32_t n_segments;
     struct elf_table dynamic, strings, rela, jmprel;
-    uint64_t symbols; /* address of the dynamic symbol table; 0: none */
+    uint64_t symbols, gnu_hash; /* addresses of the dynamic symbol table and its hash table; 0: none */
+    bool bound_now;             /* DF_BIND_NOW: nothing is left to be resolved at a first call */
+    const char *rule;           /* after a failure of elf_check: the rule of sdk/rules.md that is broken, static */
 };
 
 /* Header, program headers, dynamic section and relocations. WK_INVALID with what is wrong. */
@@ -41,5 +44,7 @@ wk_status elf_find_note(const struct elf_view *v, const char *name, uint32_t typ
 typedef wk_status (*elf_name_fn)(void *user, const char *name);
 wk_status elf_each_needed(const struct elf_view *v, elf_name_fn fn, void *user);
 wk_status elf_each_import(const struct elf_view *v, elf_name_fn fn, void *user);
+/* The same for every symbol that the file exports. WK_INVALID: it has no DT_GNU_HASH table, or a damaged one. */
+wk_status elf_each_export(const struct elf_view *v, elf_name_fn fn, void *user, const struct wk_err *err);
 
 #endif

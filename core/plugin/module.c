@@ -32,8 +32,9 @@ struct module {
     int fd; /* stays open: the dynamic linker knows a library by the path it was opened by, and that
              * path is the number */
     void *handle;
-    struct wk_host host; /* given to init */
-    bool started;        /* init has been called; its result and its text: */
+    struct wk_host host;         /* what every plugin is given */
+    const struct wk_host *given; /* that, or what the caller has for it */
+    bool started;                /* init has been called; its result and its text: */
     wk_status status;
     char failure[256];
 };
@@ -108,23 +109,45 @@ static wk_status map(const struct vetted *v, const char *file_name, struct modul
 
 /* ---- the exported struct ------------------------------------------------------------------------------- */
 
-#define REQUIRE(p, struct_name, slot)                                                                      \
+#define NEED(p, struct_name, slot)                                                                         \
     do {                                                                                                   \
         if (!(p)->slot) return wk_fail(err, WK_INVALID, struct_name "." #slot " is NULL; it is required"); \
     } while (0)
+/* `rule` is, here and in the functions below, the rule of sdk/rules.md that is looked at: a failure has broken it. */
+#define REQUIRE(p, struct_name, slot) \
+    do {                              \
+        *rule = "load.slots";         \
+        NEED(p, struct_name, slot);   \
+    } while (0)
+
+static wk_status copy_struct(void *ours, size_t known, size_t least, const void *theirs, uint64_t size,
+                             const char *what, const char **rule, const struct wk_err *err)
+{
+    const wk_status status = growth_copy(ours, known, least, theirs, size, what, err);
+    *rule = status == WK_UNSUPPORTED ? "load.growth" : "load.size";
+    return status;
+}
+
+static wk_status check_flags(uint64_t flags, uint64_t known, const char *what, const char **rule,
+                             const struct wk_err *err)
+{
+    *rule = "load.growth";
+    return growth_flags(flags, known, what, err);
+}
 
 /* The exported struct in the host's size, held to the note. */
-static wk_status find_exported(const struct module *m, const struct vetted *v, struct wk_plugin *p,
-                               const struct wk_err *err)
+static wk_status find_exported(const struct module *m, struct vetted *v, struct wk_plugin *p, const struct wk_err *err)
 {
     const struct wk_note_desc *n = &v->note;
+    const char **rule = &v->rule;
+    *rule = "load.symbol";
     const struct wk_plugin *theirs = dlsym(m->handle, WK_PLUGIN_SYMBOL);
     if (!theirs)
         return wk_fail(err, WK_INVALID,
                        "does not export %s; define it with WORKER_PLUGIN and link with the SDK's plugin.map",
                        WK_PLUGIN_SYMBOL);
     wk_status status =
-        growth_copy(p, sizeof *p, WK_PLUGIN_SIZE_1_0, theirs, theirs->struct_size, "struct wk_plugin", err);
+        copy_struct(p, sizeof *p, WK_PLUGIN_SIZE_1_0, theirs, theirs->struct_size, "struct wk_plugin", rule, err);
     if (status != WK_OK) return status;
     REQUIRE(p, "struct wk_plugin", id);
     REQUIRE(p, "struct wk_plugin", claims);
@@ -139,6 +162,7 @@ static wk_status find_exported(const struct module *m, const struct vetted *v, s
                           : p->flags != n->flags                           ? "flags"
                           : memcmp(p->layout, n->layout, sizeof p->layout) ? "layout"
                                                                            : NULL;
+    *rule = "load.note";
     if (differs)
         return wk_fail(err, WK_INVALID,
                        "its exported struct differs from its note in: %s; make both with WORKER_PLUGIN", differs);
@@ -174,29 +198,32 @@ static bool type_claimed(const struct claims *c, uint32_t type)
 
 /* An array of structs by value: n of `size` bytes each, into n of `known`. */
 static wk_status copy_array(void *ours, size_t known, size_t least, const void *theirs, uint32_t n, uint32_t size,
-                            const char *what, const struct wk_err *err)
+                            const char *what, const char **rule, const struct wk_err *err)
 {
     char name[64];
     for (uint32_t i = 0; i < n; i++) {
         (void)snprintf(name, sizeof name, "%s[%u]", what, i);
-        const wk_status status = growth_copy((char *)ours + i * known, known, least,
-                                             (const char *)theirs + (size_t)i * size, size, name, err);
+        const wk_status status = copy_struct((char *)ours + i * known, known, least,
+                                             (const char *)theirs + (size_t)i * size, size, name, rule, err);
         if (status != WK_OK) return status;
     }
     return WK_OK;
 }
 
-static wk_status check_key(const struct wk_key *k, uint32_t i, const struct wk_err *err)
+static wk_status check_key(const struct wk_key *k, uint32_t i, const char **rule, const struct wk_err *err)
 {
     enum { FLAGS = WK_KEY_REQUIRED | WK_KEY_ABSOLUTE | WK_KEY_PER_LAYER | WK_KEY_VARIES | WK_KEY_ARRAY };
     char what[96];
+    *rule = "load.keys";
     if (!k->name) return wk_fail(err, WK_INVALID, "struct wk_key %u: name is NULL", i);
+    *rule = "load.growth";
     if (k->type < WK_KEY_U32 || k->type > WK_KEY_BOOL)
         return wk_fail(err, WK_UNSUPPORTED, "key \"%s\": this host (ABI %d.%d) does not know its type %u", k->name,
                        WK_ABI_MAJOR, WK_ABI_MINOR, k->type);
     (void)snprintf(what, sizeof what, "key \"%.64s\"", k->name);
-    const wk_status status = growth_flags(k->flags & 0xffffu, FLAGS, what, err); /* above: WK_KEY_NOT_FOR */
+    const wk_status status = check_flags(k->flags & 0xffffu, FLAGS, what, rule, err); /* above: WK_KEY_NOT_FOR */
     if (status != WK_OK) return status;
+    *rule = "load.keys";
     const uint32_t arrays = k->flags & (WK_KEY_PER_LAYER | WK_KEY_VARIES | WK_KEY_ARRAY);
     if (arrays == WK_KEY_VARIES || (arrays & WK_KEY_ARRAY && arrays != WK_KEY_ARRAY) ||
         (arrays && k->type == WK_KEY_TEXT))
@@ -210,8 +237,10 @@ static wk_status check_key(const struct wk_key *k, uint32_t i, const struct wk_e
     return WK_OK;
 }
 
-static wk_status check_names(const struct wk_arch *a, const struct claims *claims, const struct wk_err *err)
+static wk_status check_names(const struct wk_arch *a, const struct claims *claims, const char **rule,
+                             const struct wk_err *err)
 {
+    *rule = "load.claims";
     if (a->n_names != claims->n)
         return wk_fail(err, WK_INVALID, "struct wk_arch has %u names, its note claims %u", a->n_names, claims->n);
     for (uint32_t i = 0; i < claims->n; i++) {
@@ -226,9 +255,10 @@ static wk_status check_names(const struct wk_arch *a, const struct claims *claim
 }
 
 /* The arrays that the host reads through its own copies. */
-static wk_status copy_tables(struct module_copy *c, const struct wk_err *err)
+static wk_status copy_tables(struct module_copy *c, const char **rule, const struct wk_err *err)
 {
     struct wk_arch *a = &c->arch;
+    *rule = "load.counts";
     if (a->n_keys > MAX_TABLE || a->n_aliases > MAX_TABLE || a->n_ignored > MAX_TABLE || a->n_ignored_keys > MAX_TABLE)
         return wk_fail(err, WK_INVALID,
                        "struct wk_arch says %u keys, %u aliases, %u ignored names and %u ignored keys; at most %d of "
@@ -239,10 +269,10 @@ static wk_status copy_tables(struct module_copy *c, const struct wk_err *err)
     if (a->n_ignored) REQUIRE(a, "struct wk_arch", ignored);
     if (a->n_ignored_keys) REQUIRE(a, "struct wk_arch", ignored_keys);
     wk_status status = copy_array(c->keys, sizeof *c->keys, WK_KEY_SIZE_1_0, a->keys, a->n_keys, a->key_size,
-                                  "struct wk_arch.keys", err);
+                                  "struct wk_arch.keys", rule, err);
     if (status == WK_OK)
         status = copy_array(c->aliases, sizeof *c->aliases, WK_ALIAS_SIZE_1_0, a->aliases, a->n_aliases, a->alias_size,
-                            "struct wk_arch.aliases", err);
+                            "struct wk_arch.aliases", rule, err);
     a->keys = c->keys;
     a->key_size = sizeof *c->keys;
     a->aliases = c->aliases;
@@ -251,11 +281,12 @@ static wk_status copy_tables(struct module_copy *c, const struct wk_err *err)
 }
 
 static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, const struct claims *claims,
-                           const struct wk_err *err)
+                           const char **rule, const struct wk_err *err)
 {
     struct wk_arch *a = &c->arch;
-    wk_status status = growth_copy(a, sizeof *a, WK_ARCH_SIZE_1_0, theirs, theirs->struct_size, "struct wk_arch", err);
-    if (status == WK_OK) status = growth_flags(a->flags, 0, "struct wk_arch", err);
+    wk_status status =
+        copy_struct(a, sizeof *a, WK_ARCH_SIZE_1_0, theirs, theirs->struct_size, "struct wk_arch", rule, err);
+    if (status == WK_OK) status = check_flags(a->flags, 0, "struct wk_arch", rule, err);
     if (status == WK_OK) status = growth_reserved(a->reserved_names, "struct wk_arch.reserved_names", err);
     if (status == WK_OK) status = growth_reserved(a->reserved_ignored, "struct wk_arch.reserved_ignored", err);
     if (status == WK_OK)
@@ -265,10 +296,11 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
     REQUIRE(a, "struct wk_arch", open);
     REQUIRE(a, "struct wk_arch", record);
     REQUIRE(a, "struct wk_arch", close);
-    if ((status = check_names(a, claims, err)) != WK_OK) return status;
-    if ((status = copy_tables(c, err)) != WK_OK) return status;
+    if ((status = check_names(a, claims, rule, err)) != WK_OK) return status;
+    if ((status = copy_tables(c, rule, err)) != WK_OK) return status;
     for (uint32_t i = 0; i < a->n_keys; i++)
-        if ((status = check_key(&a->keys[i], i, err)) != WK_OK) return status;
+        if ((status = check_key(&a->keys[i], i, rule, err)) != WK_OK) return status;
+    *rule = "load.slots";
     for (uint32_t i = 0; i < a->n_aliases; i++)
         if (!a->aliases[i].file_name || !a->aliases[i].name)
             return wk_fail(err, WK_INVALID, "struct wk_arch.aliases[%u] has a NULL name", i);
@@ -281,19 +313,23 @@ static wk_status copy_arch(struct module_copy *c, const struct wk_arch *theirs, 
 }
 
 /* Those of instruction sets that the host knows, each once. */
-static wk_status copy_products(struct wk_type_cpu *t, struct wk_isa_product *ours, const struct wk_err *err)
+static wk_status copy_products(struct wk_type_cpu *t, struct wk_isa_product *ours, const char **rule,
+                               const struct wk_err *err)
 {
     uint32_t n = 0;
     bool portable = false;
+    *rule = "load.products";
     if (!t->n_products || t->n_products > MAX_PRODUCTS)
         return wk_fail(err, WK_INVALID, "type %s: %u products, 1 to %d expected", t->name, t->n_products, MAX_PRODUCTS);
     for (uint32_t i = 0; i < t->n_products; i++) {
         struct wk_isa_product *p = &ours[n];
         wk_status status =
-            growth_copy(p, sizeof *p, WK_ISA_PRODUCT_SIZE_1_0, (const char *)t->products + (size_t)i * t->product_size,
-                        t->product_size, "struct wk_isa_product", err);
+            copy_struct(p, sizeof *p, WK_ISA_PRODUCT_SIZE_1_0, (const char *)t->products + (size_t)i * t->product_size,
+                        t->product_size, "struct wk_isa_product", rule, err);
+        if (status == WK_OK) *rule = "load.growth";
         if (status == WK_OK) status = growth_reserved(p->reserved, "struct wk_isa_product.reserved", err);
         if (status != WK_OK) return status;
+        *rule = "load.products";
         if (!p->product) return wk_fail(err, WK_INVALID, "type %s: products[%u].product is NULL", t->name, i);
         for (uint32_t j = 0; j < n; j++)
             if (ours[j].isa == p->isa)
@@ -324,11 +360,11 @@ static wk_status check_known_type(const struct wk_type_cpu *t, const struct wk_e
 }
 
 static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *products, const struct wk_type_cpu *theirs,
-                           const struct claims *claims, const struct wk_err *err)
+                           const struct claims *claims, const char **rule, const struct wk_err *err)
 {
     wk_status status =
-        growth_copy(t, sizeof *t, WK_TYPE_CPU_SIZE_1_0, theirs, theirs->struct_size, "struct wk_type_cpu", err);
-    if (status == WK_OK) status = growth_flags(t->flags, 0, "struct wk_type_cpu", err);
+        copy_struct(t, sizeof *t, WK_TYPE_CPU_SIZE_1_0, theirs, theirs->struct_size, "struct wk_type_cpu", rule, err);
+    if (status == WK_OK) status = check_flags(t->flags, 0, "struct wk_type_cpu", rule, err);
     if (status != WK_OK) return status;
     REQUIRE(t, "struct wk_type_cpu", name);
     REQUIRE(t, "struct wk_type_cpu", tile_bytes);
@@ -338,8 +374,10 @@ static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *product
     REQUIRE(t, "struct wk_type_cpu", dequantize);
     REQUIRE(t, "struct wk_type_cpu", quantize);
     REQUIRE(t, "struct wk_type_cpu", products);
+    *rule = "load.claims";
     if (!type_claimed(claims, t->ggml_type))
         return wk_fail(err, WK_INVALID, "type %s: ggml type %u is not in its note's claims", t->name, t->ggml_type);
+    *rule = "load.type";
     if (t->block == 0 || t->block > 65536 || t->block_bytes == 0 || t->block_bytes > 1024 * 1024)
         return wk_fail(err, WK_INVALID,
                        "type %s: %u values in %u bytes is no block (1..65536 values, 1..1048576 bytes)", t->name,
@@ -347,23 +385,27 @@ static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *product
     if (!(t->activations & WK_ACTIVATION_F32) || (t->activations & ~(uint32_t)(WK_ACTIVATION_F32 | WK_ACTIVATION_Q8)))
         return wk_fail(err, WK_INVALID, "type %s: activations 0x%x; WK_ACTIVATION_F32 is required, _Q8 allowed",
                        t->name, t->activations);
+    *rule = "load.known";
     status = check_known_type(t, err);
-    return status == WK_OK ? copy_products(t, products, err) : status;
+    return status == WK_OK ? copy_products(t, products, rule, err) : status;
 }
 
 static wk_status copy_quant(struct module_copy *c, const struct wk_quant *theirs, const struct claims *claims,
-                            const struct wk_err *err)
+                            const char **rule, const struct wk_err *err)
 {
     struct wk_quant *q = &c->quant;
     wk_status status =
-        growth_copy(q, sizeof *q, WK_QUANT_SIZE_1_0, theirs, theirs->struct_size, "struct wk_quant", err);
+        copy_struct(q, sizeof *q, WK_QUANT_SIZE_1_0, theirs, theirs->struct_size, "struct wk_quant", rule, err);
     if (status != WK_OK) return status;
     REQUIRE(q, "struct wk_quant", types);
+    *rule = "load.claims";
     if (q->n_types != claims->n)
         return wk_fail(err, WK_INVALID, "struct wk_quant has %u types, its note claims %u", q->n_types, claims->n);
     for (uint32_t i = 0; i < q->n_types; i++) {
+        *rule = "load.slots";
         if (!q->types[i]) return wk_fail(err, WK_INVALID, "struct wk_quant.types[%u] is NULL", i);
-        if ((status = copy_type(&c->types[i], c->products[i], q->types[i], claims, err)) != WK_OK) return status;
+        if ((status = copy_type(&c->types[i], c->products[i], q->types[i], claims, rule, err)) != WK_OK) return status;
+        *rule = "load.claims";
         for (uint32_t j = 0; j < i; j++)
             if (c->types[j].ggml_type == c->types[i].ggml_type)
                 return wk_fail(err, WK_INVALID, "serves ggml type %u twice", c->types[i].ggml_type);
@@ -376,10 +418,11 @@ static wk_status copy_quant(struct module_copy *c, const struct wk_quant *theirs
 
 /* ---- the three steps ----------------------------------------------------------------------------------- */
 
-static wk_status copy_structs(struct module_copy *c, const struct claims *claims, const struct wk_err *err)
+static wk_status copy_structs(struct module_copy *c, const struct claims *claims, const char **rule,
+                              const struct wk_err *err)
 {
-    return c->plugin.kind == WK_KIND_ARCH ? copy_arch(c, c->plugin.arch, claims, err)
-                                          : copy_quant(c, c->plugin.quant, claims, err);
+    return c->plugin.kind == WK_KIND_ARCH ? copy_arch(c, c->plugin.arch, claims, rule, err)
+                                          : copy_quant(c, c->plugin.quant, claims, rule, err);
 }
 
 const struct wk_host *plugin_host(const struct wk_plugin *p)
@@ -388,19 +431,21 @@ const struct wk_host *plugin_host(const struct wk_plugin *p)
 }
 
 /* init, once for the same bytes, and then the first call that answers a number. */
-static wk_status start(struct module *m, const struct module_copy *c, const struct wk_err *err)
+static wk_status start(struct module *m, const struct module_copy *c, const char **rule, const struct wk_err *err)
 {
+    *rule = "load.start";
     if (!m->started) {
         const struct wk_err text = { m->failure, sizeof m->failure };
         m->started = true;
         struct plugin_call call;
         PLUGIN_CALL(&call, c->plugin.init, "init");
-        m->status = c->plugin.init ? c->plugin.init(&m->host, &text) : WK_OK;
+        m->status = c->plugin.init ? c->plugin.init(m->given, &text) : WK_OK;
         plugin_call_end(&call);
         if (m->status != WK_OK && !m->failure[0])
             (void)snprintf(m->failure, sizeof m->failure, "status %d and no text", m->status);
     }
     if (m->status != WK_OK) return wk_fail(err, m->status, "did not start: %s", m->failure);
+    *rule = "load.type";
     for (uint32_t i = 0; i < c->quant.n_types; i++) {
         const struct wk_type_cpu *t = &c->types[i];
         const uint64_t least = (uint64_t)WK_TILE_ROWS * t->block_bytes;
@@ -436,11 +481,11 @@ static wk_status find_exported_cuda(const struct module *m, const struct wk_note
     if (q->struct_size != sizeof *q)
         return wk_fail(err, WK_INVALID, "struct wk_quant_cuda says it has %u bytes, %zu expected", q->struct_size,
                        sizeof *q);
-    REQUIRE(q, "struct wk_quant_cuda", id);
-    REQUIRE(q, "struct wk_quant_cuda", types);
-    REQUIRE(q, "struct wk_quant_cuda", open);
-    REQUIRE(q, "struct wk_quant_cuda", serves);
-    REQUIRE(q, "struct wk_quant_cuda", product);
+    NEED(q, "struct wk_quant_cuda", id);
+    NEED(q, "struct wk_quant_cuda", types);
+    NEED(q, "struct wk_quant_cuda", open);
+    NEED(q, "struct wk_quant_cuda", serves);
+    NEED(q, "struct wk_quant_cuda", product);
     if (!q->panels != !q->large)
         return wk_fail(err, WK_INVALID, "struct wk_quant_cuda has one of panels and large; expected both or neither");
     if (strcmp(q->id, n->id) != 0)
@@ -457,10 +502,10 @@ static wk_status copy_type_cuda(struct wk_type_cuda *t, const struct wk_type_cud
         return wk_fail(err, WK_INVALID, "struct wk_type_cuda says it has %u bytes, %zu expected", theirs->struct_size,
                        sizeof *t);
     *t = *theirs;
-    REQUIRE(t, "struct wk_type_cuda", tile_bytes);
-    REQUIRE(t, "struct wk_type_cuda", pack);
-    REQUIRE(t, "struct wk_type_cuda", unpack);
-    REQUIRE(t, "struct wk_type_cuda", gather);
+    NEED(t, "struct wk_type_cuda", tile_bytes);
+    NEED(t, "struct wk_type_cuda", pack);
+    NEED(t, "struct wk_type_cuda", unpack);
+    NEED(t, "struct wk_type_cuda", gather);
     if (!type_claimed(claims, t->ggml_type))
         return wk_fail(err, WK_INVALID, "ggml type %u is not in its note's claims", t->ggml_type);
     return WK_OK;
@@ -525,18 +570,22 @@ wk_status module_open_cuda(const struct vetted *v, const char *file_name, const 
 
 /* ---- plugins ------------------------------------------------------------------------------------------- */
 
-wk_status module_open(const struct vetted *v, const char *file_name, struct wk_plugin **out, const struct wk_err *err)
+wk_status module_open(struct vetted *v, const char *file_name, const struct wk_host *host, struct wk_plugin **out,
+                      const struct wk_err *err)
 {
     struct module *m = NULL;
     struct claims claims;
+    v->rule = "static.claims";
     wk_status status = claims_parse(v->note.kind, v->claims, &claims, err);
+    if (status == WK_OK) v->rule = "load.map";
     if (status == WK_OK) status = map(v, file_name, &m, err);
     struct module_copy *copy = status == WK_OK ? calloc(1, sizeof *copy) : NULL;
     if (status == WK_OK && !copy) status = wk_fail(err, WK_NO_MEMORY, "out of memory");
     if (status == WK_OK) status = find_exported(m, v, &copy->plugin, err);
-    if (status == WK_OK) status = copy_structs(copy, &claims, err);
-    if (status == WK_OK) copy->host = &m->host;
-    if (status == WK_OK) status = start(m, copy, err);
+    if (status == WK_OK) status = copy_structs(copy, &claims, &v->rule, err);
+    if (status == WK_OK && !m->started) m->given = host ? host : &m->host;
+    if (status == WK_OK) copy->host = m->given;
+    if (status == WK_OK) status = start(m, copy, &v->rule, err);
     if (status == WK_OK)
         *out = &copy->plugin;
     else

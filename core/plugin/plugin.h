@@ -26,6 +26,7 @@ struct plugin_entry {
     char *path;                            /* absolute; registry's */
     PLUGIN_ATOMIC enum plugin_state state; /* what is below is written before the state that says so */
     char *reason;                          /* shadowed or refused: why, without the path; else NULL; registry's */
+    const char *rule;                      /* refused: the rule of sdk/rules.md that it breaks; else NULL; static */
     char *warnings;                        /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
     char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
     struct wk_note_desc note; /* as read from the file; zero if there was none to read */
@@ -101,9 +102,10 @@ bool plugin_id_ok(const char *id);
  * warnings and claims. [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
 
-/* The same, and then maps and starts it (`worker plugin check`): after success the state is PLUGIN_LOADED. The caller
- * frees plugin too. [main thread] */
-wk_status plugin_try(const char *path, struct plugin_entry *entry, const struct wk_err *err);
+/* The same, and then maps and starts it: after success the state is PLUGIN_LOADED. host: what the plugin is given,
+ * which lives as long as the process; NULL: what every plugin gets. The caller frees plugin too. [main thread] */
+wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin_entry *entry,
+                     const struct wk_err *err);
 
 /* What --plugin-option gave plugin `id` for `key`; NULL: nothing. [any thread] */
 const char *plugin_option(const char *id, const char *key);

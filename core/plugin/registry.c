@@ -75,6 +75,7 @@ static wk_status fill_entry(struct plugin_entry *e, const struct vetted *v, enum
                             const struct wk_err *err)
 {
     e->state = state;
+    e->rule = state == PLUGIN_REFUSED ? v->rule : NULL;
     e->note = v->note;
     memcpy(e->digest, v->digest, sizeof e->digest);
     if (!(e->claims = strdup(v->claims))) return no_memory(err);
@@ -146,11 +147,13 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     }
     enum plugin_state state = PLUGIN_FOUND;
     wk_status status = vet_file(e->path, &v, &text);
-    if (status == WK_OK && v.note.kind == WK_KIND_QUANT_CUDA)
+    if (status == WK_OK && v.note.kind == WK_KIND_QUANT_CUDA) {
+        v.rule = "cuda.module";
         status = wk_fail(&text, WK_INVALID,
                          "the CUDA module of a quantization plugin, %s; it is loaded as NAME-cuda.so from the folder "
                          "of that plugin's NAME.so",
                          v.note.id);
+    }
     if (status == WK_OK) {
         const struct plugin_entry *first = found_with_id(r, v.note.id);
         if (first) {
@@ -421,20 +424,23 @@ static const struct service *candidates(const struct plugin_registry *r, const c
 
 /* ---- mapping ------------------------------------------------------------------------------------------- */
 
-static wk_status map_file(struct plugin_entry *e, const struct wk_err *err)
+static wk_status map_file(struct plugin_entry *e, const struct wk_host *host, const struct wk_err *err)
 {
     struct vetted v;
     struct wk_plugin *plugin = NULL;
     wk_status status = vet_file(e->path, &v, err);
-    if (status == WK_OK && strcmp(v.digest, e->digest) != 0)
+    if (status == WK_OK && strcmp(v.digest, e->digest) != 0) {
+        v.rule = "static.file";
         status = wk_fail(err, WK_INVALID, "was changed while this worker ran; start it again");
-    if (status == WK_OK) status = module_open(&v, file_name(e), &plugin, err);
+    }
+    if (status == WK_OK) status = module_open(&v, file_name(e), host, &plugin, err);
     vet_release(&v);
     e->plugin = plugin;
+    e->rule = status == WK_OK ? NULL : v.rule;
     return status;
 }
 
-wk_status plugin_try(const char *path, struct plugin_entry *entry, const struct wk_err *err)
+wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin_entry *entry, const struct wk_err *err)
 {
     char reason[REASON];
     wk_status status = plugin_inspect(path, entry, err);
@@ -442,7 +448,7 @@ wk_status plugin_try(const char *path, struct plugin_entry *entry, const struct 
     if (entry->note.kind == WK_KIND_QUANT_CUDA)
         return wk_fail(err, WK_UNSUPPORTED, "%s: the CUDA module of %s, which is mapped with it on a GPU alone", path,
                        entry->note.id);
-    status = map_file(entry, &(struct wk_err){ reason, sizeof reason });
+    status = map_file(entry, host, &(struct wk_err){ reason, sizeof reason });
     entry->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
     return status == WK_OK ? WK_OK : wk_fail(err, status, "%s: %s", path, reason);
 }
@@ -454,7 +460,7 @@ static bool map_entry(struct plugin_entry *e)
     if (e->state == PLUGIN_LOADED) return true;
     (void)pthread_mutex_lock(&mapping);
     if (e->state == PLUGIN_FOUND) {
-        const wk_status status = map_file(e, &(struct wk_err){ reason, sizeof reason });
+        const wk_status status = map_file(e, NULL, &(struct wk_err){ reason, sizeof reason });
         if (status != WK_OK) {
             e->reason = strdup(reason);
             warn("plugin_refused", e->path, reason);

@@ -54,7 +54,7 @@ static wk_status try_bytes(size_t n, struct plugin_entry *e, char text[1024])
     assert_int_equal(fwrite(bytes, 1, n, out), n);
     assert_int_equal(fclose(out) | chmod(path, 0644), 0);
     text[0] = '\0';
-    const wk_status status = plugin_try(path, e, &(struct wk_err){ text, 1024 });
+    const wk_status status = plugin_try(path, NULL, e, &(struct wk_err){ text, 1024 });
     assert_int_equal(unlink(path), 0);
     return status;
 }

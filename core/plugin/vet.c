@@ -155,6 +155,7 @@ wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *er
 {
     memset(out, 0, sizeof *out);
     out->memfd = -1;
+    out->rule = "static.file";
     int fd = -1;
     uint64_t size = 0;
     wk_status status = vet_open(path, &fd, err);
@@ -173,6 +174,7 @@ wk_status vet_file(const char *path, struct vetted *out, const struct wk_err *er
     void *map = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, out->memfd, 0);
     if (map == MAP_FAILED) return wk_fail(err, WK_NO_MEMORY, "cannot map %" PRIu64 " bytes: %s", size, strerror(errno));
     if (!sha256_hex(map, (size_t)size, out->digest)) status = wk_fail(err, WK_INTERNAL, "cannot compute its SHA-256");
+    if (status == WK_OK) out->rule = "static.digest";
     if (status == WK_OK) status = allowed_check(out->digest, err); /* before anything of it is read as a plugin */
     if (status == WK_OK) status = vet_bytes(map, size, out, err);
     (void)munmap(map, (size_t)size);
@@ -263,6 +265,7 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
 {
     const uint8_t *desc = NULL;
     uint32_t bytes = 0, count = 0;
+    out->rule = "static.note";
     wk_status status = elf_find_note(elf, WK_NOTE_NAME, WK_NOTE_TYPE, &desc, &bytes, &count, err);
     if (status != WK_OK) return status;
     out->foreign = count == 0;
@@ -275,8 +278,10 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     const bool claims_ok = text_is_plain(out->claims);
     if (!id_ok) memset(n->id, 0, sizeof n->id);
     if (!claims_ok) out->claims[0] = '\0';
-    if (status == WK_OK) status = check_versions(n, err);
     if (status != WK_OK) return status;
+    out->rule = "static.version";
+    if ((status = check_versions(n, err)) != WK_OK) return status;
+    out->rule = "static.kind";
     if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT && n->kind != WK_KIND_QUANT_CUDA)
         return wk_fail(
             err, WK_INVALID,
@@ -284,10 +289,12 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
             n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
     if ((status = growth_flags(n->flags, 0, "its note", err)) != WK_OK) return status;
     if ((status = growth_reserved(n->reserved, "its note's field reserved", err)) != WK_OK) return status;
+    out->rule = "static.id";
     if (!id_ok)
         return wk_fail(
             err, WK_INVALID,
             "its id is not of the form \"org.example.name\" (lower-case letters, digits, '.', '-'; at most 63)");
+    out->rule = "static.claims";
     if (!claims_ok) return wk_fail(err, WK_INVALID, "its claims are not a line of plain text");
     struct claims claims;
     return claims_parse(n->kind, out->claims, &claims, err);
@@ -369,17 +376,17 @@ static const char *const allowed_libraries[] = {
 /* What a CUDA runtime that was linked in asks for besides, where these are not parts of libc. */
 static const char *const runtime_libraries[] = { "libdl.so.2", "librt.so.1" };
 
-/* Device memory, streams and synchronization are the host's (rules.md, R-device). */
+/* Device memory, streams and synchronization are the host's (sdk/rules.md, static.device). */
 static const char *const refused_symbols[] = {
     "cudaMalloc*",           "cudaFree*",         "cudaHostAlloc",
     "cudaHostRegister",      "cudaStreamCreate*", "cudaStreamSynchronize",
     "cudaDeviceSynchronize", "cudaDeviceReset",   "cudaSetDevice",
 };
-/* Ways out of the process that nobody would hear of (rules.md, R-process). Not looked for in CUDA modules: a CUDA
- * runtime that was linked in may bring them. */
+/* Ways out of the process that nobody would hear of (sdk/rules.md, static.process). Not looked for in CUDA modules: a
+ * CUDA runtime that was linked in may bring them. */
 static const char *const silent_symbols[] = { "_exit", "_Exit" };
-/* Legal to link, against the rules to call unasked (rules.md, R-process). Not looked for in CUDA modules: a CUDA
- * runtime that was linked in brings them. */
+/* Legal to link, against the rules to call unasked (sdk/rules.md, static.process). Not looked for in CUDA modules: a
+ * CUDA runtime that was linked in brings them. */
 static const char *const doubtful_symbols[] = {
     "exit", "quick_exit", "abort", "fork", "sigaction", "signal", "pthread_create", "setenv", "setlocale", "chdir",
 };
@@ -394,6 +401,7 @@ static bool matches(const char *name, const char *pattern)
 struct import_check {
     bool doubtful[COUNT(doubtful_symbols)];
     uint16_t kind;
+    const char **rule;
     const struct wk_err *err;
 };
 
@@ -411,10 +419,12 @@ static wk_status check_library(void *user, const char *name)
 static wk_status check_symbol(void *user, const char *name)
 {
     struct import_check *c = user;
+    *c->rule = "static.device";
     for (size_t i = 0; i < COUNT(refused_symbols); i++)
         if (matches(name, refused_symbols[i]))
             return wk_fail(c->err, WK_INVALID,
                            "imports %s; device memory, streams and synchronization belong to the host", name);
+    *c->rule = "static.process";
     for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(silent_symbols); i++)
         if (matches(name, silent_symbols[i]))
             return wk_fail(c->err, WK_INVALID, "imports %s, which ends the process without a word; return a status",
@@ -426,7 +436,8 @@ static wk_status check_symbol(void *user, const char *name)
 
 static wk_status check_imports(const struct elf_view *elf, struct vetted *out, const struct wk_err *err)
 {
-    struct import_check c = { { false }, out->note.kind, err };
+    struct import_check c = { { false }, out->note.kind, &out->rule, err };
+    out->rule = "static.libraries";
     wk_status status = elf_each_needed(elf, check_library, &c);
     if (status == WK_OK) status = elf_each_import(elf, check_symbol, &c);
     size_t used = 0;
@@ -441,6 +452,7 @@ wk_status vet_bytes(const uint8_t *bytes, uint64_t size, struct vetted *out, con
 {
     struct elf_view elf;
     wk_status status = elf_check(bytes, size, &elf, err);
+    out->rule = elf.rule;
     if (status == WK_OK) status = check_note(&elf, out, err);
     if (status == WK_OK) status = check_imports(&elf, out, err);
     return status;

@@ -23,6 +23,7 @@ struct vetted {
     char claims[VET_CLAIMS_TEXT]; /* the note's, terminated; "" as long as it has not been read */
     bool foreign;                 /* it has no note: not ours, and no reason for a warning */
     char warnings[128];           /* "imports exit, fork"; "" */
+    const char *rule;             /* after a failure: the rule of sdk/rules.md that is broken, static */
 };
 
 /* Who can replace a plugin, its folder or the list of those that are allowed can run code as this user: WK_INVALID
@@ -53,8 +54,10 @@ wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, cons
 
 /* Maps the copy, checks what the plugin's structs hold against the note and the ABI, starts it, and makes the host's
  * copy of the structs with every slot filled: one block, which the caller frees. Bytes that were mapped before are
- * neither mapped nor started again. file_name: for the plugin's log lines. [main thread] */
-wk_status module_open(const struct vetted *v, const char *file_name, struct wk_plugin **out, const struct wk_err *err);
+ * neither mapped nor started again. file_name: for the plugin's log lines. host: what it is given, alive as long as the
+ * process; NULL: what every plugin gets. A failure leaves the rule in v. [main thread] */
+wk_status module_open(struct vetted *v, const char *file_name, const struct wk_host *host, struct wk_plugin **out,
+                      const struct wk_err *err);
 /* The same for the CUDA module of `plugin`; nothing of it is called. [main thread] */
 wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
                            struct wk_quant_cuda **out, const struct wk_err *err);

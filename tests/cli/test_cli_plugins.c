@@ -203,9 +203,10 @@ static void digests(void **state)
         const char *out, *err;
     } rows[] = {
         { &info, 1, NULL, not_listed },
-        { &check, 1, NULL, not_listed },
+        { &check, 1, "(^|\n)fail  static.digest\n.*its SHA-256, [0-9a-f]{64}, is not on the list of --plugin-digest, ",
+          NULL },
         { &by_variable, 1, NULL, not_listed },
-        { &other, 0, "^loaded org.example.rival", NULL },
+        { &other, 0, "(^|\n)pass  static.digest\n.* 0 failed\n$", NULL },
         { &list, 0, "(^|\n)refused  +- +- +- +[0-9a-f]{64} .*/p/arch.so\n +its SHA-256, [0-9a-f]{64}, is not on",
           NULL },
         { &list, 0, "(^|\n)found +org.example.rival +ggml:200 +- +[0-9a-f]{64} .*/p/conflict.so", NULL },
@@ -228,6 +229,48 @@ static long bytes_of(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? (long)st.st_size : -1;
+}
+
+/* What the checks themselves tell is test_check's; here is what the command makes of it. */
+static void checks(void **state)
+{
+    (void)state;
+    put("arch");
+    put("two_notes");
+    struct cli_result good = CLI("plugin", "check", "p/arch.so"), bad = CLI("plugin", "check", "p/two_notes.so"),
+                      json = CLI("plugin", "check", "--json", "p/two_notes.so"),
+                      only = CLI("plugin", "check", "--only", "static.id", "--only", "static.elf", "p/arch.so"),
+                      none = CLI("plugin", "check", "--only", "static.nothing", "p/arch.so"),
+                      absent = CLI("plugin", "check", "p/absent.so"), list = CLI("plugin", "check", "--list"),
+                      table = CLI("plugin", "check", "--list", "--json");
+    if (good.status != 0) fail_msg("%s%s", good.out, good.err);
+    assert_true(matches(good.out, " 0 failed\n$"));
+    assert_string_equal(good.err, "");
+    assert_int_equal(bad.status, 1);
+    assert_true(matches(bad.out, "\nfail  static\\.note\n      rule: It has one note.*\n      has 2 notes; use "));
+    assert_true(matches(bad.out, "\nskip  static\\.exports\n      not looked at: static\\.note failed\n"));
+    assert_true(matches(last_line(bad.err), "PLUGIN_REFUSED: .*p/two_notes\\.so: 1 of [0-9]* checks failed: static"));
+    assert_int_equal(json.status, 1);
+    json_t *d = json_loads(json.out, 0, NULL), *c = json_array_get(json_object_get(d, "checks"), 6);
+    assert_int_equal(json_integer_value(json_object_get(d, "failed")), 1);
+    assert_string_equal(json_string_value(json_object_get(c, "id")), "static.note");
+    assert_string_equal(json_string_value(json_object_get(c, "group")), "static");
+    assert_string_equal(json_string_value(json_object_get(c, "result")), "fail");
+    assert_int_equal(json_array_size(json_object_get(c, "details")), 1);
+    json_decref(d);
+    assert_int_equal(only.status, 0);
+    assert_true(matches(only.out, "^pass  static\\.elf\npass  static\\.id\n2 checks: 2 passed"));
+    assert_int_equal(none.status, 2);
+    assert_true(matches(none.err, "--only static\\.nothing: there is no check of this id"));
+    assert_int_equal(absent.status, 1);
+    assert_int_equal(list.status, 0);
+    assert_true(matches(list.out, "^static\\.file  *A plugin is a regular file"));
+    d = json_loads(table.out, 0, NULL);
+    assert_true(json_array_size(json_object_get(d, "checks")) > 40);
+    json_decref(d);
+    struct cli_result *const all[] = { &good, &bad, &json, &only, &none, &absent, &list, &table };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cli_free(all[i]);
+    take();
 }
 
 /* What is there already stays as it is, whatever it is; nothing is written beside it. sdk/tests/new.cmake builds and
@@ -294,13 +337,10 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_end),
-                                        cmocka_unit_test(end_as_event),
-                                        cmocka_unit_test(only_what_is_needed),
-                                        cmocka_unit_test(ambiguous),
-                                        cmocka_unit_test(options),
-                                        cmocka_unit_test(digests),
-                                        cmocka_unit_test(new_folder),
-                                        cmocka_unit_test(new_folder_cut_short) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_end),  cmocka_unit_test(end_as_event), cmocka_unit_test(only_what_is_needed),
+        cmocka_unit_test(ambiguous), cmocka_unit_test(options),      cmocka_unit_test(digests),
+        cmocka_unit_test(checks),    cmocka_unit_test(new_folder),   cmocka_unit_test(new_folder_cut_short)
+    };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -1,0 +1,90 @@
+/* start.c: maps and starts the plugin in a check's process. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/internal.h"
+#include "plugin/format.h"
+
+bool check_start(struct check *c, const struct wk_host *host)
+{
+    char text[CHECK_TEXT] = "";
+    const wk_status status = plugin_try(c->options->path, host, &c->entry, &(struct wk_err){ text, sizeof text });
+    if (status == WK_OK) {
+        c->arch = c->entry.plugin->arch;
+        c->quant = c->entry.plugin->quant;
+        return true;
+    }
+    const size_t path = strlen(c->options->path);
+    const char *reason = strncmp(text, c->options->path, path) == 0 && text[path] == ':' ? text + path + 2 : text;
+    const char *rule = c->entry.rule ? c->entry.rule : "load.map";
+    const uint32_t mine = check_find(c->def->id), broken = check_find(rule);
+    if (mine == broken)
+        check_fail(c, "%s", reason);
+    else if (check_group_of(mine) <= CHECK_LOAD && broken < check_count() && check_group_of(broken) <= CHECK_LOAD)
+        check_skip(c, "not looked at: the file is refused before, by %s: %.400s", rule, reason);
+    else
+        check_fail(c, "it cannot be started, by %s: %.500s", rule, reason);
+    return false;
+}
+
+/* ---- plain use ----------------------------------------------------------------------------------------- */
+
+static void exercise_arch(struct check *c)
+{
+    struct check_metadata m;
+    char text[256];
+    struct check_recorder *r = recorder_make(c, 0);
+    if (r && metadata_make(&m, c->arch, plugin_host(c->entry.plugin), UINT32_MAX, METADATA_PLAIN, 0, 0))
+        (void)metadata_open(&m, r, text);
+}
+
+/* One tile of small numbers, there and back, times one row. */
+static void exercise_type(const struct wk_type_cpu *t)
+{
+    const uint32_t k = t->block <= 32 ? t->block * (64 / t->block) : t->block;
+    const size_t row = (size_t)(k / t->block) * t->block_bytes;
+    const uint64_t tile_bytes = t->tile_bytes(k), scratch_bytes = t->scratch_bytes(k);
+    float *x = guarded(sizeof *x * k, 64, 0), *y = guarded(sizeof *y * WK_TILE_ROWS, 64, 0);
+    char *rows = guarded(WK_TILE_ROWS * row, 64, 0), *tile = guarded((size_t)tile_bytes, 64, 0);
+    void *scratch = guarded((size_t)scratch_bytes, 64, 0), *list[WK_TILE_ROWS];
+    const void *each[WK_TILE_ROWS];
+    if (!x || !y || !rows || !tile || !scratch) return;
+    for (uint32_t i = 0; i < k; i++) x[i] = (float)((int)(i % 17) - 8);
+    struct plugin_call call;
+    PLUGIN_CALL(&call, t->quantize, "quantize");
+    for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
+        each[r] = list[r] = rows + r * row;
+        (void)format_quantize(t, list[r], x, k, NULL);
+    }
+    plugin_call_end(&call);
+    PLUGIN_CALL(&call, t->dequantize, "dequantize");
+    format_dequantize(t, x, rows, k);
+    plugin_call_end(&call);
+    PLUGIN_CALL(&call, t->pack, "pack");
+    format_pack(t, tile, each, k);
+    plugin_call_end(&call);
+    PLUGIN_CALL(&call, t->unpack, "unpack");
+    format_unpack(t, list, tile, k);
+    plugin_call_end(&call);
+    const format_product product = format_product_for(t, WK_ISA_PORTABLE);
+    PLUGIN_CALL(&call, product, "product");
+    product(&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
+                                      .activation = WK_ACTIVATION_F32,
+                                      .k = k,
+                                      .n_rows = 1,
+                                      .n_tiles = 1,
+                                      .x_stride = sizeof *x * k,
+                                      .y_stride = WK_TILE_ROWS,
+                                      .tiles = tile,
+                                      .x = x,
+                                      .y = y,
+                                      .scratch = scratch,
+                                      .tensor = &format_plain });
+    plugin_call_end(&call);
+}
+
+void check_exercise(struct check *c)
+{
+    if (c->arch) exercise_arch(c);
+    for (uint32_t i = 0; c->quant && i < c->quant->n_types; i++) exercise_type(c->quant->types[i]);
+}
