@@ -118,7 +118,7 @@ int plugin_check_file(const struct options *o)
                                            .only = only,
                                            .n_only = option_list(o, OPT_ONLY, only, MAX_ONLY),
                                            .plugins = plugins,
-                                           .isa = isa };
+                                           .isa = option_text(o, OPT_ISA) ? isa : FORMAT_ISAS };
     const wk_status status = check_run(&options, tell, &report, &err);
     if (status == WK_OK) {
         result = finish(&report, path);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "plugin/format.h"
 #include "plugin/plugin.h"
 
 enum check_group {
@@ -70,7 +71,8 @@ struct check_options {
     const char *const *only; /* [n_only] ids; none: all that are about this kind of plugin */
     uint32_t n_only;
     const struct plugin_registry *plugins; /* of the formats and architectures that a model needs besides; NULL: none */
-    uint32_t isa;     /* products for this instruction set and those below it are tried: plugin_detect_isa() */
+    uint32_t isa;     /* products: as the host takes them on a processor of this level, one WK_ISA_*; FORMAT_ISAS: each
+                         that this processor can run */
     uint32_t seconds; /* processor time that a check may take; 0: 60. One that does nothing at all for five seconds, or
                          is not done in ten minutes, is ended as well */
 };

@@ -1,11 +1,11 @@
 /* negotiation.c: hosts that are older and newer than the plugin, and ones that do not know what it asks for. An older
  * host's structs end where those of 1.0 end, and nothing behind them may be touched; a newer host's go on with bytes
  * that mean nothing yet. */
+#include <fenv.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/internal.h"
-#include "plugin/format.h"
+#include "check/quant.h"
 
 enum { EXTRA = 64, GARBAGE = 0xa5, FUTURE = 999 };
 
@@ -155,12 +155,11 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
     const uint32_t k = t->block <= 32 ? t->block * (64 / t->block) : t->block;
     const size_t row = (size_t)(k / t->block) * t->block_bytes, tile_bytes = (size_t)t->tile_bytes(k);
     const struct wk_tensor_params *tensor = AS_OF(format_plain, extra);
-    float *x = guarded(sizeof *x * k, 64, 0), *y = guarded(sizeof *y * WK_TILE_ROWS, 64, 0);
-    char *rows = guarded(WK_TILE_ROWS * row, 64, 0), *tile = guarded(tile_bytes, 64, 0);
-    void *scratch = guarded((size_t)t->scratch_bytes(k), 64, 0), *list[WK_TILE_ROWS];
+    float *x = quant_memory(c, sizeof *x * k), *y = quant_memory(c, sizeof *y * WK_TILE_ROWS);
+    char *rows = quant_memory(c, WK_TILE_ROWS * row), *tile = quant_memory(c, tile_bytes);
+    void *scratch = quant_memory(c, t->scratch_bytes(k)), *list[WK_TILE_ROWS];
     uint64_t hash = 0xcbf29ce484222325u;
     struct plugin_call call;
-    if (!x || !y || !rows || !tile || !scratch) return hash;
     for (uint32_t i = 0; i < k; i++) x[i] = (float)((int)(i * 5 % 17) - 8);
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
         list[r] = rows + r * row;
@@ -179,8 +178,9 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
     PLUGIN_CALL(&call, t->pack, "pack");
     t->pack(AS_OF(p, extra));
     plugin_call_end(&call);
-    for (uint32_t i = 0; i < t->n_products; i++) {
-        if (t->products[i].isa > c->options->isa) continue;
+    for (uint32_t isa = 0; isa < FORMAT_ISAS; isa++) {
+        const format_product fn = quant_product_of(c, t, isa);
+        if (!fn) continue;
         const struct wk_cpu_product product = { .struct_size = sizeof product,
                                                 .activation = WK_ACTIVATION_F32,
                                                 .k = k,
@@ -193,8 +193,8 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
                                                 .y = y,
                                                 .scratch = scratch,
                                                 .tensor = tensor };
-        PLUGIN_CALL(&call, t->products[i].product, "product");
-        t->products[i].product(AS_OF(product, extra));
+        PLUGIN_CALL(&call, fn, "product");
+        fn(AS_OF(product, extra));
         plugin_call_end(&call);
         add_hash(&hash, y, sizeof *y * WK_TILE_ROWS);
     }
@@ -203,6 +203,7 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
     t->unpack(AS_OF(u, extra));
     plugin_call_end(&call);
     add_hash(&hash, rows, WK_TILE_ROWS * row);
+    (void)fesetenv(FE_DFL_ENV); /* what they did to it is load.floats' */
     return hash;
 }
 

@@ -2,8 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/internal.h"
-#include "plugin/format.h"
+#include "check/quant.h"
 
 bool check_start(struct check *c, const struct wk_host *host)
 {
@@ -38,17 +37,30 @@ static void exercise_arch(struct check *c)
         (void)metadata_open(&m, r, text);
 }
 
+/* What a product touches beside its memory is another rule's. */
+static void exercise_products(struct check *c, const struct wk_type_cpu *t, struct wk_cpu_product p)
+{
+    p.struct_size = sizeof p;
+    p.tensor = &format_plain;
+    for (uint32_t isa = 0; isa < FORMAT_ISAS; isa++) {
+        struct plugin_call call;
+        const format_product product = quant_product_of(c, t, isa);
+        if (!product) continue;
+        PLUGIN_CALL(&call, product, "product");
+        product(&p);
+        plugin_call_end(&call);
+    }
+}
+
 /* One tile of small numbers, there and back, times one row. */
-static void exercise_type(const struct wk_type_cpu *t)
+static void exercise_type(struct check *c, const struct wk_type_cpu *t)
 {
     const uint32_t k = t->block <= 32 ? t->block * (64 / t->block) : t->block;
-    const size_t row = (size_t)(k / t->block) * t->block_bytes;
-    const uint64_t tile_bytes = t->tile_bytes(k), scratch_bytes = t->scratch_bytes(k);
-    float *x = guarded(sizeof *x * k, 64, 0), *y = guarded(sizeof *y * WK_TILE_ROWS, 64, 0);
-    char *rows = guarded(WK_TILE_ROWS * row, 64, 0), *tile = guarded((size_t)tile_bytes, 64, 0);
-    void *scratch = guarded((size_t)scratch_bytes, 64, 0), *list[WK_TILE_ROWS];
+    const uint64_t row = quant_row_bytes(t, k);
+    float *x = quant_memory(c, sizeof *x * k), *y = quant_memory(c, sizeof *y * WK_TILE_ROWS);
+    char *rows = quant_memory(c, WK_TILE_ROWS * row), *tile = quant_memory(c, t->tile_bytes(k));
+    void *scratch = quant_memory(c, t->scratch_bytes(k)), *list[WK_TILE_ROWS];
     const void *each[WK_TILE_ROWS];
-    if (!x || !y || !rows || !tile || !scratch) return;
     for (uint32_t i = 0; i < k; i++) x[i] = (float)((int)(i % 17) - 8);
     struct plugin_call call;
     PLUGIN_CALL(&call, t->quantize, "quantize");
@@ -66,25 +78,21 @@ static void exercise_type(const struct wk_type_cpu *t)
     PLUGIN_CALL(&call, t->unpack, "unpack");
     format_unpack(t, list, tile, k);
     plugin_call_end(&call);
-    const format_product product = format_product_for(t, WK_ISA_PORTABLE);
-    PLUGIN_CALL(&call, product, "product");
-    product(&(struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
-                                      .activation = WK_ACTIVATION_F32,
-                                      .k = k,
-                                      .n_rows = 1,
-                                      .n_tiles = 1,
-                                      .x_stride = sizeof *x * k,
-                                      .y_stride = WK_TILE_ROWS,
-                                      .tiles = tile,
-                                      .x = x,
-                                      .y = y,
-                                      .scratch = scratch,
-                                      .tensor = &format_plain });
-    plugin_call_end(&call);
+    exercise_products(c, t,
+                      (struct wk_cpu_product){ .activation = WK_ACTIVATION_F32,
+                                               .k = k,
+                                               .n_rows = 1,
+                                               .n_tiles = 1,
+                                               .x_stride = sizeof *x * k,
+                                               .y_stride = WK_TILE_ROWS,
+                                               .tiles = tile,
+                                               .x = x,
+                                               .y = y,
+                                               .scratch = scratch });
 }
 
 void check_exercise(struct check *c)
 {
     if (c->arch) exercise_arch(c);
-    for (uint32_t i = 0; c->quant && i < c->quant->n_types; i++) exercise_type(c->quant->types[i]);
+    for (uint32_t i = 0; c->quant && i < c->quant->n_types; i++) exercise_type(c, c->quant->types[i]);
 }
