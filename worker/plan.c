@@ -30,15 +30,16 @@ static uint64_t group_bytes(const struct model *m, uint32_t g)
     return m->plan.kv_pages[g] * m->plan.kv_page_bytes[g];
 }
 
-/* The KV cache by attention window; window 0: layers that see all positions. */
+/* The KV cache by what layers see: a window, a chunk; both 0: all positions. */
 static json_t *kv_groups(const struct model *m)
 {
     json_t *groups = json_array();
     for (uint32_t g = 0; m && g < m->program->n_groups; g++) {
         const struct tape_kv_group *k = &m->program->groups[g];
-        (void)json_array_append_new(groups, json_pack("{s:I, s:I, s:I, s:I}", "window", (json_int_t)k->window, "layers",
-                                                      (json_int_t)k->n_layers, "pages", (json_int_t)m->plan.kv_pages[g],
-                                                      "bytes", (json_int_t)group_bytes(m, g)));
+        (void)json_array_append_new(groups,
+                                    json_pack("{s:I, s:I, s:I, s:I, s:I}", "window", (json_int_t)k->window, "chunk",
+                                              (json_int_t)k->chunk, "layers", (json_int_t)k->n_layers, "pages",
+                                              (json_int_t)m->plan.kv_pages[g], "bytes", (json_int_t)group_bytes(m, g)));
     }
     return groups;
 }
@@ -65,13 +66,17 @@ static int print_json(const struct planning *p)
         "reasons", reasons));
 }
 
-/* Where windows make a difference. */
+/* Where windows or chunks make a difference. */
 static void print_groups(const struct model *m)
 {
     char window[32];
     for (uint32_t g = 0; m->program->n_groups > 1 && g < m->program->n_groups; g++) {
         const struct tape_kv_group *k = &m->program->groups[g];
-        (void)snprintf(window, sizeof window, k->window ? "  window %u" : "  all", k->window);
+        (void)snprintf(window, sizeof window,
+                       k->chunk    ? "  chunk %u"
+                       : k->window ? "  window %u"
+                                   : "  all",
+                       k->chunk ? k->chunk : k->window);
         (void)printf("%-14s %15" PRIu64 " bytes, %u pages, %u layer%s\n", window, group_bytes(m, g),
                      m->plan.kv_pages[g], k->n_layers, k->n_layers == 1 ? "" : "s");
     }

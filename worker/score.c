@@ -77,6 +77,11 @@ static int print_score(const struct scoring *s)
 static int score(const struct options *o, struct scoring *s)
 {
     ERROR_TEXT(err);
+    if (s->model->program->bidirectional)
+        return fail_status(
+            STAGE_MODEL,
+            wk_fail(&err, WK_UNSUPPORTED, "%s attends in both directions: it predicts no next token", s->model->name),
+            &err);
     int result = session_tokens(o, s->model, &s->tokens);
     if (result) return result;
     s->logits = malloc((uint64_t)SCORE_ROWS * s->model->program->n_vocab * sizeof(float));

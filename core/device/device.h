@@ -26,7 +26,8 @@ enum row_role { ROW_PROMPT = 0, ROW_GENERATED = 1 };
 /* One sequence's part of a step: rows [row, row + n_rows) are its tokens at positions [position, position + n_rows). */
 struct step_seq {
     uint32_t row, n_rows;
-    uint32_t position; /* of its first row = number of positions already stored */
+    uint32_t position; /* of its first row = number of positions already stored; 0 where a prompt is one step (see
+                          tape_whole_prompt), of which n_rows are then all rows */
     enum row_role role;
     const uint32_t *const *pages; /* [n_groups] page tables: position p of the sequence lies in page pages[g][p /
                                      KV_PAGE] of group g. Read for positions from the first that row `position` sees to

@@ -7,7 +7,7 @@
 
 typedef unsigned __int128 wide;
 
-/* What the groups can use, and its bytes: of those without windows, of those with. */
+/* What the groups can use, and its bytes: of those that see all, of those with windows or chunks. */
 struct needs {
     uint64_t pages[TAPE_MAX_GROUPS];
     bool bounded[TAPE_MAX_GROUPS];
@@ -24,16 +24,16 @@ static void find_needs(const struct tape_program *p, const struct device_options
 {
     *n = (struct needs){ 0 };
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint32_t window = kv_window(p->groups[g].window, o->context);
-        const uint64_t all = sequences(o) * kv_pages_of(o->context), rest = sequences(o) * kv_rest(window, o->context),
-                       pages = rest + (window ? kv_pages_of(o->max_rows) : 0);
+        const struct kv_span span = kv_span(&p->groups[g], o->context);
+        const uint64_t all = sequences(o) * kv_pages_of(o->context), rest = sequences(o) * kv_rest(span, o->context),
+                       pages = rest + (kv_bounded(span) ? kv_pages_of(o->max_rows) : 0);
         n->pages[g] = pages < all ? pages : all;
-        n->bounded[g] = window > 0;
+        n->bounded[g] = kv_bounded(span);
         n->bytes[n->bounded[g]] += (wide)bytes[g] * n->pages[g];
     }
 }
 
-/* Parts of kv bytes: for groups without windows, for those with. What neither can use is shared out as the rest is. */
+/* Parts of kv bytes: for groups that see all, for the others. What neither can use is shared out as the rest is. */
 static void split(const struct needs *n, uint64_t kv, uint64_t part[2])
 {
     const wide most = n->bytes[0] ? kv / 2 : kv;

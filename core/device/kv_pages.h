@@ -2,21 +2,35 @@
  * sequences.
  *
  * A sequence holds a page for every KV_PAGE positions that rows to come may read: all positions, or in a group of
- * layers with a window those from the first on that its next row sees. Behind that, pages are given back after every
- * step. So at rest a window costs what it spans; the pages that a step's rows need besides, from the moment they are
- * stored to the moment they have attended, are planned once for all sequences. */
+ * layers with a window or chunks those from the first on that its next row sees. Behind that, pages are given back
+ * after every step. So at rest a window costs what it spans; the pages that a step's rows need besides, from the moment
+ * they are stored to the moment they have attended, are planned once for all sequences. */
 #ifndef CORE_DEVICE_KV_PAGES_H
 #define CORE_DEVICE_KV_PAGES_H
 
 #include "device/device.h"
+#include "tape/tape.h"
 
-/* A window as wide as the context hides nothing: 0, as if there were none. */
-static inline uint32_t kv_window(uint32_t window, uint32_t context) { return window < context ? window : 0; }
+/* What a row sees of the positions before it: the last of `window`, its own included; or those of its chunk, of `chunk`
+ * positions each, a multiple of KV_PAGE. Both 0: all of them. */
+struct kv_span {
+    uint32_t window, chunk;
+};
 
-/* The first position that a row at `position` sees. */
-static inline uint32_t kv_first(uint32_t window, uint32_t position)
+/* A window or chunk as wide as the context hides nothing: as if there were none. */
+static inline struct kv_span kv_span(const struct tape_kv_group *g, uint32_t context)
 {
-    return window && position + 1 > window ? position + 1 - window : 0;
+    return (struct kv_span){ g->window < context ? g->window : 0, g->chunk < context ? g->chunk : 0 };
+}
+
+/* Does it hide anything, ever? */
+static inline bool kv_bounded(struct kv_span s) { return s.window || s.chunk; }
+
+/* The first position that a row at `position` sees; never less for a later row. */
+static inline uint32_t kv_first(struct kv_span s, uint32_t position)
+{
+    if (s.chunk) return position - position % s.chunk;
+    return s.window && position + 1 > s.window ? position + 1 - s.window : 0;
 }
 
 /* Pages of n positions from the beginning. */
@@ -27,16 +41,18 @@ static inline uint64_t kv_touched(uint64_t n) { return (n + KV_PAGE - 2) / KV_PA
 
 /* Pages of a group that a sequence with `positions` to come in all holds at most between steps, and with which it can
  * always go on by one row. */
-static inline uint64_t kv_rest(uint32_t window, uint64_t positions)
+static inline uint64_t kv_rest(struct kv_span s, uint64_t positions)
 {
-    const uint64_t all = kv_pages_of(positions);
-    return window && kv_touched(window) < all ? kv_touched(window) : all;
+    const uint64_t all = kv_pages_of(positions), seen = s.chunk    ? s.chunk / KV_PAGE
+                                                        : s.window ? kv_touched(s.window)
+                                                                   : all;
+    return seen < all ? seen : all;
 }
 
 /* Pages of each group into out [n_groups], when a page of group g takes bytes[g], all its layers together. kv_bytes 0:
  * all that kv_sequences (or max_sequences) of full length can use: each at rest, and beside that one step's rows. Else
- * as many as fit into kv_bytes: groups with windows get all that they can use, up to half; the others have the rest.
- * WK_INVALID: not one page of each; WK_NO_MEMORY: more than can be counted. [any thread] */
+ * as many as fit into kv_bytes: groups with windows or chunks get all that they can use, up to half; the others have
+ * the rest. WK_INVALID: not one page of each; WK_NO_MEMORY: more than can be counted. [any thread] */
 wk_status kv_pages(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, uint32_t *out,
                    const struct wk_err *err);
 

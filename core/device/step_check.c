@@ -29,7 +29,7 @@ static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pa
                              uint32_t seq, const struct wk_err *err)
 {
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        const uint32_t oldest = kv_first(p->groups[g].window, q->position) / KV_PAGE,
+        const uint32_t oldest = kv_first(kv_span(&p->groups[g], UINT32_MAX), q->position) / KV_PAGE,
                        last = (q->position + q->n_rows - 1) / KV_PAGE;
         if (!q->pages || !q->pages[g])
             return wk_fail(err, WK_INVALID, "sequence %u: no page table for cache group %u", seq, g);
@@ -57,10 +57,11 @@ static wk_status check_seq(const struct tape_program *p, const struct device_opt
     if (q->position > o->context || q->n_rows > o->context - q->position)
         return wk_fail(err, WK_INVALID, "sequence %u: %u rows from position %u: the context is %u", i, q->n_rows,
                        q->position, o->context);
-    /* Nothing of a step is kept but keys and values, so what is pooled must be there at once. */
-    if (p->embedding_width && q->position)
-        return wk_fail(err, WK_INVALID, "sequence %u: an embedding needs its whole prompt in one step, it begins at %u",
-                       i, q->position);
+    /* Nothing of a step is kept but keys and values, so what is pooled must be there at once; and so must be what rows
+     * see that come before it. */
+    if (tape_whole_prompt(p) && q->position)
+        return wk_fail(err, WK_INVALID, "sequence %u: %s needs its whole prompt in one step, it begins at %u", i,
+                       p->bidirectional ? "attention in both directions" : "an embedding", q->position);
     return check_pages(p, kv_pages, q, i, err);
 }
 

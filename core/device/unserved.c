@@ -83,11 +83,11 @@ static const struct {
     { "a factor that is repeated", DEVICE_CUDA, mul_repeats },
     { "a sum of slots without weights", DEVICE_CUDA, plain_sum },
     { "this choice of experts", DEVICE_CUDA, route },
-    { "attention in both directions", DEVICE_CPU | DEVICE_CUDA, bidirectional },
-    { "attention in chunks", DEVICE_CPU | DEVICE_CUDA, chunks },
-    { "slopes of attention", DEVICE_CPU | DEVICE_CUDA, slopes },
-    { "values in keys", DEVICE_CPU | DEVICE_CUDA, value_in_key },
-    { "attention over another layer's cache", DEVICE_CPU | DEVICE_CUDA, reuse },
+    { "attention in both directions", DEVICE_CUDA, bidirectional },
+    { "attention in chunks", DEVICE_CUDA, chunks },
+    { "slopes of attention", DEVICE_CUDA, slopes },
+    { "values in keys", DEVICE_CUDA, value_in_key },
+    { "attention over another layer's cache", DEVICE_CUDA, reuse },
 };
 
 wk_status device_serves(const struct tape_program *p, enum device_kind device, const struct wk_err *err)

@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "device/kv_pages.h"
 #include "engine/engine.h"
 
 #define ENGINE_NONE UINT32_MAX
@@ -34,17 +35,17 @@ wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const
 /* One KV group's pages. free + evictable >= promised, always: a page that was promised can be had. */
 struct page_pool {
     uint32_t n, n_free, *free; /* [n] a stack */
-    uint32_t promised; /* that admitted jobs may still take; and of each kept page behind a window the jobs that use it,
-                          but for one: each has paid for it */
-    uint32_t window;   /* positions that a row sees; 0: all */
+    uint32_t promised;   /* that admitted jobs may still take; and of each kept page of a bounded span the jobs that use
+                            it, but for one: each has paid for it */
+    struct kv_span span; /* what a row sees */
 };
 
-/* A job's pages of one group, by blocks of KV_PAGE positions. Behind a window it holds, once a step is under way, those
- * that its next row sees; a step's rows may take more while the step is built. */
+/* A job's pages of one group, by blocks of KV_PAGE positions. Of a bounded span it holds, once a step is under way,
+ * those that its next row sees; a step's rows may take more while the step is built. */
 struct job_pages {
     uint32_t *table; /* [cap] page ids; those of blocks [first, end) are held */
     uint32_t cap, first, end;
-    uint32_t promise; /* pages that it was promised and has not taken; behind a window those that it gives back are
+    uint32_t promise; /* pages that it was promised and has not taken; of a bounded span those that it gives back are
                          promised again */
 };
 
@@ -180,24 +181,22 @@ struct prefix {
     uint64_t seed;
     uint32_t cap, n_groups;
     struct prefix_node *nodes;    /* [cap] */
-    uint32_t *pages;              /* [cap][n_groups]; ENGINE_NONE: of a group with a window, not kept */
+    uint32_t *pages;              /* [cap][n_groups]; ENGINE_NONE: of a group of bounded span, not kept */
     uint32_t *buckets, n_buckets; /* a power of two */
     uint32_t unused;
     struct prefix_list held; /* nodes, by jobs */
-    /* Of each group with a window: nodes that have a page of it, by jobs whose next rows see this page; back: pages
-     * that a row right behind a page sees. */
+    /* Of each group of bounded span: nodes that have a page of it, by jobs whose next rows see this page. */
     struct {
-        uint32_t width, back;
+        struct kv_span span;
         struct prefix_list used;
-    } window[TAPE_MAX_GROUPS]; /* width 0: no window */
+    } group[TAPE_MAX_GROUPS];
 };
-/* Room for cap whole pages of groups with these windows (0: none) [n_groups]. cap 0: a cache that finds and keeps
- * nothing. */
-wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction eviction, const uint32_t *windows,
+/* Room for cap whole pages of groups with these spans [n_groups]. cap 0: a cache that finds and keeps nothing. */
+wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction eviction, const struct kv_span *spans,
                       uint32_t n_groups, const struct wk_err *err);
 void prefix_close(struct prefix *p);
 /* The longest chain of kept pages that tokens begin with and a job can go on from, at most n pages: of groups with
- * windows only pages that its next row sees must be there. Into nodes [n], none of them held. */
+ * bounded span only pages that its next row sees must be there. Into nodes [n], none of them held. */
 uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes);
 void prefix_hold(struct prefix *p, uint32_t node);
 /* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
@@ -214,8 +213,8 @@ static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node)
     return p->pages + (uint64_t)node * p->n_groups;
 }
 
-/* A node's page of a group with a window: given by the job that uses it; used by one more job, or by one less: how many
- * use it besides. */
+/* A node's page of a group of bounded span: given by the job that uses it; used by one more job, or by one less: how
+ * many use it besides. */
 void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page);
 uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node);
 uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node);
@@ -224,7 +223,7 @@ uint32_t prefix_evict_page(struct prefix *p, uint32_t group);
 /* Pages of the group that are kept for nobody. */
 static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
 {
-    return p->window[group].width ? p->window[group].used.n : p->held.n;
+    return kv_bounded(p->group[group].span) ? p->group[group].used.n : p->held.n;
 }
 
 /* ---- the engine ---------------------------------------------------------------------------------------- */

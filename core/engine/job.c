@@ -53,12 +53,11 @@ const char *job_state_name(enum job_state state)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Entries of a group's page table: a job holds no more pages than there are, but what a window hides
- * has an entry too. */
+/* Entries of a group's page table: a job holds no more pages than there are, but what is hidden has an entry too. */
 static uint32_t table_cap(const struct page_pool *p, uint32_t positions)
 {
     const uint32_t n = (uint32_t)kv_pages_of(positions);
-    return p->window || n < p->n ? n : p->n;
+    return kv_bounded(p->span) || n < p->n ? n : p->n;
 }
 
 static void copy_spec(struct job *j, const struct engine_job *spec)

@@ -4,14 +4,15 @@
  * the middle. What it needs more than the whole cache has is not promised: such a job runs as far as there are pages.
  * Kept pages that no job holds count as free, for they are given up when one is needed.
  *
- * Of a group with a window a job needs at any time what its next row sees, so that much is promised, whatever its
- * length: what it gives back behind the window is promised to it again. A chunk of a prompt takes more, out of what
- * nobody was promised, while its step is built: its rows are stored before any of them attends. Once the step is under
- * way all but the next row's window goes back, for the device runs steps one after the other; so every step finds what
- * the one before had. Where it is less than a chunk wants, the chunk is cut.
+ * Of a group of bounded span (a window, or chunks of the context) a job needs at any time what its next row sees, so
+ * the most that this can be is promised, whatever its length: what it gives back behind that is promised to it again.
+ * A part of a prompt takes more, out of what nobody was promised, while its step is built: its rows are stored before
+ * any of them attends. Once the step is under way all but what the next row sees goes back, for the device runs steps
+ * one after the other; so every step finds what the one before had. Where it is less than a part wants, the part is
+ * cut.
  *
- * A kept page behind a window may be in the windows of several jobs. Each counts it as its own: when one goes on, it
- * will need another. */
+ * A kept page of a bounded span may be seen by several jobs. Each counts it as its own: when one goes on, it will need
+ * another. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -22,21 +23,21 @@
 
 /* ---- pools --------------------------------------------------------------------------------------------- */
 
-static wk_status pool_open(struct page_pool *p, uint32_t n, uint32_t window, const struct wk_err *err)
+static wk_status pool_open(struct page_pool *p, uint32_t n, struct kv_span span, const struct wk_err *err)
 {
-    *p = (struct page_pool){ .n = n, .n_free = n, .window = window, .free = calloc((size_t)n + 1, sizeof *p->free) };
+    *p = (struct page_pool){ .n = n, .n_free = n, .span = span, .free = calloc((size_t)n + 1, sizeof *p->free) };
     if (!p->free) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u cache pages", n);
     for (uint32_t i = 0; i < n; i++) p->free[i] = n - 1 - i;
     return WK_OK;
 }
 
-/* Nodes of the prefix cache: each has a page of every group without a window. Where all have one, as many as have
+/* Nodes of the prefix cache: each has a page of every group whose layers see all. Where none does, as many as have
  * pages, and those above them. */
 static uint32_t most_nodes(const struct engine *e)
 {
     uint32_t least = UINT32_MAX, most = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) {
-        if (!e->pool[g].window && e->pool[g].n < least) least = e->pool[g].n;
+        if (!kv_bounded(e->pool[g].span) && e->pool[g].n < least) least = e->pool[g].n;
         if (e->pool[g].n > most) most = e->pool[g].n;
     }
     return least < UINT32_MAX ? least : most ? most + (uint32_t)kv_pages_of(e->model->dev.context) : 0;
@@ -45,15 +46,15 @@ static uint32_t most_nodes(const struct engine *e)
 wk_status pages_open(struct engine *e, const struct wk_err *err)
 {
     const struct model *m = e->model;
-    uint32_t windows[TAPE_MAX_GROUPS] = { 0 };
+    struct kv_span spans[TAPE_MAX_GROUPS] = { 0 };
     wk_status s = WK_OK;
     e->n_groups = m->program->n_groups;
     for (uint32_t g = 0; !s && g < e->n_groups; g++) {
-        windows[g] = kv_window(m->program->groups[g].window, m->dev.context);
-        s = pool_open(&e->pool[g], m->plan.kv_pages[g], windows[g], err);
+        spans[g] = kv_span(&m->program->groups[g], m->dev.context);
+        s = pool_open(&e->pool[g], m->plan.kv_pages[g], spans[g], err);
     }
     return s ? s
-             : prefix_open(&e->prefix, e->o.prefix_cache ? most_nodes(e) : 0, e->o.eviction, windows, e->n_groups, err);
+             : prefix_open(&e->prefix, e->o.prefix_cache ? most_nodes(e) : 0, e->o.eviction, spans, e->n_groups, err);
 }
 
 void pages_close(struct engine *e)
@@ -62,7 +63,7 @@ void pages_close(struct engine *e)
     prefix_close(&e->prefix);
 }
 
-uint32_t pages_needed(const struct page_pool *p, uint64_t positions) { return (uint32_t)kv_rest(p->window, positions); }
+uint32_t pages_needed(const struct page_pool *p, uint64_t positions) { return (uint32_t)kv_rest(p->span, positions); }
 
 static void put_free(struct engine *e, uint32_t g, uint32_t page) { e->pool[g].free[e->pool[g].n_free++] = page; }
 
@@ -93,7 +94,7 @@ static uint64_t spare(const struct engine *e, uint32_t g)
 static uint32_t take(struct engine *e, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
-    if (!p->n_free && p->window)
+    if (!p->n_free && kv_bounded(p->span))
         evict_page(e, g);
     else if (!p->n_free)
         evict(e);
@@ -109,13 +110,13 @@ static uint32_t share(const struct page_pool *p, const struct job *j)
     return n < p->n ? n : p->n;
 }
 
-/* Pages of group g that would be there for j if `returned` more were, and `pinned` fewer could be evicted. Behind a
- * window nothing that is found comes free. */
+/* Pages of group g that would be there for j if `returned` more were, and `pinned` fewer could be evicted. Of a
+ * bounded span nothing that is found comes free. */
 static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32_t found, uint64_t returned,
                  uint32_t pinned)
 {
     const uint64_t there = spare(e, g) + returned, need = share(&e->pool[g], j);
-    return e->pool[g].window ? there >= need : there >= (need > found ? need - found : 0) + pinned;
+    return kv_bounded(e->pool[g].span) ? there >= need : there >= (need > found ? need - found : 0) + pinned;
 }
 
 /* Kept pages that j's prompt begins with, but its last row has to run, and each whose log probabilities are wanted. */
@@ -143,14 +144,14 @@ bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found)
     return true;
 }
 
-/* Pages of group g that are there for j once a victim gives up its own: without a window, kept ones stay that others
- * hold, or that j is to hold. */
+/* Pages of group g that are there for j once a victim gives up its own: where layers see all, kept ones stay that
+ * others hold, or that j is to hold. */
 static uint32_t returns(const struct engine *e, const struct job *victim, const struct job *j, uint32_t found,
                         uint32_t g)
 {
     const struct job_pages *q = &victim->pages[g];
     uint32_t n = q->end - q->first + q->promise;
-    for (uint32_t b = 0; !e->pool[g].window && b < victim->n_nodes; b++)
+    for (uint32_t b = 0; !kv_bounded(e->pool[g].span) && b < victim->n_nodes; b++)
         n -= users(e, victim->nodes[b]) > 1 || (b < found && j->nodes[b] == victim->nodes[b]);
     return n;
 }
@@ -166,7 +167,7 @@ bool pages_would_do(const struct engine *e, struct job *j, struct job *const *vi
     return true;
 }
 
-/* Of a group with a window: one more or one less job has node's page in its window. */
+/* Of a group of bounded span: one more or one less job's next row sees node's page. */
 static void use_page(struct engine *e, uint32_t g, uint32_t node)
 {
     e->pool[g].promised += prefix_use_page(&e->prefix, g, node) > 0;
@@ -185,11 +186,11 @@ void pages_promise(struct engine *e, struct job *j, uint32_t found)
     for (uint32_t g = 0; g < e->n_groups; g++) {
         struct job_pages *q = &j->pages[g];
         const uint32_t need = share(&e->pool[g], j);
-        q->first = kv_first(e->pool[g].window, j->fed) / KV_PAGE;
+        q->first = kv_first(e->pool[g].span, j->fed) / KV_PAGE;
         q->end = found;
         for (uint32_t b = q->first; b < found; b++) {
             q->table[b] = prefix_pages(&e->prefix, j->nodes[b])[g];
-            if (e->pool[g].window) use_page(e, g, j->nodes[b]);
+            if (kv_bounded(e->pool[g].span)) use_page(e, g, j->nodes[b]);
         }
         q->promise = need > q->end - q->first ? need - (q->end - q->first) : 0;
         e->pool[g].promised += q->promise;
@@ -223,14 +224,14 @@ static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t
     for (uint32_t g = 0; g < e->n_groups; g++) {
         uint32_t *kept = &prefix_pages(&e->prefix, node)[g], *own = &j->pages[g].table[block];
         if (block < j->pages[g].first) continue;
-        if (*kept == ENGINE_NONE && e->pool[g].window)
+        if (*kept == ENGINE_NONE && kv_bounded(e->pool[g].span))
             prefix_give_page(&e->prefix, g, node, *own);
         else if (*kept == ENGINE_NONE)
             *kept = *own;
         else {
             put_free(e, g, *own);
             *own = *kept;
-            if (e->pool[g].window) use_page(e, g, node);
+            if (kv_bounded(e->pool[g].span)) use_page(e, g, node);
         }
     }
 }
@@ -269,8 +270,8 @@ static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from
         const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == page;
         if (!kept)
             put_free(e, g, page);
-        else if (e->pool[g].window)
-            leave_page(e, g, j->nodes[b]); /* without one, the node is dropped as a whole */
+        else if (kv_bounded(e->pool[g].span))
+            leave_page(e, g, j->nodes[b]); /* else the node is dropped as a whole */
     }
 }
 
@@ -278,8 +279,7 @@ static void trim(struct engine *e, struct job *j, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
     struct job_pages *q = &j->pages[g];
-    const uint32_t first = kv_first(p->window, j->fed) / KV_PAGE, end = (uint32_t)kv_pages_of(j->fed),
-                   need = share(p, j);
+    const uint32_t first = kv_first(p->span, j->fed) / KV_PAGE, end = (uint32_t)kv_pages_of(j->fed), need = share(p, j);
     give_back(e, j, g, q->first, first);
     give_back(e, j, g, end, q->end);
     q->first = first;
@@ -293,7 +293,7 @@ void pages_settle(struct engine *e, struct job *j)
 {
     keep_prefix(e, j);
     for (uint32_t g = 0; g < e->n_groups; g++)
-        if (e->pool[g].window) trim(e, j, g);
+        if (kv_bounded(e->pool[g].span)) trim(e, j, g);
 }
 
 void pages_drop(struct engine *e, struct job *j)

@@ -5,9 +5,9 @@
  * once that was collected. Nodes that no job holds wait until a page is needed; which goes first, LRU or Clock says.
  * All memory is taken at the start.
  *
- * Of a group with a window a node's page has a life of its own: it is used while it is in the window of a job that
- * passed or came upon it, then waits in the group's own order, and may go before its node. The chain can be gone on
- * from behind any node whose last pages are there, as many as the window spans. */
+ * Of a group with a window or chunks a node's page has a life of its own: it is used while the next row of a job that
+ * passed or came upon it sees it, then waits in the group's own order, and may go before its node. The chain can be
+ * gone on from behind any node where the pages are there that the next row sees. */
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -23,21 +23,20 @@ static bool list_open(struct prefix_list *l, uint32_t cap, enum engine_eviction 
     return l->link != NULL;
 }
 
-static bool allocate(struct prefix *p, enum engine_eviction eviction, const uint32_t *windows)
+static bool allocate(struct prefix *p, enum engine_eviction eviction, const struct kv_span *spans)
 {
     p->nodes = calloc(p->cap, sizeof *p->nodes);
     p->pages = calloc((size_t)p->cap * p->n_groups, sizeof *p->pages);
     p->buckets = malloc((size_t)p->n_buckets * sizeof *p->buckets);
     bool there = p->nodes && p->pages && p->buckets && list_open(&p->held, p->cap, eviction);
     for (uint32_t g = 0; there && g < p->n_groups; g++) {
-        p->window[g].width = windows[g];
-        p->window[g].back = windows[g] ? (windows[g] - 1 + KV_PAGE - 1) / KV_PAGE : 0;
-        there = !windows[g] || list_open(&p->window[g].used, p->cap, eviction);
+        p->group[g].span = spans[g];
+        there = !kv_bounded(spans[g]) || list_open(&p->group[g].used, p->cap, eviction);
     }
     return there;
 }
 
-wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction eviction, const uint32_t *windows,
+wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction eviction, const struct kv_span *spans,
                       uint32_t n_groups, const struct wk_err *err)
 {
     *p = (struct prefix){ .cap = cap, .n_groups = n_groups, .n_buckets = 1, .unused = ENGINE_NONE };
@@ -45,7 +44,7 @@ wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction evict
     if (getentropy(&p->seed, sizeof p->seed))
         return wk_fail(err, WK_IO, "no random bytes for the prefix cache's hashes");
     while (p->n_buckets < cap && p->n_buckets < 1u << 31) p->n_buckets *= 2;
-    if (!allocate(p, eviction, windows))
+    if (!allocate(p, eviction, spans))
         return wk_fail(err, WK_NO_MEMORY, "out of memory for a prefix cache of %u pages", cap);
     memset(p->buckets, 0xff, (size_t)p->n_buckets * sizeof *p->buckets);
     for (uint32_t i = cap; i-- > 0;) {
@@ -61,7 +60,7 @@ void prefix_close(struct prefix *p)
     free(p->pages);
     free(p->buckets);
     free(p->held.link);
-    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(p->window[g].used.link);
+    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(p->group[g].used.link);
 }
 
 /* ---- looking ------------------------------------------------------------------------------------------- */
@@ -100,7 +99,7 @@ uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t 
         bool whole = true;
         for (uint32_t g = 0; g < p->n_groups; g++) {
             row[g] = prefix_pages(p, at)[g] == ENGINE_NONE ? 0 : row[g] + 1;
-            whole = whole && (row[g] >= p->window[g].back || row[g] == i + 1);
+            whole = whole && row[g] + kv_first(p->group[g].span, (i + 1) * KV_PAGE) / KV_PAGE > i;
         }
         if (whole) found = i + 1;
     }
@@ -182,11 +181,11 @@ void prefix_hold(struct prefix *p, uint32_t node) { (void)list_use(&p->held, nod
 void prefix_drop(struct prefix *p, uint32_t node) { (void)list_leave(&p->held, node); }
 uint32_t prefix_use_page(struct prefix *p, uint32_t group, uint32_t node)
 {
-    return list_use(&p->window[group].used, node);
+    return list_use(&p->group[group].used, node);
 }
 uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node)
 {
-    return list_leave(&p->window[group].used, node);
+    return list_leave(&p->group[group].used, node);
 }
 
 /* ---- in and out ---------------------------------------------------------------------------------------- */
@@ -218,13 +217,13 @@ uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const
 void prefix_give_page(struct prefix *p, uint32_t group, uint32_t node, uint32_t page)
 {
     prefix_pages(p, node)[group] = page;
-    list_add(&p->window[group].used, node, ENGINE_NONE);
+    list_add(&p->group[group].used, node, ENGINE_NONE);
 }
 
 uint32_t prefix_evict_page(struct prefix *p, uint32_t group)
 {
-    const uint32_t at = list_next(&p->window[group].used, NULL), page = prefix_pages(p, at)[group];
-    list_remove(&p->window[group].used, at);
+    const uint32_t at = list_next(&p->group[group].used, NULL), page = prefix_pages(p, at)[group];
+    list_remove(&p->group[group].used, at);
     prefix_pages(p, at)[group] = ENGINE_NONE;
     return page;
 }
@@ -240,7 +239,8 @@ const uint32_t *prefix_remove(struct prefix *p, uint32_t node)
     if (n->parent != ENGINE_NONE) p->nodes[n->parent].n_below--;
     list_remove(&p->held, node);
     for (uint32_t g = 0; g < p->n_groups; g++)
-        if (p->window[g].width && prefix_pages(p, node)[g] != ENGINE_NONE) list_remove(&p->window[g].used, node);
+        if (kv_bounded(p->group[g].span) && prefix_pages(p, node)[g] != ENGINE_NONE)
+            list_remove(&p->group[g].used, node);
     return prefix_pages(p, node);
 }
 

@@ -1,5 +1,5 @@
-/* test_windows.c: models whose layers see windows of every width: what jobs give, what is found of their prompts, and
- * the pages' accounts.
+/* test_windows.c: models whose layers see windows of every width, and chunks: what jobs give, what is found of their
+ * prompts, and the pages' accounts.
  *
  * The answers come from one sequence with a page for every position and whole prompts in one step, so from no code that
  * deals pages. The accounts are taken between steps, page by page: every page is free, kept or a job's, once; who uses
@@ -23,9 +23,12 @@ enum { E = 32, H = 2, G = 1, D = 16, V = TEST_VOCAB, MOST_WIDTHS = 4 };
 
 /* A layer for each width; 0: it sees all. */
 struct widths {
-    uint32_t n, of[MOST_WIDTHS];
+    uint32_t n;
+    uint64_t of[MOST_WIDTHS];
 };
+#define CHUNK(n) ((uint64_t)(n) << 32)
 static const struct widths *recorded;
+static uint32_t recorded_flags;
 
 static void record(const struct wk_builder *b, const void *model)
 {
@@ -37,7 +40,9 @@ static void record(const struct wk_builder *b, const void *model)
     wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < recorded->n; l++) {
         wk_layer(b, l);
-        att.window = recorded->of[l];
+        att.flags = recorded_flags;
+        att.window = (uint32_t)recorded->of[l];
+        att.chunk = (uint32_t)(recorded->of[l] >> 32);
         wk_value h = wk_rms_norm(b, x, "norm", 1e-5f);
         wk_value q = wk_rope(b, wk_linear(b, h, "q", H * D, 0), D, &rope),
                  k = wk_rope(b, wk_linear(b, h, "k", G * D, 0), D, &rope);
@@ -190,7 +195,7 @@ static void account_nodes(const struct engine *e, uint32_t g, struct accounts *a
     for (uint32_t i = 0; p->cap && i < p->n_buckets; i++)
         for (uint32_t node = p->buckets[i]; node != ENGINE_NONE; node = p->nodes[node].next) {
             const uint32_t page = prefix_pages(p, node)[g];
-            assert_true(page != ENGINE_NONE || e->pool[g].window);
+            assert_true(page != ENGINE_NONE || kv_bounded(e->pool[g].span));
             if (page == ENGINE_NONE) continue;
             a->kept++;
             see(a, page, e->pool[g].n, "kept");
@@ -203,8 +208,8 @@ static uint32_t account_job(const struct engine *e, const struct job *j, uint32_
     const struct job_pages *q = &j->pages[g];
     const uint32_t all = pages_needed(&e->pool[g], job_positions(j)), need = all < e->pool[g].n ? all : e->pool[g].n,
                    held = q->end - q->first;
-    assert_int_equal(q->first, kv_first(e->pool[g].window, j->fed) / KV_PAGE);
-    if (e->pool[g].window) assert_int_equal(q->end, kv_pages_of(j->fed));
+    assert_int_equal(q->first, kv_first(e->pool[g].span, j->fed) / KV_PAGE);
+    if (kv_bounded(e->pool[g].span)) assert_int_equal(q->end, kv_pages_of(j->fed));
     if (held + q->promise < need || (q->promise && held + q->promise > need))
         fail_msg("a job holds %u pages and was promised %u: expected %u", held, q->promise, need);
     assert_true(j->n_proven == j->n_nodes && j->fed == j->stored);
@@ -241,12 +246,12 @@ static void take_accounts(void *user)
             assert_int_equal(p->held.link[i].users, a.holders[i]);
             held += a.holders[i] > 0;
             used += a.users[i] > 0;
-            if (!pool->window) continue;
-            assert_int_equal(p->window[g].used.link[i].users, a.users[i]);
+            if (!kv_bounded(pool->span)) continue;
+            assert_int_equal(p->group[g].used.link[i].users, a.users[i]);
             promised += a.users[i] ? a.users[i] - 1 : 0;
         }
         assert_int_equal(pool->promised, promised);
-        if (p->cap) assert_int_equal(prefix_evictable(p, g), a.kept - (pool->window ? used : held));
+        if (p->cap) assert_int_equal(prefix_evictable(p, g), a.kept - (kv_bounded(pool->span) ? used : held));
         assert_true(pool->n_free + prefix_evictable(p, g) >= promised);
         free(a.seen);
         free(a.users);
@@ -257,12 +262,21 @@ static void take_accounts(void *user)
 /* ---- tests --------------------------------------------------------------------------------------------- */
 
 static const struct widths all_widths[] = {
-    { 1, { 1 } },           { 1, { 2 } },
-    { 1, { 33 } },          { 2, { 40, 0 } },
-    { 2, { 0, 1 } },        { 4, { 1, 33, 64, 200 } },
-    { 3, { 128, 0, 31 } },  { 2, { TEST_CONTEXT - 1, TEST_CONTEXT } },
-    { 3, { 5000, 0, 65 } }, { 2, { UINT32_MAX, 34 } },
+    { 1, { 1 } },
+    { 1, { 2 } },
+    { 1, { 33 } },
+    { 2, { 40, 0 } },
+    { 2, { 0, 1 } },
+    { 4, { 1, 33, 64, 200 } },
+    { 3, { 128, 0, 31 } },
+    { 2, { TEST_CONTEXT - 1, TEST_CONTEXT } },
+    { 3, { 5000, 0, 65 } },
+    { 2, { UINT32_MAX, 34 } },
     { 1, { 0 } },
+    { 1, { CHUNK(32) } },
+    { 2, { CHUNK(128), 0 } },
+    { 4, { CHUNK(96), 33, 0, CHUNK(64) } },
+    { 2, { 40, CHUNK(UINT32_MAX - 31) } },
 };
 enum { ALL_WIDTHS = sizeof all_widths / sizeof *all_widths };
 
@@ -290,7 +304,7 @@ static void test_alone_in_chunks(void **state)
                                  ids[n], answers[k].ids[n]);
             }
             for (uint32_t g = 0; g < t.m->program->n_groups; g++)
-                if (kv_window(t.m->program->groups[g].window, TEST_CONTEXT))
+                if (kv_bounded(kv_span(&t.m->program->groups[g], TEST_CONTEXT)))
                     assert_int_equal(t.m->session_pages[g].n, t.m->plan.kv_pages[g]);
             test_unload(&t);
         }
@@ -498,6 +512,37 @@ static void test_eviction(void **state)
     test_unload(&one);
 }
 
+/* What is behind a chunk is given back and goes first, and a prompt can be gone on from wherever the pages of its own
+ * chunk are there: from a chunk's beginning without any. */
+static void test_chunk_eviction(void **state)
+{
+    (void)state;
+    static const struct widths w = { 2, { CHUNK(64), 0 } };
+    struct test_model one =
+        open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+    struct test_model t =
+        open_model(&w, test_device(1, UINT64_MAX), (struct device_options){ .max_sequences = 1, .max_rows = 32 });
+    struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
+    struct engine_stats s;
+    assert_int_equal(t.m->plan.kv_pages[0], 2 + 1);
+    assert_int_equal(t.m->plan.kv_pages[1], 13);
+    const struct test_job a = prompt(141, 0, 1), b = prompt(65, 0, 2), part = prompt(97, 0, 1);
+    expect(e, one.m, &a, 0);
+    engine_stats(e, &s);
+    /* 141 + 11 positions are 5 pages, of which 3 are there at a time: blocks 2 and 3 of the chunked layer are kept. */
+    assert_int_equal(s.pages_cached, 2 + 4);
+    assert_int_equal(s.prefix_evicted_pages, 2);
+    expect(e, one.m, &a, 128); /* the beginning of a chunk: it sees no page */
+    expect(e, one.m, &part, 96);
+    expect(e, one.m, &b, 0);
+    expect(e, one.m, &b, 64);
+    expect(e, one.m, &part, 64); /* its chain is there, block 2 is not */
+    test_wait_idle(e);
+    engine_close(e);
+    test_unload(&t);
+    test_unload(&one);
+}
+
 /* A chunk is not found before its step was collected; of a job that fails it never is, nor by one that begins while the
  * rest of it is under way. */
 static void test_failed_prompt(void **state)
@@ -547,12 +592,52 @@ static void test_failed_prompt(void **state)
     test_unload(&one);
 }
 
+/* Nothing is generated by a model whose rows see both directions, and its prompts are one step. */
+static void test_both_directions(void **state)
+{
+    (void)state;
+    static const struct widths w = { 2, { 0, 40 } };
+    enum { ROWS = 70 };
+    recorded_flags = WK_ATTENTION_BIDIRECTIONAL;
+    struct test_model t = open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 2, .max_rows = ROWS });
+    recorded_flags = 0;
+    struct engine *e;
+    struct generator *g;
+    struct session *s;
+    const struct test_job job = prompt(ROWS + 1, 230, 0);
+    float whole[2 * V], again[ROWS * V];
+    const struct engine_options o = { .max_sequences = 2, .max_batch_tokens = ROWS, .max_queue = 1 };
+    assert_int_equal(engine_open(t.m, &o, &e, &test_err), WK_UNSUPPORTED);
+    assert_non_null(strstr(test_text, "windows attends in both directions: it generates nothing"));
+    assert_int_equal(generator_open(t.m, 1, &g, &test_err), WK_UNSUPPORTED);
+    assert_non_null(strstr(test_text, "windows attends in both directions: it generates nothing"));
+    ok(session_open(t.m, &s, &test_err));
+    assert_int_equal(session_feed(s, job.tokens, ROWS + 1, ROW_PROMPT, 1, whole, &test_err), WK_INVALID);
+    assert_non_null(strstr(test_text, "a prompt is one step, which has at most 70 rows, not 71"));
+    ok(session_feed(s, job.tokens, ROWS, ROW_PROMPT, 2, whole, &test_err));
+    assert_int_equal(session_feed(s, job.tokens, 1, ROW_GENERATED, 1, again, &test_err), WK_INVALID);
+    assert_non_null(strstr(test_text, "a prompt is one step, 70 tokens of it came before"));
+    session_reset(s);
+    ok(session_feed(s, job.tokens, ROWS, ROW_PROMPT, ROWS, again, &test_err));
+    assert_memory_equal(whole, again + (size_t)(ROWS - 2) * V, sizeof whole);
+    session_reset(s);
+    /* The last row is seen by the first. */
+    ok(session_feed(s, job.tokens, ROWS - 1, ROW_PROMPT, ROWS - 1, again + V, &test_err));
+    assert_memory_not_equal(again, again + V, V * sizeof *again);
+    session_close(s);
+    assert_int_equal(t.m->session_pages[1].n, t.m->plan.kv_pages[1]);
+    test_unload(&t);
+}
+
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone_in_chunks), cmocka_unit_test(test_to_the_end),
-                                        cmocka_unit_test(test_mixes),           cmocka_unit_test(test_prefixes),
-                                        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_failed_prompt) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone_in_chunks), cmocka_unit_test(test_to_the_end),
+        cmocka_unit_test(test_mixes),           cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_chunk_eviction),
+        cmocka_unit_test(test_failed_prompt),   cmocka_unit_test(test_both_directions)
+    };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

@@ -191,6 +191,8 @@ wk_status generator_open(struct model *m, uint32_t n, struct generator **out, co
     *out = NULL;
     if (!m->program->n_vocab || m->program->embedding_width)
         return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+    if (m->program->bidirectional)
+        return wk_fail(err, WK_UNSUPPORTED, "%s attends in both directions: it generates nothing", m->name);
     if (n < 1 || n > m->dev.max_wanted || n > m->dev.max_rows)
         return wk_fail(err, WK_INVALID, "%u sequences that generate together: expected 1 to %u, what a step gives", n,
                        m->dev.max_wanted < m->dev.max_rows ? m->dev.max_wanted : m->dev.max_rows);

@@ -149,7 +149,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
 static bool list_pages(struct model *m)
 {
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
-        if (!kv_window(m->program->groups[g].window, m->dev.context) || m->session_pages[g].ids) continue;
+        if (!kv_bounded(kv_span(&m->program->groups[g], m->dev.context)) || m->session_pages[g].ids) continue;
         uint32_t *ids = malloc(m->plan.kv_pages[g] * sizeof *ids);
         if (!ids) return false;
         m->session_pages[g].ids = ids;

@@ -50,7 +50,7 @@ struct model {
     bool *session_slots; /* [dev.max_sequences] taken */
     struct {
         uint32_t n, *ids;
-    } session_pages[TAPE_MAX_GROUPS]; /* free ones of groups with windows: sessions take them for a step's rows */
+    } session_pages[TAPE_MAX_GROUPS]; /* free ones of groups of bounded span: sessions take them for a step's rows */
 };
 
 /* The weights as an executor sees them: bytes in the mapping. */
@@ -92,7 +92,8 @@ struct session;
 wk_status session_open(struct model *m, struct session **out, const struct wk_err *err);
 void session_close(struct session *s);
 /* Appends n tokens at the end and computes logits of the last `wanted` of them into logits [wanted][n_vocab] (wanted <=
- * n; logits NULL iff wanted 0). Longer runs are cut into chunks of dev.max_rows. */
+ * n; logits NULL iff wanted 0). Longer runs are cut into chunks of dev.max_rows, but where a prompt is one step (see
+ * tape_whole_prompt): there n are all its tokens, at most dev.max_rows, and at most dev.max_wanted are wanted. */
 wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
                        float *logits, const struct wk_err *err);
 uint32_t session_length(const struct session *s);

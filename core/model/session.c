@@ -1,5 +1,5 @@
 /* session.c: one sequence that owns the pages of one of the model's sequence slots: no scheduler, no sharing but of the
- * pages behind windows, which a session has while it needs them: a few at rest, more for the rows of a step. */
+ * pages of windows and chunks, which a session has while it needs them: a few at rest, more for the rows of a step. */
 #include "model/session.h"
 
 #include <stdlib.h>
@@ -7,16 +7,17 @@
 
 #include "device/kv_pages.h"
 
-static uint32_t window_of(const struct model *m, uint32_t group)
+static struct kv_span span_of(const struct model *m, uint32_t group)
 {
-    return kv_window(m->program->groups[group].window, m->dev.context);
+    return kv_span(&m->program->groups[group], m->dev.context);
 }
+static bool bounded(const struct model *m, uint32_t group) { return kv_bounded(span_of(m, group)); }
 
 /* The session's share of a group's pages, and how far it reaches: with what it needs at rest it reaches anywhere. */
 static uint32_t share_of(const struct model *m, uint32_t group)
 {
     const uint32_t equal = m->plan.kv_pages[group] / m->dev.max_sequences,
-                   rest = (uint32_t)kv_rest(window_of(m, group), m->dev.context);
+                   rest = (uint32_t)kv_rest(span_of(m, group), m->dev.context);
     return equal < rest ? equal : rest;
 }
 
@@ -25,17 +26,17 @@ static uint32_t reach(const struct model *m)
     uint64_t positions = m->dev.context;
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
         const uint64_t n = share_of(m, g);
-        if (n < kv_rest(window_of(m, g), m->dev.context) && n * KV_PAGE < positions) positions = n * KV_PAGE;
+        if (n < kv_rest(span_of(m, g), m->dev.context) && n * KV_PAGE < positions) positions = n * KV_PAGE;
     }
     return (uint32_t)positions;
 }
 
 static uint32_t table_of(const struct model *m, uint32_t group)
 {
-    return window_of(m, group) ? (uint32_t)kv_pages_of(m->dev.context) : share_of(m, group);
+    return bounded(m, group) ? (uint32_t)kv_pages_of(m->dev.context) : share_of(m, group);
 }
 
-/* Without a window, page i of the slot is page slot * share + i of the cache. */
+/* Where layers see all, page i of the slot is page slot * share + i of the cache. */
 static void deal_pages(struct session *s)
 {
     const struct model *m = s->model;
@@ -43,26 +44,26 @@ static void deal_pages(struct session *s)
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
         const uint32_t n = table_of(m, g);
         s->pages[g] = s->held[g].table = at;
-        for (uint32_t i = 0; !window_of(m, g) && i < n; i++) at[i] = s->slot * n + i;
+        for (uint32_t i = 0; !bounded(m, g) && i < n; i++) at[i] = s->slot * n + i;
         at += n;
     }
 }
 
-/* ---- pages behind windows ------------------------------------------------------------------------------ */
+/* ---- pages of windows and chunks ------------------------------------------------------------------------------ */
 
 uint32_t session_grow(struct session *s, uint32_t n)
 {
     struct model *m = s->model;
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
-        if (!window_of(m, g)) continue;
+        if (!bounded(m, g)) continue;
         /* Beyond what all sessions hold at rest, a step's rows may use what there is. */
         const uint32_t share = share_of(m, g), most = m->plan.kv_pages[g] - (m->dev.max_sequences - 1) * share;
         const uint64_t rows = (uint64_t)(s->held[g].first + most) * KV_PAGE - s->length;
         if (rows < n) n = (uint32_t)rows;
     }
     for (uint32_t g = 0; g < m->program->n_groups; g++)
-        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)s->length + n);
-             window_of(m, g) && s->held[g].end < end; s->held[g].end++)
+        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)s->length + n); bounded(m, g) && s->held[g].end < end;
+             s->held[g].end++)
             s->held[g].table[s->held[g].end] = m->session_pages[g].ids[--m->session_pages[g].n];
     return n;
 }
@@ -77,9 +78,9 @@ void session_advance(struct session *s, uint32_t n)
 {
     s->length += n;
     for (uint32_t g = 0; g < s->model->program->n_groups; g++) {
-        const uint32_t window = window_of(s->model, g), first = kv_first(window, s->length) / KV_PAGE,
-                       end = (uint32_t)kv_pages_of(s->length);
-        if (!window) continue;
+        const struct kv_span span = span_of(s->model, g);
+        const uint32_t first = kv_first(span, s->length) / KV_PAGE, end = (uint32_t)kv_pages_of(s->length);
+        if (!kv_bounded(span)) continue;
         give_back(s, g, s->held[g].first, first);
         give_back(s, g, end, s->held[g].end);
         s->held[g].first = first;
@@ -151,6 +152,27 @@ static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t 
     return st;
 }
 
+/* A prompt that must be one step. */
+static wk_status feed_whole(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
+                            float *logits, const struct wk_err *err)
+{
+    const struct device_options *d = &s->model->dev;
+    const char *why = s->model->program->bidirectional ? "its attention sees both directions" : "it gives an embedding";
+    if (s->length)
+        return wk_fail(err, WK_INVALID, "%s: %s: a prompt is one step, %u tokens of it came before", s->model->name,
+                       why, s->length);
+    if (n > d->max_rows)
+        return wk_fail(err, WK_INVALID, "%s: %s: a prompt is one step, which has at most %u rows, not %u",
+                       s->model->name, why, d->max_rows, n);
+    if (wanted > d->max_wanted)
+        return wk_fail(err, WK_INVALID, "%s: %s: a prompt is one step, which gives at most %u rows of logits, not %u",
+                       s->model->name, why, d->max_wanted, wanted);
+    if (session_grow(s, n) == n) return feed_chunk(s, tokens, n, role, wanted, logits, err);
+    session_advance(s, 0);
+    return wk_fail(err, WK_NO_MEMORY, "%s: too few pages of the KV cache are free for a prompt of %u tokens",
+                   s->model->name, n);
+}
+
 wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
                        float *logits, const struct wk_err *err)
 {
@@ -163,6 +185,7 @@ wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, en
     if (n > s->reach - s->length)
         return wk_fail(err, WK_NO_MEMORY, "%u tokens after %u: this sequence's share of the KV cache holds %u", n,
                        s->length, s->reach);
+    if (tape_whole_prompt(s->model->program)) return feed_whole(s, tokens, n, role, wanted, logits, err);
     for (uint32_t at = 0, rows; at < n; at += rows) {
         rows = n - at < d->max_rows ? n - at : d->max_rows;
         /* Rows before the wanted ones, or as many wanted ones as a step gives. */

@@ -10,7 +10,7 @@ struct session {
     uint32_t reach;                         /* positions that its share of the cache holds, at most the context */
     uint32_t *ids;                          /* of all groups, one after the other */
     const uint32_t *pages[TAPE_MAX_GROUPS]; /* [n_groups] into ids: the table of the group */
-    /* A group without a window: pages of its own, all of them. With one: those of blocks [first, end) of positions, out
+    /* A group whose layers see all: pages of its own, all of them. Else: those of blocks [first, end) of positions, out
      * of model->session_pages. */
     struct {
         uint32_t *table;

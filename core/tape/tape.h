@@ -120,7 +120,7 @@ struct tape_op {
             uint32_t window, chunk, flags, value_in_key;
             const float *slopes; /* [heads], the program's; NULL: none */
             uint32_t kv_layer;   /* index; it stores keys and values iff the layer's op is this one */
-            bool tap_scores;     /* a tap asks for "<value name>.scores", F32 after scale and cap */
+            bool tap_scores;     /* a tap asks for "<value name>.scores", F32 after scale, cap and slopes */
         } attn;
         struct {
             uint32_t fn;
@@ -253,6 +253,9 @@ struct tape_program {
     uint32_t n_groups;
     void *arena; /* owns everything above */
 };
+
+/* Must a prompt be one step? Where rows see what comes after them, or are pooled. */
+static inline bool tape_whole_prompt(const struct tape_program *p) { return p->bidirectional || p->embedding_width; }
 
 /* Fusions, each of which can be turned off alone; the bits of the results do not change. */
 enum {

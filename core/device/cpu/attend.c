@@ -6,6 +6,9 @@
  * positions (values). So a row's bits are the same alone, in a chunk, and in any packing of rows and heads: packing
  * only shares the loads of K and V.
  *
+ * Values that are the first numbers of their keys are not stored: a page's keys are turned into values once for all
+ * queries of a pass. A layer that reads another's cache stores nothing.
+ *
  * Keys and values of the step's rows are stored first. Where every sequence has one row, the thread that stores a row
  * also attends for it and needs no barrier; otherwise all rows are stored by shares, and then blocks of rows are tasks.
  * One or two rows with a long past are cut by position too, into one task a split. */
@@ -60,10 +63,12 @@ static void store_row(struct executor *x, const struct attend *a, struct lane *l
                 a->k_rope, a->k_turn, row);
     bool good = x->kernels->bounded(t, a->dk, limit);
     x->kernels->store_k[x->o.kv_type](page, t, a->dk, position % KV_PAGE);
-    finish_head(x, t, a->v.base + row * a->v.stride + head * a->dv, a->dv, a->v_norm, a->v_norm_w, a->v_norm_b, NULL,
-                NULL, row);
-    good &= x->kernels->bounded(t, a->dv, limit);
-    x->kernels->store_v[x->o.kv_type](page + a->v_offset, t, a->dv, position % KV_PAGE);
+    if (!a->value_in_key) {
+        finish_head(x, t, a->v.base + row * a->v.stride + head * a->dv, a->dv, a->v_norm, a->v_norm_w, a->v_norm_b,
+                    NULL, NULL, row);
+        good &= x->kernels->bounded(t, a->dv, limit);
+        x->kernels->store_v[x->o.kv_type](page + a->v_offset, t, a->dv, position % KV_PAGE);
+    }
     if (!good) fail_row(x, ROWS_ALL, row);
 }
 
@@ -76,7 +81,19 @@ struct pass {
     const uint32_t *row;                /* [rows] the same as rows of the step */
 };
 
-static uint32_t first_key(const struct attend *a, uint32_t position) { return kv_first(a->window, position); }
+/* The first position that a row of the step sees, and the last. */
+static uint32_t first_key(const struct executor *x, const struct attend *a, uint32_t row)
+{
+    return kv_first(a->span, x->position[row]);
+}
+static uint32_t last_key(const struct executor *x, const struct attend *a, uint32_t row)
+{
+    const uint32_t position = x->position[row];
+    if (!a->both_ways) return position;
+    const struct step_seq *q = &x->step->seqs[x->seq[row]];
+    const uint32_t ahead = q->position + q->n_rows - 1 - position;
+    return a->span.window && ahead >= a->span.window ? position + a->span.window - 1 : position + ahead;
+}
 
 /* q of query i = row * heads + head at l->q + i * dk. */
 static void load_queries(struct executor *x, const struct pass *p, struct lane *l)
@@ -92,13 +109,13 @@ static void load_queries(struct executor *x, const struct pass *p, struct lane *
 /* Positions that any row of the pass sees in a split: [*from, *to), within it. */
 static void split_range(const struct executor *x, const struct pass *p, uint32_t split, uint32_t *from, uint32_t *to)
 {
-    const uint32_t low = first_key(p->a, x->position[p->row[0]]), high = x->position[p->row[p->rows - 1]] + 1;
+    const uint32_t low = first_key(x, p->a, p->row[0]), high = last_key(x, p->a, p->row[p->rows - 1]) + 1;
     *from = low > split * ATTN_SPLIT ? low : split * ATTN_SPLIT;
     *to = high < (split + 1) * ATTN_SPLIT ? high : (split + 1) * ATTN_SPLIT;
 }
 
-/* Scores, scaled and capped, of all queries for the pages of [from, to) at l->s + i * ATTN_SPLIT + position in the
- * split. */
+/* Scores, scaled, capped and with slopes, of all queries for the pages of [from, to) at l->s + i * ATTN_SPLIT +
+ * position in the split. */
 static void split_scores(struct executor *x, const struct pass *p, struct lane *l, uint32_t from, uint32_t to)
 {
     const struct attend *a = p->a;
@@ -110,6 +127,10 @@ static void split_scores(struct executor *x, const struct pass *p, struct lane *
     for (uint32_t i = 0; i < n; i++)
         x->kernels->cap_scores(l->s + i * ATTN_SPLIT + (start - base), width, a->op->u.attn.scale,
                                a->op->u.attn.softcap);
+    for (uint32_t i = 0; a->op->u.attn.slopes && i < n; i++)
+        x->kernels->add_slope(l->s + i * ATTN_SPLIT + (start - base), width,
+                              (int64_t)start - x->position[p->row[i / p->heads]],
+                              a->op->u.attn.slopes[p->head + i % p->heads]);
 }
 
 /* One split for all queries: l->acc [n][padded dv], and its maxima and sums. */
@@ -123,9 +144,8 @@ static void split_run(struct executor *x, const struct pass *p, struct lane *l, 
     const uint32_t base = split * ATTN_SPLIT, start = from / KV_PAGE * KV_PAGE,
                    width = (to - start + KV_PAGE - 1) / KV_PAGE * KV_PAGE;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t position = x->position[p->row[i / p->heads]], low = first_key(a, position),
-                       lo = low > start ? low - start : 0;
-        const uint32_t hi = position < start ? 0 : position + 1 - start;
+        const uint32_t row = p->row[i / p->heads], low = first_key(x, a, row), last = last_key(x, a, row),
+                       lo = low > start ? low - start : 0, hi = last < start ? 0 : last + 1 - start;
         x->kernels->softmax(l->s + i * ATTN_SPLIT + (start - base), width, lo, hi < width ? hi : width, &max[i],
                             &sum[i]);
     }
@@ -133,8 +153,11 @@ static void split_run(struct executor *x, const struct pass *p, struct lane *l, 
     for (uint32_t j = start; j < to; j += KV_PAGE) {
         /* Never beyond the last position that was stored: what lies there is another's, and 0 x NaN is NaN. */
         const uint32_t first = j < from ? from - j : 0, end = to - j < KV_PAGE ? to - j : KV_PAGE;
-        x->kernels->values[x->o.kv_type](l->acc, dv, l->s + (j - base), ATTN_SPLIT, n,
-                                         page_of(x, a, p->seq, p->kv_head, j) + a->v_offset, dv, first, end - first);
+        const uint8_t *page = page_of(x, a, p->seq, p->kv_head, j);
+        if (a->value_in_key) x->kernels->turn[x->o.kv_type](l->turned, page, a->dv);
+        const void *values = a->value_in_key ? (const void *)l->turned : page + a->v_offset;
+        x->kernels->values[a->value_in_key ? KV_F32 : x->o.kv_type](l->acc, dv, l->s + (j - base), ATTN_SPLIT, n,
+                                                                    values, dv, first, end - first);
     }
 }
 
@@ -151,8 +174,8 @@ static void pass_run(struct executor *x, const struct pass *p, struct lane *l)
     const uint32_t n = p->rows * p->heads, dv = kv_padded(a->dv);
     float max[ATTN_QUERIES], sum[ATTN_QUERIES], all_max[ATTN_QUERIES], all_sum[ATTN_QUERIES] = { 0 };
     load_queries(x, p, l);
-    for (uint32_t split = first_key(a, x->position[p->row[0]]) / ATTN_SPLIT;
-         split <= x->position[p->row[p->rows - 1]] / ATTN_SPLIT; split++) {
+    for (uint32_t split = first_key(x, a, p->row[0]) / ATTN_SPLIT;
+         split <= last_key(x, a, p->row[p->rows - 1]) / ATTN_SPLIT; split++) {
         split_run(x, p, l, split, max, sum);
         for (uint32_t i = 0; i < n; i++)
             x->kernels->combine(l->sum + (size_t)i * dv, &all_max[i], &all_sum[i], l->acc + (size_t)i * dv, max[i],
@@ -163,6 +186,13 @@ static void pass_run(struct executor *x, const struct pass *p, struct lane *l)
                      all_sum[i]);
 }
 
+/* Query heads of a pass, of `left`. Keys that are turned serve as many as there is room for. */
+static uint32_t pass_heads(const struct attend *a, uint32_t left)
+{
+    const uint32_t most = a->value_in_key ? ATTN_QUERIES : ATTN_HEADS;
+    return left < most ? left : most;
+}
+
 /* Rows [first, first + n) of the row set, one sequence, one KV head: in passes of at most ATTN_QUERIES queries. */
 static void block_attend(struct executor *x, const struct stage *s, struct lane *l, uint32_t first, uint32_t n,
                          uint32_t seq, uint32_t kv_head)
@@ -171,7 +201,7 @@ static void block_attend(struct executor *x, const struct stage *s, struct lane 
     const uint32_t group = a->heads / a->kv_heads;
     uint32_t row[ATTN_ROWS];
     for (uint32_t h = 0, heads; h < group; h += heads) {
-        heads = group - h < ATTN_HEADS ? group - h : ATTN_HEADS;
+        heads = pass_heads(a, group - h);
         const uint32_t most = ATTN_QUERIES / heads < ATTN_ROWS ? ATTN_QUERIES / heads : ATTN_ROWS;
         for (uint32_t at = 0, rows; at < n; at += rows) {
             rows = n - at < most ? n - at : most;
@@ -203,7 +233,7 @@ static void cut_task(struct executor *x, const struct stage *s, struct lane *l, 
     const uint32_t group = a->heads / a->kv_heads, row = step_row(x, s->rows, i), dv = kv_padded(a->dv);
     float max[ATTN_QUERIES], sum[ATTN_QUERIES];
     for (uint32_t h = 0, heads; h < group; h += heads) {
-        heads = group - h < ATTN_HEADS ? group - h : ATTN_HEADS;
+        heads = pass_heads(a, group - h);
         const struct pass p = { a, x->seq[row], kv_head, kv_head * group + h, heads, i, 1, &row };
         load_queries(x, &p, l);
         split_run(x, &p, l, split, max, sum);
@@ -225,7 +255,7 @@ static bool worth_cutting(const struct executor *x, const struct attend *a, cons
     for (uint32_t b = 0; b < set->n_blocks; b++) {
         if (set->blocks[b].n > 1) return false;
         const uint32_t row = set == &x->wanted ? x->step->wanted[set->blocks[b].first] : set->blocks[b].first,
-                       seen = x->position[row] + 1 - first_key(a, x->position[row]);
+                       seen = last_key(x, a, row) + 1 - first_key(x, a, row);
         if (seen > longest) longest = seen;
     }
     const uint32_t tasks = set->n * a->kv_heads, rounds = (tasks + threads - 1) / threads;
@@ -239,16 +269,16 @@ static void cut_run(struct executor *x, const struct stage *s, struct lane *l, u
     phase_begin(x, l);
     for (uint32_t t; (t = phase_take(x, l)) < n * a->kv_heads * splits;) {
         const uint32_t split = t % splits, kv_head = t / splits % a->kv_heads, i = t / splits / a->kv_heads,
-                       position = x->position[step_row(x, s->rows, i)];
-        if (split >= first_key(a, position) / ATTN_SPLIT && split <= position / ATTN_SPLIT)
+                       row = step_row(x, s->rows, i);
+        if (split >= first_key(x, a, row) / ATTN_SPLIT && split <= last_key(x, a, row) / ATTN_SPLIT)
             cut_task(x, s, l, i, kv_head, split);
     }
     phase_end(l);
     pool_barrier(x->pool);
     for (uint32_t t = share(x, n * a->heads, l->index); t < share(x, n * a->heads, l->index + 1); t++) {
-        const uint32_t i = t / a->heads, head = t % a->heads, position = x->position[step_row(x, s->rows, i)];
+        const uint32_t i = t / a->heads, head = t % a->heads, row = step_row(x, s->rows, i);
         float max = 0, sum = 0;
-        for (uint32_t split = first_key(a, position) / ATTN_SPLIT; split <= position / ATTN_SPLIT; split++) {
+        for (uint32_t split = first_key(x, a, row) / ATTN_SPLIT; split <= last_key(x, a, row) / ATTN_SPLIT; split++) {
             const float *from = partial(x, a, i, head, split);
             x->kernels->combine(l->sum, &max, &sum, from, from[dv], from[dv + 1], dv);
         }
@@ -265,7 +295,7 @@ static void solo_run(struct executor *x, const struct stage *s, struct lane *l, 
     phase_begin(x, l);
     for (uint32_t t; (t = phase_take(x, l)) < n * a->kv_heads;) {
         const uint32_t i = t / a->kv_heads, kv_head = t % a->kv_heads, row = step_row(x, s->rows, i);
-        store_row(x, a, l, row, kv_head);
+        if (a->stores) store_row(x, a, l, row, kv_head);
         block_attend(x, s, l, i, 1, x->seq[row], kv_head);
     }
     phase_end(l);
@@ -282,10 +312,10 @@ void attend_run(struct executor *x, const struct stage *s, struct lane *l)
         return;
     }
     /* Items by head, then by row: a thread fills pages in order. */
-    const uint32_t items = rows * a->kv_heads;
+    const uint32_t items = a->stores ? rows * a->kv_heads : 0;
     for (uint32_t i = share(x, items, l->index); i < share(x, items, l->index + 1); i++)
         store_row(x, a, l, i % rows, i / rows);
-    pool_barrier(x->pool);
+    if (a->stores) pool_barrier(x->pool);
     if (cut) {
         cut_run(x, s, l, set->n);
         return;
@@ -318,7 +348,7 @@ void attend_scores(struct executor *x, const struct stage *s, uint32_t keys, flo
             const uint32_t row = step_row(x, s->rows, i);
             const struct pass p = { a, x->seq[row], head / group, head, 1, i, 1, &row };
             load_queries(x, &p, l);
-            for (uint32_t split = first_key(a, x->position[row]) / ATTN_SPLIT; split <= x->position[row] / ATTN_SPLIT;
+            for (uint32_t split = first_key(x, a, row) / ATTN_SPLIT; split <= last_key(x, a, row) / ATTN_SPLIT;
                  split++) {
                 uint32_t from, end;
                 split_range(x, &p, split, &from, &end);

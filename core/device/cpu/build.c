@@ -80,7 +80,7 @@ uint32_t product_chunk_rows(uint32_t k, uint32_t acts)
 
 struct sizes {
     uint64_t few_q8, few_f32, shared_q8, shared_f32, gather, scratch, row, route_logits, order, experts;
-    uint64_t dk, dv, partials;
+    uint64_t dk, dv, turned, partials;
     uint64_t temp, temps;
 };
 
@@ -141,8 +141,11 @@ static struct sizes measure(const struct executor *x)
         if (p->groups[k->group].state) continue;
         most(&z.dk, k->head_k);
         most(&z.dv, kv_padded(k->head_v));
-        most(&z.partials, attend_partial_bytes(x, p->ops[k->op].u.attn.heads, k->head_v));
+        if (k->value_in_key) most(&z.turned, kv_padded(k->head_v));
     }
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == WK_OP_ATTENTION)
+            most(&z.partials, attend_partial_bytes(x, p->ops[i].u.attn.heads, p->ops[i].u.attn.head_v));
     return z;
 }
 
@@ -152,7 +155,7 @@ uint64_t build_page_bytes(const struct executor *x, const struct tape_kv_layer *
 {
     if (x->program->groups[k->group].state) return state_bytes(&x->program->ops[k->op], k);
     const uint64_t size = x->o.kv_type == KV_F16 ? 2 : 4;
-    return (uint64_t)k->kv_heads * (k->head_k + kv_padded(k->head_v)) * KV_PAGE * size;
+    return (uint64_t)k->kv_heads * (k->head_k + (k->value_in_key ? 0 : kv_padded(k->head_v))) * KV_PAGE * size;
 }
 
 static wk_status carve_cache(struct executor *x, struct carve *kv, const struct wk_err *err)
@@ -184,6 +187,7 @@ static void carve_lane(struct lane *l, struct carve *c, const struct sizes *z)
     l->s = carve(c, ATTN_QUERIES * ATTN_SPLIT, sizeof *l->s);
     l->acc = carve(c, ATTN_QUERIES * z->dv, sizeof *l->acc);
     l->sum = carve(c, ATTN_QUERIES * z->dv, sizeof *l->sum);
+    l->turned = carve(c, KV_PAGE * z->turned, sizeof *l->turned);
     for (uint32_t i = 0; i < z->temps; i++) l->temp[i] = carve(c, z->temp, sizeof *l->temp[i]);
 }
 

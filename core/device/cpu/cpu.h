@@ -22,7 +22,7 @@
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/pool.h"
-#include "device/device.h"
+#include "device/kv_pages.h"
 #include "sample/sample.h"
 #include "tape/tape.h"
 
@@ -96,7 +96,9 @@ struct attend {
     const float *q_turn, *k_turn; /* [max_rows][2 n] */
     struct operand q, k, v;
     float *out; /* [rows][heads * head_v] */
-    uint32_t heads, kv_heads, dk, dv, window, group;
+    uint32_t heads, kv_heads, dk, dv, group;
+    struct kv_span span;
+    bool both_ways, value_in_key, stores; /* stores: the cache is its own, not an earlier layer's */
     uint8_t *cache;
     uint64_t page_bytes, head_bytes, v_offset;
 };
@@ -154,6 +156,7 @@ struct lane {
     uint8_t *gather;                /* [CHUNK_ROWS] activation rows of one expert */
     uint32_t *order, *start, *used; /* items by expert; experts with any */
     float *q, *s, *acc, *sum;       /* attention: [ATTN_QUERIES] x dk, ATTN_SPLIT, dv, dv */
+    float *turned;                  /* [KV_PAGE] x dv, of layers whose values are in their keys */
     float *temp[MAX_LAUNCH_OPS];
     _Alignas(
         64) _Atomic uint32_t next[2]; /* next piece of its run of tiles, by parity of the phase; any thread takes */

@@ -59,8 +59,12 @@ struct cpu_kernels {
      * multiple of 16. */
     void (*values[2])(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, uint32_t nq, const void *v_page,
                       uint32_t dv, uint32_t first, uint32_t n);
+    /* v [KV_PAGE][kv_padded(dv)] = the first dv numbers of a page's keys, as a page of F32 values. */
+    void (*turn[2])(float *v, const void *k_page, uint32_t dv);
     /* s [n], n a multiple of 32: cap and scale. */
     void (*cap_scores)(float *s, uint32_t n, float scale, float softcap);
+    /* s[i] += slope * -|first + i|, n a multiple of 32: first is the position of s[0] less that of the row. */
+    void (*add_slope)(float *s, uint32_t n, int64_t first, float slope);
     /* s [n], n a multiple of 32: e^(s - max) for positions [lo, hi), 0 elsewhere. max = -inf and sum = 0 if there is
      * none. */
     void (*softmax)(float *s, uint32_t n, uint32_t lo, uint32_t hi, float *max, float *sum);

@@ -364,6 +364,23 @@ static void scores_float(float *s, uint32_t s_stride, const float *q, uint32_t q
     scores_all(s, s_stride, q, q_stride, nq, k, dk, false);
 }
 
+/* 16 numbers of the head at a time: read along the positions, written along the head. */
+INLINE void turn_all(float *v, const void *k, uint32_t dv, const bool half)
+{
+    float t[16][KV_PAGE];
+    for (uint32_t d = 0; d < kv_padded(dv); d += 16) {
+        const uint32_t n = dv - d < 16 ? dv - d : 16;
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t j = 0; j < KV_PAGE; j += VW)
+                vf_store(t[i] + j, load_kv(k, (size_t)(d + i) * KV_PAGE + j, half));
+        if (n < 16) memset(t[n], 0, (16 - n) * sizeof t[n]);
+        for (uint32_t j = 0; j < KV_PAGE; j++)
+            for (uint32_t i = 0; i < 16; i++) v[(size_t)j * kv_padded(dv) + d + i] = t[i][j];
+    }
+}
+static void turn_half(float *v, const void *k_page, uint32_t dv) { turn_all(v, k_page, dv, true); }
+static void turn_float(float *v, const void *k_page, uint32_t dv) { turn_all(v, k_page, dv, false); }
+
 /* NQ rows x ND vectors of the head; each sum runs over positions alone. */
 INLINE void values_tile(float *y, uint32_t y_stride, const float *p, uint32_t p_stride, const void *v, uint32_t dv,
                         uint32_t first, uint32_t n, const uint32_t NQ, const uint32_t ND, const bool half)
@@ -435,6 +452,17 @@ static void k_cap_scores(float *s, uint32_t n, float scale, float softcap)
     for (uint32_t i = 0; i < n; i += VW) {
         vf v = vf_mul(vf_load(s + i), f);
         vf_store(s + i, softcap != 0.0f ? vf_mul(c, vf_tanh(vf_div(v, c))) : v);
+    }
+}
+
+static void k_add_slope(float *s, uint32_t n, int64_t first, float slope)
+{
+    float lane[VW];
+    for (uint32_t j = 0; j < VW; j++) lane[j] = (float)j;
+    vf index = vf_load(lane), f = vf_set1(-slope);
+    for (uint32_t i = 0; i < n; i += VW) {
+        vf distance = vf_abs(vf_add(vf_set1((float)(first + i)), index));
+        vf_store(s + i, vf_fma(f, distance, vf_load(s + i)));
     }
 }
 
@@ -604,7 +632,9 @@ const struct cpu_kernels ISA_TABLE = {
     .store_v = { store_v_half, store_v_float },
     .scores = { scores_half, scores_float },
     .values = { values_half, values_float },
+    .turn = { turn_half, turn_float },
     .cap_scores = k_cap_scores,
+    .add_slope = k_add_slope,
     .softmax = k_softmax,
     .combine = k_combine,
     .finish = k_finish,

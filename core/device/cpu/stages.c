@@ -150,11 +150,14 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                           .kv_heads = op->u.attn.kv_heads,
                           .dk = op->u.attn.head_k,
                           .dv = op->u.attn.head_v,
-                          .window = op->u.attn.window,
+                          .span = kv_span(&p->groups[p->kv_layers[layer].group], x->o.context),
+                          .both_ways = op->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL,
+                          .value_in_key = op->u.attn.value_in_key,
+                          .stores = op == &p->ops[p->kv_layers[layer].op],
                           .group = p->kv_layers[layer].group,
                           .cache = x->cache[layer] };
     a->v_offset = (uint64_t)a->dk * KV_PAGE * size;
-    a->head_bytes = a->v_offset + (uint64_t)kv_padded(a->dv) * KV_PAGE * size;
+    a->head_bytes = a->v_offset + (a->value_in_key ? 0 : (uint64_t)kv_padded(a->dv) * KV_PAGE * size);
     a->page_bytes = a->head_bytes * a->kv_heads;
     a->q_turn = turns_of(x, a->q_rope);
     a->k_turn = turns_of(x, a->k_rope);
@@ -163,8 +166,8 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     if (a->v_norm) a->v_norm_w = vector_of(x, a->v_norm->t[0]), a->v_norm_b = vector_of(x, a->v_norm->t[1]);
     if (!a->out) return broken(err, l, "its result has no buffer");
     wk_status st = operand_of(x, l, s->rows, l->q, &a->q, err);
-    if (!st) st = operand_of(x, l, ROWS_ALL, l->k, &a->k, err);
-    if (!st) st = operand_of(x, l, ROWS_ALL, l->v, &a->v, err);
+    if (!st && a->stores) st = operand_of(x, l, ROWS_ALL, l->k, &a->k, err);
+    if (!st && a->stores && !a->value_in_key) st = operand_of(x, l, ROWS_ALL, l->v, &a->v, err);
     return st;
 }
 

@@ -23,7 +23,7 @@
 
 #include "base/machine.h"
 
-enum { TOKENS = 290, SEQUENCES = 3, ROWS = 320 };
+enum { TOKENS = 290, SEQUENCES = 3, ROWS = 320, MOST_ROWS = SEQUENCES * ROWS };
 
 static struct plugin_registry *plugins;
 static char text[1024];
@@ -101,8 +101,8 @@ static void bench_close(struct bench *b)
 static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint32_t from)
 {
     struct step_seq seqs[SEQUENCES];
-    uint32_t tokens[ROWS], wanted[ROWS], of[SEQUENCES];
-    float *logits = calloc((size_t)ROWS * ZOO_VOCAB, sizeof *logits),
+    uint32_t tokens[MOST_ROWS], wanted[MOST_ROWS], of[SEQUENCES];
+    float *logits = calloc((size_t)MOST_ROWS * ZOO_VOCAB, sizeof *logits),
           *pooled = calloc((size_t)SEQUENCES * 256, sizeof *pooled);
     assert_non_null(logits);
     assert_non_null(pooled);
@@ -185,9 +185,9 @@ static void same_bits(const float *a, float *b, uint32_t n, const char *what, ui
     free(b);
 }
 
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS,
-                                            ZOO_ROUTES, ZOO_HEADS,   ZOO_STATES,  ZOO_HYBRID };
-enum { CHAT_KINDS = 8 };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_LEARNED, ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES,
+                                            ZOO_HEADS, ZOO_STATES,  ZOO_HYBRID,  ZOO_CHUNKS,  ZOO_LATENT };
+enum { CHAT_KINDS = sizeof chat_kinds / sizeof *chat_kinds };
 
 /* ---- against float64 ----------------------------------------------------------------------------------- */
 
@@ -227,14 +227,34 @@ static void on_tap(void *user, const char *name, const float *data, uint32_t row
     check_close(name, data, dot ? t->r->scores[v] : t->r->value[v], (size_t)rows * width, t->bound);
 }
 
+/* Every value, and the scores of every attention; returns how many names. */
+static uint32_t name_taps(enum zoo_kind kind, const char *names[9])
+{
+    static char scores[8][TAPE_NAME + 8];
+    struct zoo z;
+    uint32_t n = 0;
+    zoo_open(&z, kind, plugins, FUSE_ALL, NULL, 0);
+    for (uint32_t i = 0; i < z.program->n_ops; i++) {
+        if (z.program->ops[i].kind != WK_OP_ATTENTION) continue;
+        assert_true(n < 8);
+        (void)snprintf(scores[n], sizeof scores[n], "%s.scores", z.program->values[z.program->ops[i].out].name);
+        names[n] = scores[n];
+        n++;
+    }
+    zoo_close(&z);
+    names[n] = "*";
+    return n + 1;
+}
+
 static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
 {
     enum { N = 100 };
-    static const char *const all[] = { "*", "blk.0.attention.scores" };
+    const char *all[9];
+    const uint32_t n_all = name_taps(kind, all);
     struct zoo z;
     struct bench b;
     struct reference r;
-    zoo_open(&z, kind, plugins, FUSE_ALL, exact ? all : NULL, !exact ? 0 : kind == ZOO_STATES ? 1 : 2);
+    zoo_open(&z, kind, plugins, FUSE_ALL, exact ? all : NULL, exact ? n_all : 0);
     const struct device_options o = options(2, isa, exact);
     bench_open(&b, &z, &o, true);
     reference_run(&r, z.program, b.s[0].tokens, N);
@@ -247,7 +267,7 @@ static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
         check_close("embedding", b.s[0].pooled, r.embedding, z.program->embedding_width, exact ? 1e-5 : 6e-2);
     if (exact) {
         assert_true(t.seen >= z.program->n_values / 2);
-        assert_true(t.scores >= (kind != ZOO_STATES));
+        assert_int_equal(t.scores, n_all - 1);
     }
     reference_free(&r);
     bench_close(&b);
@@ -310,17 +330,22 @@ static void test_fusions(void **state)
     }
 }
 
-/* Long pasts: with one KV head and idle threads a row's attention is cut by position; the cut must not show. */
-static void test_cut_by_position(void **state)
+static void refused(struct bench *b, struct step *st, const char *word)
 {
-    (void)state;
+    assert_int_equal(device_cpu()->step(b->x, st, &err), WK_INVALID);
+    if (!strstr(text, word)) fail_msg("\"%s\" does not name %s", text, word);
+}
+
+/* Long pasts: with one KV head and idle threads a row's attention is cut by position; the cut must not show. */
+static void cut_by_position(enum zoo_kind kind)
+{
     enum { LONG = 1400 };
     float *bits[2];
     for (uint32_t t = 0; t < 2; t++) {
         struct zoo z;
         struct bench b;
         const struct device_options o = options(1 + 2 * t, WK_ISA_AVX512, false);
-        zoo_open(&z, ZOO_WIDE, plugins, FUSE_ALL, NULL, 0);
+        zoo_open(&z, kind, plugins, FUSE_ALL, NULL, 0);
         bench_open(&b, &z, &o, true);
         while (b.s[0].position < LONG - 10)
             step_sequences(&b,
@@ -337,6 +362,55 @@ static void test_cut_by_position(void **state)
     assert_true(bits[0][(size_t)(LONG - 1) * ZOO_VOCAB] != 0.0f);
     same_bits(bits[0], bits[1], LONG, "threads", 3);
     free(bits[0]);
+}
+
+static void test_cut_by_position(void **state)
+{
+    (void)state;
+    cut_by_position(ZOO_WIDE);
+    cut_by_position(ZOO_LATENT);
+}
+
+/* Attention in both directions: whole prompts, alone and beside others, on any number of threads, all rows wanted or
+ * some; a prompt that is not whole is refused. */
+static void test_both_directions(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    struct zoo z;
+    zoo_open(&z, ZOO_BOTH, plugins, FUSE_ALL, NULL, 0);
+    for (uint32_t exact = 0; exact < 2; exact++) {
+        struct device_options o = options(2, WK_ISA_AVX512, exact);
+        o.max_rows = o.max_wanted = MOST_ROWS;
+        float *whole = run_bits(ZOO_BOTH, &o, FUSE_ALL, false, WHOLE, N);
+        for (uint32_t threads = 1; threads < 4; threads++) {
+            struct bench b;
+            o.threads = threads;
+            bench_open(&b, &z, &o, true);
+            step_sequences(&b, (const uint32_t[SEQUENCES]){ N, threads, 5 }, threads == 2 ? N - 3 : 0);
+            const uint32_t from = threads == 2 ? N - 3 : 0;
+            assert_memory_equal(whole + (size_t)from * ZOO_VOCAB, b.s[0].logits + (size_t)from * ZOO_VOCAB,
+                                (size_t)(N - from) * ZOO_VOCAB * sizeof *whole);
+            zoo_hold(&b.pages, &b.s[1].kv, threads, 1, threads);
+            float logits[ZOO_VOCAB], pooled[256];
+            uint32_t wanted[1] = { 0 };
+            struct step_seq q = {
+                .row = 0, .n_rows = 1, .position = threads, .role = ROW_GENERATED, .pages = b.s[1].kv.tables
+            };
+            struct step st = { .n_rows = 1,
+                               .n_seqs = 1,
+                               .n_wanted = 1,
+                               .tokens = b.s[1].tokens,
+                               .seqs = &q,
+                               .wanted = wanted,
+                               .logits = logits,
+                               .pooled = pooled };
+            refused(&b, &st, "attention in both directions needs its whole prompt in one step");
+            bench_close(&b);
+        }
+        free(whole);
+    }
+    zoo_close(&z);
 }
 
 /* Only some rows wanted: the same bits as among all. */
@@ -393,7 +467,7 @@ static void test_plan(void **state)
                     continue;
                 }
                 kv += (uint64_t)b.plan.kv_pages[k->group] * KV_PAGE * k->kv_heads *
-                      (k->head_k + (k->head_v + 15) / 16 * 16) * (exact ? 4 : 2);
+                      (k->head_k + (k->value_in_key ? 0 : (k->head_v + 15) / 16 * 16)) * (exact ? 4 : 2);
             }
             assert_int_equal(used.bytes[MEMORY_KV], kv);
             bench_close(&b);
@@ -475,12 +549,6 @@ static void test_too_much(void **state)
     o.context = ZOO_CONTEXT + 1;
     assert_int_equal(device_cpu()->open(z.program, &w, &o, &x, &err), WK_INVALID);
     zoo_close(&z);
-}
-
-static void refused(struct bench *b, struct step *st, const char *word)
-{
-    assert_int_equal(device_cpu()->step(b->x, st, &err), WK_INVALID);
-    if (!strstr(text, word)) fail_msg("\"%s\" does not name %s", text, word);
 }
 
 static void test_refusals(void **state)
@@ -778,7 +846,7 @@ int main(void)
         cmocka_unit_test(test_plan),         cmocka_unit_test(test_kv_bytes),        cmocka_unit_test(test_too_much),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_infinite),        cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_truncated),    cmocka_unit_test(test_options),         cmocka_unit_test(test_state_pages),
-        cmocka_unit_test(test_state_cancel),
+        cmocka_unit_test(test_state_cancel), cmocka_unit_test(test_both_directions),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     zoo_free();

@@ -353,6 +353,46 @@ static void test_values(void **state)
         }
 }
 
+/* The beginning of keys as values: the same numbers, padded with zeros, and nothing behind. */
+static void test_turn(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < 2; type++)
+        for (uint32_t h = 0; h < sizeof heads / sizeof *heads; h++)
+            for (uint32_t cut = 0; cut < 2; cut++) {
+                const uint32_t dk = heads[h].dk, dv = cut ? dk - dk / 3 : dk, wide = kv_padded(dv);
+                struct pages p = make_pages(dk, heads[h].dv, type);
+                float *v = malloc((KV_PAGE * wide + 1) * sizeof *v);
+                assert_non_null(v);
+                v[KV_PAGE * wide] = poison;
+                table->turn[type](v, p.k, dv);
+                for (uint32_t j = 0; j < KV_PAGE; j++)
+                    for (uint32_t d = 0; d < wide; d++)
+                        assert_true((double)v[j * wide + d] == (d < dv ? p.keys[j * dk + d] : 0));
+                assert_true(v[KV_PAGE * wide] == poison);
+                free(v);
+                free_pages(&p);
+            }
+}
+
+/* Before the row and behind it; far away as a float is. */
+static void test_slope(void **state)
+{
+    (void)state;
+    static const int64_t firsts[] = { 0, -31, -40, 5, -67108800 };
+    for (uint32_t f = 0; f < 5; f++) {
+        float s[64], y[64];
+        for (uint32_t i = 0; i < 64; i++) y[i] = s[i] = noise(20);
+        table->add_slope(y, 64, firsts[f], 0.37f);
+        for (uint32_t i = 0; i < 64; i++)
+            close_to((double)y[i], (double)s[i] - 0.37f * fabs((double)(firsts[f] + i)), 1e-6, 1e-6, "slope");
+        memcpy(y, s, sizeof s);
+        table->add_slope(y + 32, 32, firsts[f] + 32, 0.37f);
+        table->add_slope(s, 64, firsts[f], 0.37f);
+        assert_memory_equal(y + 32, s + 32, 32 * sizeof *s);
+    }
+}
+
 static void test_softmax(void **state)
 {
     (void)state;
@@ -493,13 +533,13 @@ static void test_states(void **state)
 
 /* Results of every kernel, and what they leave as it was. */
 struct results {
-    float y[22][MOST];
+    float y[23][MOST], turned[2][KV_PAGE * 48];
     struct wk_activation_q8 q[MOST / 32 + 1];
     uint8_t k[2][64 * KV_PAGE * 4], v[2][64 * KV_PAGE * 4];
     float scalars[4];
     bool bounded;
 };
-WK_STATIC_ASSERT(sizeof(struct cpu_kernels) == 28 * sizeof(void *), "a new kernel has to be among those of run_every");
+WK_STATIC_ASSERT(sizeof(struct cpu_kernels) == 31 * sizeof(void *), "a new kernel has to be among those of run_every");
 
 static void run_every(struct results *r, const float *a, const float *b)
 {
@@ -526,7 +566,10 @@ static void run_every(struct results *r, const float *a, const float *b)
         table->scores[type](r->y[11 + type], KV_PAGE, a, HEAD, QS, r->k[type], HEAD);
         memset(r->y[13 + type], 0, sizeof r->y[13]);
         table->values[type](r->y[13 + type], HEAD, b, KV_PAGE, QS, r->v[type], HEAD, 3, KV_PAGE - 5);
+        table->turn[type](r->turned[type], r->k[type], 39);
     }
+    memcpy(r->y[22], a, 96 * sizeof *a);
+    table->add_slope(r->y[22], 96, -40, 0.3f);
     memcpy(r->y[15], a, 96 * sizeof *a);
     table->cap_scores(r->y[15], 96, 0.5f, 7.0f);
     memcpy(r->y[16], a, 96 * sizeof *a);
@@ -562,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_norms),  cmocka_unit_test(test_rope),    cmocka_unit_test(test_scores),
         cmocka_unit_test(test_values), cmocka_unit_test(test_softmax), cmocka_unit_test(test_combine),
         cmocka_unit_test(test_conv),   cmocka_unit_test(test_states),  cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_turn),   cmocka_unit_test(test_slope),
     };
     int failed = 0;
     for (uint32_t isa = 0; isa <= plugin_detect_isa(); isa++) {

@@ -129,28 +129,39 @@ static void do_rope(struct frame *f)
         }
 }
 
+static bool sees(const struct tape_op *o, uint32_t t, uint32_t j)
+{
+    const uint32_t window = o->u.attn.window, chunk = o->u.attn.chunk;
+    if (j > t) return o->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL && (!window || j - t < window);
+    return (!window || t - j < window) && (!chunk || t / chunk == j / chunk);
+}
+
 static void attend_one(struct frame *f, uint32_t t, uint32_t h, double *score)
 {
     const uint32_t heads = f->op->u.attn.heads, kv = f->op->u.attn.kv_heads, dk = f->op->u.attn.head_k,
                    dv = f->op->u.attn.head_v, g = h / (heads / kv);
-    const double cap = f->op->u.attn.softcap;
+    const struct tape_op *source = &f->p->ops[f->p->kv_layers[f->op->u.attn.kv_layer].op];
+    const bool in_key = f->op->u.attn.value_in_key > 0;
+    const double cap = f->op->u.attn.softcap, *keys = f->r->value[source->in[1]],
+                 *values = in_key ? keys : f->r->value[source->in[2]];
     double top = -INFINITY, sum = 0, *y = f->y + ((size_t)t * heads + h) * dv;
     for (uint32_t j = 0; j < f->r->n; j++) {
         score[j] = -INFINITY;
-        if (j > t || (f->op->u.attn.window && t - j >= f->op->u.attn.window)) continue;
+        if (!sees(f->op, t, j)) continue;
         double s = 0;
         for (uint32_t d = 0; d < dk; d++)
-            s += f->in[0][((size_t)t * heads + h) * dk + d] * f->in[1][((size_t)j * kv + g) * dk + d];
+            s += f->in[0][((size_t)t * heads + h) * dk + d] * keys[((size_t)j * kv + g) * dk + d];
         s *= f->op->u.attn.scale;
         score[j] = cap != 0 ? cap * tanh(s / cap) : s;
+        if (f->op->u.attn.slopes) score[j] -= f->op->u.attn.slopes[h] * fabs((double)t - j);
         if (score[j] > top) top = score[j];
     }
     if (f->w[0] && f->w[0][h] > top) top = f->w[0][h];
     memset(y, 0, dv * sizeof *y);
-    for (uint32_t j = 0; j <= t; j++) {
+    for (uint32_t j = 0; j < f->r->n; j++) {
         const double e = exp(score[j] - top);
         sum += e;
-        for (uint32_t d = 0; d < dv; d++) y[d] += e * f->in[2][((size_t)j * kv + g) * dv + d];
+        for (uint32_t d = 0; d < dv; d++) y[d] += e * values[((size_t)j * kv + g) * (in_key ? dk : dv) + d];
     }
     if (f->w[0]) sum += exp(f->w[0][h] - top);
     for (uint32_t d = 0; d < dv; d++) y[d] /= sum;

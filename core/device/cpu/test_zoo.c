@@ -21,8 +21,9 @@ enum { E = 256, V = ZOO_VOCAB, F = 320, X = 6, K = 3, L = 2, WINDOWS = 4, ROUTES
 
 const char *zoo_name(enum zoo_kind kind)
 {
-    static const char *const names[ZOO_KINDS] = { "dense",   "learned", "experts", "embedding", "wide",   "maps",
-                                                  "windows", "routes",  "heads",   "classes",   "states", "hybrid" };
+    static const char *const names[ZOO_KINDS] = { "dense",  "learned", "experts", "embedding", "wide",
+                                                  "maps",   "windows", "routes",  "heads",     "classes",
+                                                  "states", "hybrid",  "chunks",  "latent",    "both" };
     return names[kind];
 }
 
@@ -385,6 +386,94 @@ static void hybrid_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
+/* A layer of heads with their own names: what of it is there, its shapes say. reuse: keys and values are those that
+ * made `source`. */
+struct attend_layer {
+    uint32_t heads, kv_heads, head, window, chunk, flags, value_in_key;
+    float softcap;
+    bool slopes, sinks, reuse;
+    uint32_t source;
+};
+
+static void record_attend(const struct wk_builder *b, const struct attend_layer *layers, uint32_t n, bool pooled)
+{
+    static const float slopes[] = { 0.25f, 0.0625f, 0.4f, 0.0f, 0.03f, 0.1f, 0.5f, 0.007f };
+    double freq[8];
+    wk_rope_frequencies(freq, 8, 5000);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, 8, WK_ROPE_HALF, 1);
+    wk_value x = wk_embed(b, "token_embd", V, E), seen[8] = { { 0 } };
+    for (uint32_t l = 0; l < n; l++) {
+        const struct attend_layer *a = &layers[l];
+        const struct wk_op_attention att = { .heads = a->heads,
+                                             .kv_heads = a->kv_heads,
+                                             .scale = 0.18f,
+                                             .softcap = a->softcap,
+                                             .window = a->window,
+                                             .flags = a->flags,
+                                             .chunk = a->chunk,
+                                             .value_in_key = a->value_in_key,
+                                             .slopes = a->slopes ? slopes : NULL };
+        const char *sinks = a->sinks ? "attn_sinks" : NULL;
+        wk_layer(b, l);
+        wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
+        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", a->heads * a->head, 0), a->head, &rope);
+        if (a->reuse) {
+            seen[l] = wk_attention_reuse(b, q, seen[a->source], sinks, &att);
+        } else {
+            wk_value k = wk_rope(b, wk_linear(b, h, "attn_k", a->kv_heads * a->head, 0), a->head, &rope);
+            wk_value v = a->value_in_key ? wk_none() : wk_linear(b, h, "attn_v", a->kv_heads * a->head, 0);
+            seen[l] = wk_attention(b, q, k, v, sinks, &att);
+        }
+        x = wk_add(b, x, wk_linear(b, seen[l], "attn_output", E, 0));
+    }
+    wk_end_layers(b);
+    x = wk_rms_norm(b, x, "output_norm", 1e-5f);
+    if (pooled) wk_embedding(b, wk_pool(b, x, WK_POOL_MEAN), WK_OUTPUT_L2_NORM);
+    wk_logits(b, wk_linear(b, x, "output", V, 0));
+}
+
+static const struct attend_layer chunk_layers[] = {
+    { .heads = 6, .kv_heads = 2, .head = 20, .chunk = 96, .sinks = true },
+    { .heads = 8, .kv_heads = 2, .head = 20, .chunk = 96, .reuse = true, .source = 0 },
+    { .heads = 6, .kv_heads = 2, .head = 32, .window = 40, .softcap = 4.0f, .slopes = true },
+    { .heads = 8, .kv_heads = 1, .head = 32, .slopes = true },
+    { .heads = 4, .kv_heads = 2, .head = 32, .window = 40, .reuse = true, .source = 2 },
+};
+static const struct attend_layer latent_layers[] = {
+    { .heads = 11, .kv_heads = 1, .head = 40, .value_in_key = 32 },
+    { .heads = 6, .kv_heads = 2, .head = 36, .value_in_key = 36, .window = 70, .softcap = 4.0f },
+    { .heads = 22, .kv_heads = 1, .head = 40, .value_in_key = 32, .reuse = true, .source = 0 },
+    { .heads = 8, .kv_heads = 1, .head = 40, .value_in_key = 20, .chunk = 64, .slopes = true, .sinks = true },
+};
+static const struct attend_layer both_layers[] = {
+    { .heads = 8, .kv_heads = 2, .head = 32, .flags = WK_ATTENTION_BIDIRECTIONAL, .slopes = true },
+    { .heads = 4, .kv_heads = 4, .head = 20, .flags = WK_ATTENTION_BIDIRECTIONAL, .window = 40, .sinks = true },
+    { .heads = 8,
+      .kv_heads = 2,
+      .head = 32,
+      .flags = WK_ATTENTION_BIDIRECTIONAL,
+      .softcap = 4.0f,
+      .reuse = true,
+      .source = 0 },
+};
+#define LAYERS(l) l, (uint32_t)(sizeof(l) / sizeof *(l))
+
+static void chunks_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_attend(b, LAYERS(chunk_layers), false);
+}
+static void latent_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_attend(b, LAYERS(latent_layers), false);
+}
+static void both_record(const struct wk_builder *b, const void *model)
+{
+    (void)model;
+    record_attend(b, LAYERS(both_layers), true);
+}
+
 static wk_status open_nothing(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
     (void)meta;
@@ -403,9 +492,10 @@ static const char *const arch_names[] = { "zoo" };
       .record = r,                           \
       .close = close_nothing }
 static const struct wk_arch archs[ZOO_KINDS] = {
-    ZOO_ARCH(dense_record), ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
-    ZOO_ARCH(wide_record),  ZOO_ARCH(maps_record),    ZOO_ARCH(windows_record), ZOO_ARCH(routes_record),
-    ZOO_ARCH(heads_record), ZOO_ARCH(classes_record), ZOO_ARCH(states_record),  ZOO_ARCH(hybrid_record)
+    ZOO_ARCH(dense_record),  ZOO_ARCH(learned_record), ZOO_ARCH(experts_record), ZOO_ARCH(embedding_record),
+    ZOO_ARCH(wide_record),   ZOO_ARCH(maps_record),    ZOO_ARCH(windows_record), ZOO_ARCH(routes_record),
+    ZOO_ARCH(heads_record),  ZOO_ARCH(classes_record), ZOO_ARCH(states_record),  ZOO_ARCH(hybrid_record),
+    ZOO_ARCH(chunks_record), ZOO_ARCH(latent_record),  ZOO_ARCH(both_record)
 };
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -582,6 +672,36 @@ static const struct shape states_shapes[] = {
     { "blk.ssm_out.weight", E, 120, 1 },
 };
 
+static void put_layers(struct gguf_build *g, const struct plugin_registry *plugins, const struct attend_layer *layers,
+                       uint32_t n)
+{
+    put(g, plugins, "token_embd.weight", V, E, 1, 0, 1.0f, true);
+    put(g, plugins, "output_norm.weight", 1, E, 1, 1.0f, 0.2f, true);
+    put(g, plugins, "output.weight", V, E, 1, 0, 0.06f, false);
+    for (uint32_t l = 0; l < n; l++) {
+        const struct attend_layer *a = &layers[l];
+        const uint32_t kv = a->reuse ? 0 : a->kv_heads * a->head,
+                       out = a->heads * (a->value_in_key ? a->value_in_key : a->head);
+        const struct {
+            const char *name;
+            uint32_t rows, cols;
+            float mean, scale;
+        } tensors[] = { { "attn_norm", 1, E, 1.0f, 0.2f },
+                        { "attn_q", a->heads * a->head, E, 0, 0.06f },
+                        { "attn_k", kv, E, 0, 0.06f },
+                        { "attn_v", a->value_in_key ? 0 : kv, E, 0, 0.06f },
+                        { "attn_sinks", a->sinks, a->heads, 0, 0.3f },
+                        { "attn_output", E, out, 0, 1.0f / sqrtf((float)out) } };
+        for (uint32_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "blk.%u.%s.weight", l, tensors[i].name);
+            if (tensors[i].rows)
+                put(g, plugins, name, tensors[i].rows, tensors[i].cols, 1, tensors[i].mean, tensors[i].scale,
+                    tensors[i].rows == 1);
+        }
+    }
+}
+
 static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_registry *plugins)
 {
 #define SHAPES(s) s, sizeof s / sizeof *s
@@ -627,6 +747,9 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
     case ZOO_EMBEDDING: put_all(g, plugins, kind, SHAPES(embedding_shapes), 1); break;
     case ZOO_ROUTES: put_routes(g, plugins); break;
     case ZOO_WINDOWS: put_all(g, plugins, kind, SHAPES(embedding_shapes), WINDOWS); break;
+    case ZOO_CHUNKS: put_layers(g, plugins, LAYERS(chunk_layers)); break;
+    case ZOO_LATENT: put_layers(g, plugins, LAYERS(latent_layers)); break;
+    case ZOO_BOTH: put_layers(g, plugins, LAYERS(both_layers)); break;
     default: put_all(g, plugins, kind, SHAPES(wide_shapes), 1); break;
     }
     return g;
@@ -748,7 +871,8 @@ void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint
 {
     for (uint32_t g = 0; g < p->program->n_groups; g++) {
         const bool state = p->program->groups[g].state;
-        const uint32_t from = kv_first(p->program->groups[g].window, position > back ? position - back : 0) / KV_PAGE,
+        const struct kv_span span = kv_span(&p->program->groups[g], ZOO_CONTEXT);
+        const uint32_t from = kv_first(span, position > back ? position - back : 0) / KV_PAGE,
                        end = (uint32_t)kv_pages_of(position + n);
         for (uint32_t i = 0; i < BLOCKS; i++) {
             if ((i >= from && i < end) || t->pages[g][i] == UINT32_MAX) continue;

@@ -22,6 +22,9 @@ enum zoo_kind {
     ZOO_CLASSES,   /* ZOO_EMBEDDING with products and a function behind pool */
     ZOO_STATES,    /* states alone: convolutions of few rows and of more than a page, scan, delta rule */
     ZOO_HYBRID,    /* attention with and without a window, a scan, a convolution of one row */
+    ZOO_CHUNKS,    /* attention in chunks, with slopes, over another layer's cache */
+    ZOO_LATENT,    /* values that are parts of keys */
+    ZOO_BOTH,      /* attention in both directions, pooled */
     ZOO_KINDS
 };
 const char *zoo_name(enum zoo_kind kind);

@@ -444,12 +444,13 @@ static void carve_weights(struct executor *x, struct cuda_carve *c)
     x->upload.n_vectors = n;
 }
 
-/* Entries of a window's table that are used in turn: as many as a run's rows see. 0: a table has an entry for every
- * page. */
+/* Entries of a bounded span's table that are used in turn: as many as a run's rows see. 0: a table has an entry for
+ * every page. */
 static uint32_t ring_pages(const struct executor *x, uint32_t g)
 {
-    const uint64_t seen = kv_touched((uint64_t)x->program->groups[g].window + x->cap_all - 1);
-    return x->program->groups[g].window && seen < kv_pages_of(x->o.context) ? (uint32_t)seen : 0;
+    const struct kv_span span = kv_span(&x->program->groups[g], x->o.context);
+    const uint64_t seen = kv_touched((uint64_t)span.window + span.chunk + x->cap_all - 1);
+    return kv_bounded(span) && seen < kv_pages_of(x->o.context) ? (uint32_t)seen : 0;
 }
 
 static uint64_t layer_page_bytes(const struct tape_kv_layer *k)

@@ -65,13 +65,15 @@ static struct block block_of(const struct executor *x, uint32_t serial)
     return (struct block){ .line = (struct prepare_line *)(void *)b, .pages = (uint32_t *)(void *)(b + l->pages) };
 }
 
-/* The pages that rows at positions [from, end) see; those of a window in turn, where the kernels look for them. */
+/* The pages that rows at positions [from, end) see; those of a bounded span in turn, where the kernels look for them.
+ */
 static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q,
                       uint32_t from, uint32_t end)
 {
     uint32_t *to = b->pages + (uint64_t)seq * x->prepare.layout.table;
     for (uint32_t g = 0; g < x->program->n_groups; g++) {
-        const uint32_t ring = x->prepare.ring_pages[g], first = kv_first(x->program->groups[g].window, from) / KV_PAGE,
+        const uint32_t ring = x->prepare.ring_pages[g],
+                       first = kv_first(kv_span(&x->program->groups[g], x->o.context), from) / KV_PAGE,
                        n = (end + KV_PAGE - 1) / KV_PAGE;
         if (!ring)
             memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);

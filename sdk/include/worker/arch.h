@@ -177,7 +177,8 @@ struct wk_op_attention {
     uint32_t window, flags;
     uint32_t chunk;
     uint32_t value_in_key; /* the value is the first so many numbers of each key head, and not given; 0: it is given */
-    const float *slopes;   /* [heads] ALiBi: slope * -|p - j| is added to the score after `scale`; copied; NULL: none */
+    const float *slopes;   /* [heads] ALiBi: slope * -|p - j| is added to the score behind scale and softcap; copied;
+                            * NULL: none */
 };
 
 /* Rows [first, first + n) of a tensor of `total` rows. */
