@@ -2,8 +2,9 @@
  *
  * A tap is a second reader of a value of the recorded pass: fusion leaves it whole, and its rows come out here, one
  * .npy file (NumPy format 1.0, F32 [rows, width]) for each value, with an index.json that also holds the ids and the
- * argmax of the last row. Two names are no values of the pass but made of its logits: selected_logits, the row that the
- * next token is chosen from, and probabilities, its softmax. */
+ * argmax of the last row. Three names are no values of the pass but made of its results: selected_logits, the row that
+ * the next token is chosen from, probabilities, its softmax, and output_embedding, the row of the whole text as a model
+ * of embeddings gives it. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -24,6 +25,7 @@ enum { MAX_TAPS = 256, TAP_NAME = TAPE_NAME + 8 /* ".scores" */ };
 
 #define SELECTED_LOGITS "selected_logits"
 #define PROBABILITIES "probabilities"
+#define OUTPUT_EMBEDDING "output_embedding"
 
 struct tapped {
     char name[TAP_NAME];
@@ -35,10 +37,10 @@ struct tap_run {
     struct model *model;
     struct session *session;
     struct id_list tokens;
-    float *logits; /* [tokens][n_vocab] */
+    float *logits; /* [tokens][n_vocab]; NULL: the model gives none */
     struct tapped *values;
     uint32_t n_values, cap;
-    bool no_memory, selected, probabilities; /* the last two: asked for */
+    bool no_memory, selected, probabilities, embedding; /* the last three: asked for */
 };
 
 /* ---- catching values ----------------------------------------------------------------------------------- */
@@ -87,19 +89,47 @@ static void catch_probabilities(struct tap_run *t)
     free(out);
 }
 
+static bool gives_logits(const struct tape_program *p)
+{
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == WK_OP_OUTPUT && p->ops[i].u.output.what == WK_OUTPUT_LOGITS) return true;
+    return false;
+}
+
+/* every: all that there is was asked for, nothing by name. */
+static int check_results(struct tap_run *t, bool every)
+{
+    const struct tape_program *p = t->model->program;
+    const bool logits = gives_logits(p), embedding = p->embedding_width != 0;
+    if (!every && !logits && (t->selected || t->probabilities))
+        return fail(CODE_INVALID_REQUEST,
+                    "%s: gives no logits, of which " SELECTED_LOGITS " and " PROBABILITIES " are made", t->model->name);
+    if (!every && !embedding && t->embedding)
+        return fail(CODE_INVALID_REQUEST, "%s: gives no embedding, which is what " OUTPUT_EMBEDDING " is",
+                    t->model->name);
+    t->selected = t->selected && logits;
+    t->probabilities = t->probabilities && logits;
+    t->embedding = t->embedding && embedding;
+    return EXIT_DONE;
+}
+
 static int run_once(struct tap_run *t)
 {
+    const struct tape_program *p = t->model->program;
+    const bool logits = gives_logits(p);
     ERROR_TEXT(err);
-    t->logits = malloc((uint64_t)t->tokens.n * t->model->program->n_vocab * sizeof *t->logits);
-    if (!t->logits) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for logits");
+    t->logits = logits ? malloc((uint64_t)t->tokens.n * p->n_vocab * sizeof *t->logits) : NULL;
+    if (logits && !t->logits) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for logits");
     wk_status status = session_open(t->model, &t->session, &err);
     if (status) return fail_status(STAGE_MODEL, status, &err);
     t->model->device->taps(t->model->executor, catch_value, t);
-    status = session_feed(t->session, t->tokens.ids, t->tokens.n, ROW_PROMPT, t->tokens.n, t->logits, &err);
+    status =
+        session_feed(t->session, t->tokens.ids, t->tokens.n, ROW_PROMPT, logits ? t->tokens.n : 0, t->logits, &err);
     t->model->device->taps(t->model->executor, NULL, NULL);
     if (status) return fail_status(STAGE_STEP, status, &err);
-    if (t->selected) catch_value(t, SELECTED_LOGITS, last_row(t), 1, t->model->program->n_vocab);
+    if (t->selected) catch_value(t, SELECTED_LOGITS, last_row(t), 1, p->n_vocab);
     if (t->probabilities) catch_probabilities(t);
+    if (t->embedding) catch_value(t, OUTPUT_EMBEDDING, session_embedding(t->session), 1, p->embedding_width);
     return t->no_memory ? fail(CODE_INSUFFICIENT_MEMORY, "no memory for the tapped values") : EXIT_DONE;
 }
 
@@ -176,9 +206,9 @@ static int write_index(const struct tap_run *t, const char *folder, json_t *taps
 {
     json_t *ids = json_array();
     for (uint32_t i = 0; i < t->tokens.n; i++) (void)json_array_append_new(ids, json_integer(t->tokens.ids[i]));
-    json_t *index =
-        json_pack("{s:o, s:o, s:I, s:I, s:o}", "model", json_bytes(t->model->name, strlen(t->model->name)), "ids", ids,
-                  "context", (json_int_t)t->model->dev.context, "argmax", (json_int_t)last_argmax(t), "taps", taps);
+    json_t *index = json_pack("{s:o, s:o, s:I, s:o*, s:o}", "model", json_bytes(t->model->name, strlen(t->model->name)),
+                              "ids", ids, "context", (json_int_t)t->model->dev.context, "argmax",
+                              t->logits ? json_integer(last_argmax(t)) : NULL, "taps", taps);
     char *text = index ? json_dumps(index, JSON_INDENT(1)) : NULL;
     json_decref(index);
     if (!text) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the index");
@@ -214,12 +244,13 @@ static int expand_all(const struct options *o, const char ***names, uint32_t *n)
     struct opened x;
     int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = STEP_ROWS }, &x);
     const struct tape_program *p = result ? NULL : x.model->program;
-    *names = p ? calloc((size_t)p->n_kv_layers + 1, sizeof **names) : NULL;
+    *names = p ? calloc((size_t)p->n_ops + 1, sizeof **names) : NULL;
     if (!result && !*names) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
     if (!result) (*names)[(*n)++] = strdup("*");
-    for (uint32_t i = 0; !result && i < p->n_kv_layers; i++) {
+    for (uint32_t i = 0; !result && i < p->n_ops; i++) {
         char *name;
-        if (asprintf(&name, "%s.scores", p->values[p->ops[p->kv_layers[i].op].out].name) < 0)
+        if (p->ops[i].kind != WK_OP_ATTENTION) continue;
+        if (asprintf(&name, "%s.scores", p->values[p->ops[i].out].name) < 0)
             result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
         else
             (*names)[(*n)++] = name;
@@ -228,15 +259,18 @@ static int expand_all(const struct options *o, const char ***names, uint32_t *n)
     return result;
 }
 
-/* Takes what is made of logits out of the names, of which the pass is asked for the rest. */
+/* Takes what is made of results out of the names, of which the pass is asked for the rest. */
 static uint32_t without_made(struct tap_run *t, const char **names, uint32_t n)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const bool selected = strcmp(names[i], SELECTED_LOGITS) == 0, made = strcmp(names[i], PROBABILITIES) == 0;
+        const bool selected = strcmp(names[i], SELECTED_LOGITS) == 0,
+                   probabilities = strcmp(names[i], PROBABILITIES) == 0,
+                   embedding = strcmp(names[i], OUTPUT_EMBEDDING) == 0;
         t->selected = t->selected || selected;
-        t->probabilities = t->probabilities || made;
-        if (!selected && !made) names[kept++] = names[i];
+        t->probabilities = t->probabilities || probabilities;
+        t->embedding = t->embedding || embedding;
+        if (!selected && !probabilities && !embedding) names[kept++] = names[i];
     }
     return kept;
 }
@@ -250,7 +284,7 @@ static int tap(const struct options *o)
     if (!n || !folder) return fail_usage("debug", "tap needs --tap NAME and --out DIR");
     int result = session_tokens_usage(o);
     const bool every = n == 1 && strcmp(given[0], "all") == 0;
-    t.selected = t.probabilities = every;
+    t.selected = t.probabilities = t.embedding = every;
     if (!every) n = without_made(&t, given, n);
     if (!result && every) result = expand_all(o, &all, &n_all);
     struct model_needs needs = { .max_rows = STEP_ROWS,
@@ -260,6 +294,7 @@ static int tap(const struct options *o)
                                  .n_taps = every ? n_all : n };
     if (!result) result = open_model(o, &needs, &x);
     t.model = x.model;
+    if (!result) result = check_results(&t, every);
     if (!result) result = session_tokens(o, t.model, &t.tokens);
     if (!result && t.tokens.n > t.model->dev.context)
         result =

@@ -107,7 +107,7 @@ const struct option_def option_table[OPT_COUNT] = {
                      "write the logits to OUT: raw little-endian F32 [tokens, vocabulary]" },
     [OPT_TAP] = { "tap", 0, OPTION_LIST, false, ON(CMD_DEBUG), "NAME", 0, 256, NULL,
                   "value to write, as debug tape names it, NAME.scores of an attention, selected_logits or "
-                  "probabilities of the last row; all for every one; may be repeated" },
+                  "probabilities of the last row, output_embedding of a text; all for every one; may be repeated" },
     [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL,
                   "folder for the tapped values; made if absent, must be empty" },
     [OPT_SCHEMA] = { "schema", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,

@@ -11,8 +11,8 @@
 #include "tokenizer/tokenizer.h"
 
 /* What the tape's operations and the CPU executor serve, whatever the plugin: the words of tape_describe. */
-static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "learned", "none" };
-static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks", "none" };
+static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "alibi", "learned", "none" };
+static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks", "state", "none" };
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 

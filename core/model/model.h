@@ -96,6 +96,8 @@ void session_close(struct session *s);
  * tape_whole_prompt): there n are all its tokens, at most dev.max_rows, and at most dev.max_wanted are wanted. */
 wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
                        float *logits, const struct wk_err *err);
+/* The row of the whole prompt that the last feed gave [embedding_width], until the next; NULL: the model gives none. */
+const float *session_embedding(const struct session *s);
 uint32_t session_length(const struct session *s);
 void session_reset(struct session *s);
 

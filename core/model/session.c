@@ -201,6 +201,7 @@ wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, en
     return WK_OK;
 }
 
+const float *session_embedding(const struct session *s) { return s->pooled; }
 uint32_t session_length(const struct session *s) { return s->length; }
 
 void session_reset(struct session *s)

@@ -21,6 +21,7 @@ static const char *positional(const struct tape_program *p)
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *o = &p->ops[i];
         if (o->kind == WK_OP_EMBED && o->u.embed.index == WK_EMBED_POSITION) found = "learned";
+        if (o->kind == WK_OP_ATTENTION && o->u.attn.slopes) found = "alibi";
         if (o->kind != WK_OP_ROPE) continue;
         if (file_says(p, "yarn")) return "yarn";
         if (gguf_tensor_find(p->file, long_factors, sizeof long_factors - 1)) return "longrope";
@@ -29,31 +30,39 @@ static const char *positional(const struct tape_program *p)
     return found;
 }
 
-static const char *attention(const struct tape_program *p)
+/* How heads share keys and values, then what else attention asks for; a state counts where there is no attention, too.
+ */
+static void attention(const struct tape_program *p, char out[TAPE_NAME])
 {
-    static const char *const names[4][3] = { { "mha", "gqa", "mqa" },
-                                             { "mha swa", "gqa swa", "mqa swa" },
-                                             { "mha sinks", "gqa sinks", "mqa sinks" },
-                                             { "mha swa sinks", "gqa swa sinks", "mqa swa sinks" } };
-    unsigned heads = 0, extras = 0;
-    bool found = false;
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const struct tape_op *o = &p->ops[p->kv_layers[i].op];
+    enum { MHA, GQA, MQA, MLA };
+    static const char *const sharing[] = { "mha", "gqa", "mqa", "mla" };
+    bool found = false, window = false, chunk = false, sinks = false, state = false;
+    unsigned heads = MHA;
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        const struct tape_op *o = &p->ops[i];
+        if (o->kind == WK_OP_STATE) state = true;
         if (o->kind != WK_OP_ATTENTION) continue;
         found = true;
-        if (o->u.attn.kv_heads != o->u.attn.heads) heads = o->u.attn.kv_heads == 1 ? 2 : 1;
-        if (o->u.attn.window) extras |= 1;
-        if (o->t[0] != TAPE_NONE) extras |= 2;
+        if (o->u.attn.value_in_key)
+            heads = MLA;
+        else if (o->u.attn.kv_heads != o->u.attn.heads && heads != MLA)
+            heads = o->u.attn.kv_heads == 1 ? MQA : GQA;
+        if (o->u.attn.window) window = true;
+        if (o->u.attn.chunk) chunk = true;
+        if (o->t[0] != TAPE_NONE) sinks = true;
     }
-    return found ? names[extras][heads] : "none";
+    if (found)
+        (void)snprintf(out, TAPE_NAME, "%s%s%s%s%s%s", sharing[heads], window ? " swa" : "", chunk ? " chunked" : "",
+                       sinks ? " sinks" : "", p->bidirectional ? " bidirectional" : "", state ? " state" : "");
+    else
+        (void)snprintf(out, TAPE_NAME, "%s", state ? "state" : "none");
 }
 
 void tape_describe(const struct tape_program *p, struct tape_capabilities *out)
 {
     enum { MAX_TYPES = sizeof out->types / sizeof out->types[0] };
-    *out = (struct tape_capabilities){
-        .positional = positional(p), .attention = attention(p), .context_max = p->context, .n_vocab = p->n_vocab
-    };
+    *out = (struct tape_capabilities){ .positional = positional(p), .context_max = p->context, .n_vocab = p->n_vocab };
+    attention(p, out->attention);
     for (uint32_t i = 0; i < p->n_tensors; i++) {
         const struct tape_tensor *t = &p->tensors[i];
         uint32_t k = 0;

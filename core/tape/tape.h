@@ -302,8 +302,10 @@ bool tape_launch_tapped(const struct tape_program *p,
 
 /* What the model asks of a worker, found while recording (Model Capability Descriptor). */
 struct tape_capabilities {
-    const char *positional; /* "rope_llama", "rope_neox", "yarn", "longrope", "learned", "none" */
-    const char *attention;  /* "mha", "gqa", "mqa"; with a window "swa", with sinks "sinks" */
+    const char *positional; /* "rope_llama", "rope_neox", "yarn", "longrope", "alibi", "learned", "none" */
+    /* "mha", "gqa", "mqa" or "mla" (one latent row); then, a blank before each, "swa" (a window), "chunked", "sinks",
+     * "bidirectional" and "state". Without attention "state" or "none". */
+    char attention[TAPE_NAME];
     uint32_t context_max, n_vocab;
     uint32_t n_types;
     uint32_t types[64];

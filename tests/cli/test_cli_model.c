@@ -563,6 +563,11 @@ static void tap_writes_a_folder(void **state)
                             "test \"$(ls made | wc -l)\" = 3"),
                      0);
     cli_free(&made);
+    struct cli_result none =
+        CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1", "--tap", "output_embedding", "--out", "none");
+    assert_int_equal(none.status, 1);
+    assert_true(matches(none.err, "tiny: gives no embedding, which is what output_embedding is"));
+    cli_free(&none);
     struct cli_result again = CLI("debug", "tap", "-m", "tiny.gguf", "--ids", "1 100", "--tap", "all", "--out", "taps");
     assert_int_equal(again.status, 1);
     assert_true(matches(again.err, "OUTPUT_FAILED: taps: is not empty"));

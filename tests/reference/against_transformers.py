@@ -92,7 +92,157 @@ def gemma2(key, w):
     return fill(transformers.Gemma2ForCausalLM(config), t)
 
 
-MODELS = {"gemma2": gemma2}
+def deepseek2(key, w):
+    v3, H, rope = key("expert_gating_func", 1) == 2, key("attention.head_count"), key("rope.dimension_count")
+    head = key("attention.key_length_mla", key("attention.key_length"))
+    more = dict(topk_method="noaux_tc" if v3 else "group_limited_greedy" if key("expert_group_count") else "greedy")
+    if v3:
+        more = dict(norm_topk_prob=key("expert_weights_norm", False), num_local_experts=key("expert_count"))
+    kind = "V3" if v3 else "V2"
+    config = getattr(transformers, "Deepseek%sConfig" % kind)(
+        **common(key),
+        **more,
+        vocab_size=len(w("token_embd.weight")),
+        num_key_value_heads=H,
+        q_lora_rank=key("attention.q_lora_rank"),
+        kv_lora_rank=key("attention.kv_lora_rank"),
+        qk_nope_head_dim=head - rope,
+        qk_rope_head_dim=rope,
+        head_dim=rope,
+        v_head_dim=key("attention.value_length_mla", key("attention.value_length")),
+        moe_intermediate_size=key("expert_feed_forward_length"),
+        n_routed_experts=key("expert_count"),
+        n_shared_experts=key("expert_shared_count"),
+        num_experts_per_tok=key("expert_used_count"),
+        routed_scaling_factor=key("expert_weights_scale"),
+        first_k_dense_replace=key("leading_dense_block_count"),
+        n_group=key("expert_group_count", 1),
+        topk_group=key("expert_group_used_count", 1),
+        rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
+        max_position_embeddings=key("context_length"),
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": key("rope.freq_base"),
+            "factor": key("rope.scaling.factor"),
+            "original_max_position_embeddings": key("rope.scaling.original_context_length"),
+            "mscale": 10 * key("rope.scaling.yarn_log_multiplier"),
+            "mscale_all_dim": 10 * key("rope.scaling.yarn_log_multiplier"),
+            "beta_fast": 32,
+            "beta_slow": 1,
+        },
+        experts_implementation="eager",
+        tie_word_embeddings=False,
+    )
+    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w("output.weight")}
+    t["model.norm.weight"] = w("output_norm.weight")
+    for l in range(key("block_count")):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        attention = {"kv_a_proj_with_mqa": "attn_kv_a_mqa", "kv_a_layernorm": "attn_kv_a_norm", "o_proj": "attn_output"}
+        if key("attention.q_lora_rank"):
+            attention.update({"q_a_proj": "attn_q_a", "q_a_layernorm": "attn_q_a_norm", "q_b_proj": "attn_q_b"})
+        else:
+            attention["q_proj"] = "attn_q"
+        for theirs, ours in attention.items():
+            t[a + "self_attn." + theirs + ".weight"] = w(b + ours + ".weight")
+        if w.has(b + "attn_kv_b.weight"):
+            both = w(b + "attn_kv_b.weight")
+        else:
+            both = torch.cat([w(b + "attn_k_b.weight").transpose(1, 2), w(b + "attn_v_b.weight")], 1)
+        t[a + "self_attn.kv_b_proj.weight"] = both.reshape(-1, key("attention.kv_lora_rank"))
+        t[a + "input_layernorm.weight"] = w(b + "attn_norm.weight")
+        t[a + "post_attention_layernorm.weight"] = w(b + "ffn_norm.weight")
+        dense = l < key("leading_dense_block_count")
+        for name in ("gate", "up", "down"):
+            end = "%s_proj.weight" % name
+            if dense:
+                t[a + "mlp." + end] = w(b + "ffn_%s.weight" % name)
+            else:
+                t[a + "mlp.shared_experts." + end] = w(b + "ffn_%s_shexp.weight" % name)
+        if dense:
+            continue
+        t[a + "mlp.gate.weight"] = w(b + "ffn_gate_inp.weight")
+        if v3:
+            t[a + "mlp.gate.e_score_correction_bias"] = w(b + "exp_probs_b.bias")
+        gate_up = [w(b + "ffn_%s_exps.weight" % name) for name in ("gate", "up")]
+        t[a + "mlp.experts.gate_up_proj"] = torch.cat(gate_up, 1)
+        t[a + "mlp.experts.down_proj"] = w(b + "ffn_down_exps.weight")
+    return fill(getattr(transformers, "Deepseek%sForCausalLM" % kind)(config), t)
+
+
+def mamba2(key, w):
+    inner, H = key("ssm.inner_size"), key("ssm.time_step_rank")
+    config = transformers.Mamba2Config(
+        vocab_size=len(w("token_embd.weight")),
+        hidden_size=key("embedding_length"),
+        num_hidden_layers=key("block_count"),
+        expand=inner // key("embedding_length"),
+        num_heads=H,
+        head_dim=inner // H,
+        state_size=key("ssm.state_size"),
+        n_groups=key("ssm.group_count"),
+        conv_kernel=key("ssm.conv_kernel"),
+        chunk_size=16,
+        layer_norm_epsilon=key("attention.layer_norm_rms_epsilon"),
+        rms_norm=True,
+        use_bias=False,
+        use_conv_bias=True,
+        residual_in_fp32=False,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    t = {"backbone.embeddings.weight": w("token_embd.weight"), "lm_head.weight": w("token_embd.weight")}
+    t["backbone.norm_f.weight"] = w("output_norm.weight")
+    for l in range(key("block_count")):
+        a, b = "backbone.layers.%d." % l, "blk.%d." % l
+        t[a + "norm.weight"] = w(b + "attn_norm.weight")
+        a += "mixer."
+        t[a + "in_proj.weight"] = w(b + "ssm_in.weight")
+        t[a + "conv1d.weight"] = w(b + "ssm_conv1d.weight").unsqueeze(1)
+        t[a + "conv1d.bias"] = w(b + "ssm_conv1d.bias")
+        t[a + "dt_bias"] = w(b + "ssm_dt.bias")
+        t[a + "A_log"] = torch.log(-w(b + "ssm_a").reshape(-1))
+        t[a + "D"] = w(b + "ssm_d").reshape(-1)
+        t[a + "norm.weight"] = w(b + "ssm_norm.weight").reshape(-1)
+        t[a + "out_proj.weight"] = w(b + "ssm_out.weight")
+    return fill(transformers.Mamba2ForCausalLM(config), t)
+
+
+def bert(key, w):
+    config = transformers.BertConfig(
+        **common(key),
+        vocab_size=len(w("token_embd.weight")),
+        max_position_embeddings=key("context_length"),
+        type_vocab_size=len(w("token_types.weight")),
+        layer_norm_eps=key("attention.layer_norm_epsilon"),
+        hidden_act="gelu",
+    )
+    t = {
+        "embeddings.word_embeddings.weight": w("token_embd.weight"),
+        "embeddings.position_embeddings.weight": w("position_embd.weight"),
+        "embeddings.token_type_embeddings.weight": w("token_types.weight"),
+    }
+    pairs = {"embeddings.LayerNorm": "token_embd_norm"}
+    for l in range(key("block_count")):
+        a, b = "encoder.layer.%d." % l, "blk.%d." % l
+        pairs.update({a + "attention.self." + n: b + "attn_" + n[0] for n in ("query", "key", "value")})
+        pairs.update({a + "attention.output.dense": b + "attn_output"})
+        pairs.update({a + "attention.output.LayerNorm": b + "attn_output_norm"})
+        pairs.update({a + "intermediate.dense": b + "ffn_up", a + "output.dense": b + "ffn_down"})
+        pairs.update({a + "output.LayerNorm": b + "layer_output_norm"})
+    for theirs, ours in pairs.items():
+        t[theirs + ".weight"], t[theirs + ".bias"] = w(ours + ".weight"), w(ours + ".bias")
+    if not w.has("cls.weight"):
+        return fill(transformers.BertModel(config, add_pooling_layer=False), t)
+    config.num_labels = len(w("cls.output.weight"))
+    t = {"bert." + name: value for name, value in t.items()}
+    for theirs, ours in (("bert.pooler.dense", "cls"), ("classifier", "cls.output")):
+        t[theirs + ".weight"], t[theirs + ".bias"] = w(ours + ".weight"), w(ours + ".bias")
+    return fill(transformers.BertForSequenceClassification(config), t)
+
+
+MODELS = {"bert": bert, "deepseek2": deepseek2, "gemma2": gemma2, "mamba2": mamba2}
 
 
 def difference(ours, theirs):
@@ -114,10 +264,18 @@ def compare(path, family):
     r = random.Random(family)
     tokens = [r.randrange(n_vocab) for _ in range(N)]
     sequence = families.model(meta, tensors, meta[arch + ".context_length"])
-    ours = [sequence.step(token) for token in tokens]
     with torch.no_grad():
-        theirs = model(torch.tensor([tokens])).logits[0].tolist()
-    return difference(ours, theirs)
+        theirs = model(torch.tensor([tokens]))
+    if "cls.weight" in tensors:
+        rows = [sequence.embed(tokens)]
+        theirs = theirs.logits.tolist()
+    elif sequence.encoder:
+        rows = sequence.rows_of(tokens)
+        theirs = theirs.last_hidden_state[0].tolist()
+    else:
+        rows = [sequence.step(token) for token in tokens]
+        theirs = theirs.logits[0].tolist()
+    return difference(rows, theirs)
 
 
 def main():

@@ -45,6 +45,7 @@ class Network:
     """One sequence of a model: keys, weights, and what a step leaves behind."""
 
     layer_norms = False  # norms have a mean and a bias
+    encoder = False  # one row of a whole text, by embed(), instead of logits behind every token, by step()
 
     def __init__(self, meta, tensors):
         self.arch = meta["general.architecture"]
@@ -297,8 +298,11 @@ class Model(Network):
 
 def checkpoints(model, tokens):
     """-> {(name of the tape's value, kind of checkpoint): [values of every token's row]}"""
-    for token in tokens:
-        model.step(token)
+    if model.encoder:
+        model.embed(tokens)
+    else:
+        for token in tokens:
+            model.step(token)
     taps = {}
     for (name, kind), rows in model.taps.items():
         if kind == "attention.scores":  # of each head as many as there are positions

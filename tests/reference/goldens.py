@@ -40,10 +40,19 @@ def certain_step(model, token, gap):
     return None
 
 
+def rounded(row):
+    return [float("%.9g" % v) for v in row]
+
+
 def golden(path, context, n_prompt, n_generated, gap, r):
-    """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path`."""
+    """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path`; of an
+    encoder the prompt's one row."""
     model, prompt, steps = families.model(*gguf.read(path), context), [], []
     n_vocab = model.t["token_embd.weight"][0][1]
+    if model.encoder:
+        prompt = [r.randrange(n_vocab) for _ in range(n_prompt)]
+        row = model.embed(prompt)
+        return {"n_vocab": len(row), "prompt_tokens": prompt, "generated": [], "embedding": rounded(row)}
     while len(steps) < n_prompt:
         token = r.randrange(n_vocab)
         logits = certain_step(model, token, gap)
@@ -61,7 +70,7 @@ def golden(path, context, n_prompt, n_generated, gap, r):
         "n_vocab": n_vocab,
         "prompt_tokens": prompt,
         "generated": generated,
-        "steps": [{"logits": [float("%.9g" % v) for v in logits]} for logits in steps],
+        "steps": [{"logits": rounded(logits)} for logits in steps],
     }
 
 

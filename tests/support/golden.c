@@ -54,10 +54,12 @@ void golden_read(const char *name, struct golden *g)
     prompt = json_object_get(j, "prompt_tokens");
     generated = json_object_get(j, "generated");
     steps = json_object_get(j, "steps");
+    json_t *embedding = json_object_get(j, "embedding");
     *g = (struct golden){ .n_vocab = (uint32_t)json_integer_value(json_object_get(j, "n_vocab")),
                           .n_prompt = (uint32_t)json_array_size(prompt),
                           .n_generated = (uint32_t)json_array_size(generated),
-                          .n_steps = (uint32_t)json_array_size(steps) };
+                          .n_steps = embedding ? 1 : (uint32_t)json_array_size(steps),
+                          .embedding = embedding != NULL };
     g->tokens = calloc((size_t)g->n_prompt + g->n_generated, sizeof *g->tokens);
     g->logits = calloc((size_t)g->n_steps * g->n_vocab, sizeof *g->logits);
     assert_non_null(g->tokens);
@@ -66,7 +68,7 @@ void golden_read(const char *name, struct golden *g)
     for (uint32_t i = 0; i < g->n_generated; i++)
         g->tokens[g->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(generated, i));
     for (uint32_t i = 0; i < g->n_steps; i++) {
-        json_t *l = json_object_get(json_array_get(steps, i), "logits");
+        json_t *l = embedding ? embedding : json_object_get(json_array_get(steps, i), "logits");
         assert_int_equal(json_array_size(l), g->n_vocab);
         for (uint32_t v = 0; v < g->n_vocab; v++)
             g->logits[(size_t)i * g->n_vocab + v] = (float)json_number_value(json_array_get(l, v));

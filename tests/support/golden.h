@@ -13,6 +13,7 @@ struct golden {
     uint32_t n_vocab, n_prompt, n_generated, n_steps;
     uint32_t *tokens; /* [n_prompt + n_generated] */
     float *logits;    /* [n_steps][n_vocab] */
+    bool embedding;   /* an encoder's: one step, the prompt's row instead of logits */
 };
 
 /* One line of a list of cases: MODEL GOLDEN CONTEXT LOOSE [truncate]; # begins a comment. */
