@@ -113,7 +113,8 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     const json_int_t context = m->model->dev.context;
     struct serve_condition condition;
     uint64_t page_bytes = 0;
-    for (uint32_t g = 0; g < m->model->program->n_groups; g++) page_bytes += m->model->plan.kv_page_bytes[g];
+    for (uint32_t g = 0; g < m->model->program->n_groups; g++)
+        if (!m->model->program->groups[g].state) page_bytes += m->model->plan.kv_page_bytes[g];
     const uint64_t experts = count_of(m, "expert_count");
     serve_condition(s, &condition);
     return json_pack(

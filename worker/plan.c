@@ -30,16 +30,16 @@ static uint64_t group_bytes(const struct model *m, uint32_t g)
     return m->plan.kv_pages[g] * m->plan.kv_page_bytes[g];
 }
 
-/* The KV cache by what layers see: a window, a chunk; both 0: all positions. */
+/* The KV cache by what layers see: a window, a chunk; both 0: all positions; or by states, of the row before each. */
 static json_t *kv_groups(const struct model *m)
 {
     json_t *groups = json_array();
     for (uint32_t g = 0; m && g < m->program->n_groups; g++) {
         const struct tape_kv_group *k = &m->program->groups[g];
-        (void)json_array_append_new(groups,
-                                    json_pack("{s:I, s:I, s:I, s:I, s:I}", "window", (json_int_t)k->window, "chunk",
-                                              (json_int_t)k->chunk, "layers", (json_int_t)k->n_layers, "pages",
-                                              (json_int_t)m->plan.kv_pages[g], "bytes", (json_int_t)group_bytes(m, g)));
+        (void)json_array_append_new(groups, json_pack("{s:I, s:I, s:b, s:I, s:I, s:I}", "window", (json_int_t)k->window,
+                                                      "chunk", (json_int_t)k->chunk, "state", k->state, "layers",
+                                                      (json_int_t)k->n_layers, "pages", (json_int_t)m->plan.kv_pages[g],
+                                                      "bytes", (json_int_t)group_bytes(m, g)));
     }
     return groups;
 }
@@ -66,14 +66,16 @@ static int print_json(const struct planning *p)
         "reasons", reasons));
 }
 
-/* Where windows or chunks make a difference. */
+/* Where windows, chunks or states make a difference. */
 static void print_groups(const struct model *m)
 {
     char window[32];
-    for (uint32_t g = 0; m->program->n_groups > 1 && g < m->program->n_groups; g++) {
+    for (uint32_t g = 0; g < m->program->n_groups; g++) {
         const struct tape_kv_group *k = &m->program->groups[g];
+        if (m->program->n_groups == 1 && !k->state) continue;
         (void)snprintf(window, sizeof window,
-                       k->chunk    ? "  chunk %u"
+                       k->state    ? "  states"
+                       : k->chunk  ? "  chunk %u"
                        : k->window ? "  window %u"
                                    : "  all",
                        k->chunk ? k->chunk : k->window);

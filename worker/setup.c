@@ -12,6 +12,7 @@
 #include "base/machine.h"
 #include "base/result_file.h"
 #include "capabilities.h"
+#include "device/kv_pages.h"
 #include "errors.h"
 #include "json_out.h"
 #include "log/log.h"
@@ -439,7 +440,9 @@ static int size_kv(const struct opened *x, const char *path, const struct model_
     int result = needs->kv_bytes ? EXIT_DONE : device_available(x->model->device, &x->gpu, &available);
     if (result) return result;
     uint64_t least = 0;
-    for (uint32_t g = 0; g < x->model->program->n_groups; g++) least += x->model->plan.kv_page_bytes[g];
+    for (uint32_t g = 0; g < x->model->program->n_groups; g++)
+        least += x->model->plan.kv_page_bytes[g] *
+                 kv_least(kv_span(&x->model->program->groups[g], x->model->dev.context), x->model->dev.context);
     const uint64_t fits = needs->kv_bytes ? 0 : model_kv_auto(x->model, available);
     /* Not even a page fits: the smallest plan is made, and refused with its figures. */
     wk_status status = model_set_kv(x->model, needs->kv_bytes ? needs->kv_bytes : fits > least ? fits : least, &err);

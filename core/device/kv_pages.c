@@ -9,7 +9,7 @@ typedef unsigned __int128 wide;
 
 /* What the groups can use, and its bytes: of those that see all, of those with windows or chunks. */
 struct needs {
-    uint64_t pages[TAPE_MAX_GROUPS];
+    uint64_t pages[TAPE_MAX_GROUPS], least[TAPE_MAX_GROUPS];
     bool bounded[TAPE_MAX_GROUPS];
     wide bytes[2];
 };
@@ -26,8 +26,12 @@ static void find_needs(const struct tape_program *p, const struct device_options
     for (uint32_t g = 0; g < p->n_groups; g++) {
         const struct kv_span span = kv_span(&p->groups[g], o->context);
         const uint64_t all = sequences(o) * kv_pages_of(o->context), rest = sequences(o) * kv_rest(span, o->context),
-                       pages = rest + (kv_bounded(span) ? kv_pages_of(o->max_rows) : 0);
+                       step = span.state         ? 1
+                              : kv_bounded(span) ? kv_pages_of(o->max_rows)
+                                                 : 0,
+                       pages = rest + step;
         n->pages[g] = pages < all ? pages : all;
+        n->least[g] = kv_least(span, o->context);
         n->bounded[g] = kv_bounded(span);
         n->bytes[n->bounded[g]] += (wide)bytes[g] * n->pages[g];
     }
@@ -55,14 +59,14 @@ static uint64_t deal(const struct needs *n, uint64_t kv, uint32_t g)
     return pages > UINT64_MAX ? UINT64_MAX : (uint64_t)pages;
 }
 
-/* So that every group gets a page. */
+/* So that every group gets what it needs. */
 static uint64_t least_bytes(const struct tape_program *p, const struct needs *n)
 {
     uint64_t low = 0, high = UINT64_MAX; /* too few, enough */
     while (high - low > 1) {
         const uint64_t kv = low + (high - low) / 2;
         bool enough = true;
-        for (uint32_t g = 0; g < p->n_groups; g++) enough = enough && deal(n, kv, g) > 0;
+        for (uint32_t g = 0; g < p->n_groups; g++) enough = enough && deal(n, kv, g) >= n->least[g];
         *(enough ? &high : &low) = kv;
     }
     return high;
@@ -79,6 +83,11 @@ wk_status kv_pages(const struct tape_program *p, const struct device_options *o,
             return wk_fail(err, WK_INVALID,
                            "a KV cache of %" PRIu64 " bytes holds no page of %d positions: expected at least %" PRIu64,
                            o->kv_bytes, KV_PAGE, least_bytes(p, &needs));
+        if (n < needs.least[g])
+            return wk_fail(err, WK_INVALID,
+                           "a KV cache of %" PRIu64 " bytes holds a state of a sequence once, not twice as it is needed"
+                           " to go on: expected at least %" PRIu64,
+                           o->kv_bytes, least_bytes(p, &needs));
         if (n > UINT32_MAX)
             return wk_fail(
                 err, WK_NO_MEMORY,

@@ -4,7 +4,11 @@
  * A sequence holds a page for every KV_PAGE positions that rows to come may read: all positions, or in a group of
  * layers with a window or chunks those from the first on that its next row sees. Behind that, pages are given back
  * after every step. So at rest a window costs what it spans; the pages that a step's rows need besides, from the moment
- * they are stored to the moment they have attended, are planned once for all sequences. */
+ * they are stored to the moment they have attended, are planned once for all sequences.
+ *
+ * In a group of states a page has the state behind the last row of its block. A row reads that of the row before it, so
+ * a sequence holds one page at rest, and two when its next row begins a block. A step that passes whole blocks needs no
+ * page of them; who wants to go on from the end of the last of them later takes one more. */
 #ifndef CORE_DEVICE_KV_PAGES_H
 #define CORE_DEVICE_KV_PAGES_H
 
@@ -15,12 +19,14 @@
  * positions each, a multiple of KV_PAGE. Both 0: all of them. */
 struct kv_span {
     uint32_t window, chunk;
+    bool state;
 };
 
 /* A window or chunk as wide as the context hides nothing: as if there were none. */
 static inline struct kv_span kv_span(const struct tape_kv_group *g, uint32_t context)
 {
-    return (struct kv_span){ g->window < context ? g->window : 0, g->chunk < context ? g->chunk : 0 };
+    return (struct kv_span){ g->state || g->window < context ? g->window : 0, g->chunk < context ? g->chunk : 0,
+                             g->state };
 }
 
 /* Does it hide anything, ever? */
@@ -49,10 +55,13 @@ static inline uint64_t kv_rest(struct kv_span s, uint64_t positions)
     return seen < all ? seen : all;
 }
 
+/* Pages without which no sequence gets to the end of the context, however few it may share with others. */
+static inline uint64_t kv_least(struct kv_span s, uint64_t context) { return s.state ? kv_rest(s, context) : 1; }
+
 /* Pages of each group into out [n_groups], when a page of group g takes bytes[g], all its layers together. kv_bytes 0:
  * all that kv_sequences (or max_sequences) of full length can use: each at rest, and beside that one step's rows. Else
  * as many as fit into kv_bytes: groups with windows or chunks get all that they can use, up to half; the others have
- * the rest. WK_INVALID: not one page of each; WK_NO_MEMORY: more than can be counted. [any thread] */
+ * the rest. WK_INVALID: not kv_least of each; WK_NO_MEMORY: more than can be counted. [any thread] */
 wk_status kv_pages(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, uint32_t *out,
                    const struct wk_err *err);
 

@@ -11,6 +11,10 @@
  * one after the other; so every step finds what the one before had. Where it is less than a part wants, the part is
  * cut.
  *
+ * Of states a job needs two pages: that of the row before its next, and where that row begins a block, another. A chunk
+ * may take a third, for the end of its last whole block: a page of the prefix cache, since the rows behind are in the
+ * last page. Blocks between have no page.
+ *
  * A kept page of a bounded span may be seen by several jobs. Each counts it as its own: when one goes on, it will need
  * another. */
 #include "engine/internal.h"
@@ -32,15 +36,19 @@ static wk_status pool_open(struct page_pool *p, uint32_t n, struct kv_span span,
 }
 
 /* Nodes of the prefix cache: each has a page of every group whose layers see all. Where none does, as many as have
- * pages, and those above them. */
+ * pages, and those above them; above a state there may be a whole context of nodes without one. */
 static uint32_t most_nodes(const struct engine *e)
 {
-    uint32_t least = UINT32_MAX, most = 0;
+    enum { MOST_ABOVE_STATES = 1 << 16 };
+    const uint64_t above = kv_pages_of(e->model->dev.context);
+    uint64_t least = UINT64_MAX, most = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) {
-        if (!kv_bounded(e->pool[g].span) && e->pool[g].n < least) least = e->pool[g].n;
-        if (e->pool[g].n > most) most = e->pool[g].n;
+        const uint64_t n = e->pool[g].n, chains = e->pool[g].span.state ? n * above : above;
+        if (!kv_bounded(e->pool[g].span) && n < least) least = n;
+        const uint64_t nodes = n + (chains < MOST_ABOVE_STATES || chains == above ? chains : MOST_ABOVE_STATES);
+        if (nodes > most) most = nodes;
     }
-    return least < UINT32_MAX ? least : most ? most + (uint32_t)kv_pages_of(e->model->dev.context) : 0;
+    return (uint32_t)(least < UINT64_MAX ? least : most < UINT32_MAX ? most : UINT32_MAX - 1);
 }
 
 wk_status pages_open(struct engine *e, const struct wk_err *err)
@@ -197,20 +205,60 @@ void pages_promise(struct engine *e, struct job *j, uint32_t found)
     }
 }
 
+/* ---- pages of a step's rows ---------------------------------------------------------------------------- */
+
+/* Of a group of states: blocks whose pages j lacks to run its rows up to `end`: the last row's, and the one before,
+ * which later prompts can go on from. Where the step ends with a block, that is such a place by itself, but for the end
+ * of a prompt, whose last row always runs. Returns how many, ascending. */
+static uint32_t lacks_states(const struct engine *e, const struct job *j, uint32_t g, uint32_t end, uint32_t block[2])
+{
+    const uint32_t held = j->pages[g].end, last = (end - 1) / KV_PAGE;
+    uint32_t n = 0;
+    if (e->prefix.cap && last > held && last * KV_PAGE <= j->n_prompt && (end % KV_PAGE || end == j->n_prompt))
+        block[n++] = last - 1;
+    if (last >= held) block[n++] = last;
+    return n;
+}
+
+/* Of the next `rows` rows, how many j has or can have pages for in group g. */
+static uint32_t rows_that_fit(const struct engine *e, const struct job *j, uint32_t g, uint32_t rows)
+{
+    const struct job_pages *q = &j->pages[g];
+    const uint64_t there = q->promise + spare(e, g);
+    const uint32_t end = j->fed + rows, whole = rows ? (end - 1) / KV_PAGE * KV_PAGE : 0;
+    uint64_t reach = (q->end + there) * KV_PAGE;
+    uint32_t block[2];
+    if (e->pool[g].span.state) {
+        /* With one page less, as far as the last row's block; with none, through the block that it is in. */
+        if (!rows || lacks_states(e, j, g, end, block) <= there) return rows;
+        reach = there ? whole : (uint64_t)q->end * KV_PAGE;
+    }
+    return reach >= (uint64_t)j->fed + rows ? rows : reach > j->fed ? (uint32_t)(reach - j->fed) : 0;
+}
+
+static uint32_t take_promised(struct engine *e, struct job *j, uint32_t g)
+{
+    const uint32_t page = take(e, g);
+    if (!j->pages[g].promise) return page;
+    j->pages[g].promise--;
+    e->pool[g].promised--;
+    return page;
+}
+
 uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows)
 {
-    for (uint32_t g = 0; g < e->n_groups; g++) {
-        const uint64_t reach = (j->pages[g].end + j->pages[g].promise + spare(e, g)) * KV_PAGE;
-        if (reach < (uint64_t)j->fed + rows) rows = reach > j->fed ? (uint32_t)(reach - j->fed) : 0;
+    for (uint32_t before = rows + 1; rows < before;) {
+        before = rows;
+        for (uint32_t g = 0; g < e->n_groups; g++) rows = rows_that_fit(e, j, g, rows);
     }
     for (uint32_t g = 0; rows && g < e->n_groups; g++) {
         struct job_pages *q = &j->pages[g];
-        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)j->fed + rows); q->end < end; q->end++) {
-            q->table[q->end] = take(e, g);
-            if (!q->promise) continue;
-            q->promise--;
-            e->pool[g].promised--;
-        }
+        const bool state = e->pool[g].span.state;
+        uint32_t block[2];
+        const uint32_t n = state ? lacks_states(e, j, g, j->fed + rows, block) : 0;
+        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)j->fed + rows); q->end < end; q->end++)
+            q->table[q->end] = state ? ENGINE_NONE : take_promised(e, j, g);
+        for (uint32_t i = 0; i < n; i++) q->table[block[i]] = take_promised(e, j, g);
     }
     return rows;
 }
@@ -223,7 +271,7 @@ static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t
 {
     for (uint32_t g = 0; g < e->n_groups; g++) {
         uint32_t *kept = &prefix_pages(&e->prefix, node)[g], *own = &j->pages[g].table[block];
-        if (block < j->pages[g].first) continue;
+        if (block < j->pages[g].first || *own == ENGINE_NONE) continue;
         if (*kept == ENGINE_NONE && kv_bounded(e->pool[g].span))
             prefix_give_page(&e->prefix, g, node, *own);
         else if (*kept == ENGINE_NONE)
@@ -267,6 +315,7 @@ static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from
 {
     for (uint32_t b = from; b < to; b++) {
         const uint32_t page = j->pages[g].table[b];
+        if (page == ENGINE_NONE) continue; /* a block of states that a step passed */
         const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == page;
         if (!kept)
             put_free(e, g, page);

@@ -1,9 +1,9 @@
-/* test_windows.c: models whose layers see windows of every width, and chunks: what jobs give, what is found of their
- * prompts, and the pages' accounts.
+/* test_windows.c: models whose layers see windows of every width, and chunks, or carry states: what jobs give, what is
+ * found of their prompts, and the pages' accounts.
  *
- * The answers come from one sequence with a page for every position and whole prompts in one step, so from no code that
- * deals pages. The accounts are taken between steps, page by page: every page is free, kept or a job's, once; who uses
- * a kept page is counted; what is promised is there. */
+ * The answers come from one sequence with a page for every position (of states, two that it uses in turn) and whole
+ * prompts in one step, so from no code that deals pages. The accounts are taken between steps, page by page: every page
+ * is free, kept or a job's, once; who uses a kept page is counted; what is promised is there. */
 #include "engine/test_jobs.h"
 
 #include <stdio.h>
@@ -21,12 +21,13 @@ enum { E = 32, H = 2, G = 1, D = 16, V = TEST_VOCAB, MOST_WIDTHS = 4 };
 
 /* ---- models -------------------------------------------------------------------------------------------- */
 
-/* A layer for each width; 0: it sees all. */
+/* A layer for each width; 0: it sees all; STATE: a scan. */
 struct widths {
     uint32_t n;
     uint64_t of[MOST_WIDTHS];
 };
 #define CHUNK(n) ((uint64_t)(n) << 32)
+#define STATE UINT64_MAX
 static const struct widths *recorded;
 static uint32_t recorded_flags;
 
@@ -44,9 +45,13 @@ static void record(const struct wk_builder *b, const void *model)
         att.window = (uint32_t)recorded->of[l];
         att.chunk = (uint32_t)(recorded->of[l] >> 32);
         wk_value h = wk_rms_norm(b, x, "norm", 1e-5f);
-        wk_value q = wk_rope(b, wk_linear(b, h, "q", H * D, 0), D, &rope),
-                 k = wk_rope(b, wk_linear(b, h, "k", G * D, 0), D, &rope);
-        x = wk_add(b, x, wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "v", G * D, 0), NULL, &att), "o", E, 0));
+        wk_value q = wk_linear(b, h, "q", H * D, 0), k = wk_linear(b, h, "k", G * D, 0),
+                 v = wk_linear(b, h, "v", G * D, 0), y;
+        if (recorded->of[l] == STATE)
+            y = wk_scan(b, k, v, q, wk_scale(b, wk_unary(b, wk_slice(b, h, 0, H), WK_UNARY_SIGMOID, 0), -0.2f), H, G);
+        else
+            y = wk_attention(b, wk_rope(b, q, D, &rope), wk_rope(b, k, D, &rope), v, NULL, &att);
+        x = wk_add(b, x, wk_linear(b, y, "o", E, 0));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
@@ -133,13 +138,18 @@ static struct test_job make(uint32_t i)
     return t;
 }
 
-/* One step of one sequence whose pages lie one after the other; the id, if the last row is sampled. */
+/* One step of one sequence whose pages lie one after the other; the id, if the last row is sampled. States lie in pages
+ * 0 and 1 in turn, and blocks between have none. */
 static uint32_t step_alone(struct model *m, const uint32_t *tokens, uint32_t position, uint32_t n, enum row_role role)
 {
-    uint32_t pages[TEST_CONTEXT / KV_PAGE + 1], id, wanted = n - 1;
-    const uint32_t *tables[TAPE_MAX_GROUPS];
+    static uint32_t state;
+    uint32_t pages[TEST_CONTEXT / KV_PAGE + 1], states[TEST_CONTEXT / KV_PAGE + 1], id, wanted = n - 1;
+    const uint32_t *tables[TAPE_MAX_GROUPS], last = (position + n - 1) / KV_PAGE;
     for (uint32_t i = 0; i < TEST_CONTEXT / KV_PAGE + 1; i++) pages[i] = i;
-    for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) tables[g] = pages;
+    memset(states, 0xff, sizeof states);
+    if (position) states[(position - 1) / KV_PAGE] = state;
+    if (states[last] == UINT32_MAX) states[last] = state = !state;
+    for (uint32_t g = 0; g < m->program->n_groups; g++) tables[g] = m->program->groups[g].state ? states : pages;
     struct step_seq seq = { .n_rows = n, .position = position, .role = role, .pages = tables };
     bool failed;
     ok(m->device->submit(
@@ -169,7 +179,8 @@ static void answer_all(const struct widths *w)
     struct test_model t =
         open_model(w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
     for (uint32_t g = 0; g < t.m->program->n_groups; g++)
-        assert_int_equal(t.m->plan.kv_pages[g], (TEST_CONTEXT + KV_PAGE - 1) / KV_PAGE);
+        assert_int_equal(t.m->plan.kv_pages[g],
+                         t.m->program->groups[g].state ? 3 : (TEST_CONTEXT + KV_PAGE - 1) / KV_PAGE);
     for (uint32_t i = 0; i < KINDS; i++) {
         const struct test_job job = make(i);
         answer(t.m, &job, &answers[i]);
@@ -277,6 +288,9 @@ static const struct widths all_widths[] = {
     { 2, { CHUNK(128), 0 } },
     { 4, { CHUNK(96), 33, 0, CHUNK(64) } },
     { 2, { 40, CHUNK(UINT32_MAX - 31) } },
+    { 1, { STATE } },
+    { 2, { STATE, 0 } },
+    { 4, { STATE, 33, 0, STATE } },
 };
 enum { ALL_WIDTHS = sizeof all_widths / sizeof *all_widths };
 
@@ -451,7 +465,15 @@ static void expect(struct engine *e, struct model *alone, const struct test_job 
     assert_true(engine_call(e, take_accounts, e));
 }
 
-/* Room for all: whatever was computed can be gone on from at any page. */
+static bool has_states(const struct widths *w)
+{
+    for (uint32_t l = 0; l < w->n; l++)
+        if (w->of[l] == STATE) return true;
+    return false;
+}
+
+/* Room for all: whatever was computed can be gone on from at any page; states where a step ended, 64 rows each, and at
+ * the last page before a prompt's last row. */
 static void test_prefixes(void **state)
 {
     (void)state;
@@ -466,7 +488,7 @@ static void test_prefixes(void **state)
         expect(e, one.m, &long_one, 0);
         expect(e, one.m, &long_one, 224);
         expect(e, one.m, &whole, 192);
-        expect(e, one.m, &branch, 96);
+        expect(e, one.m, &branch, has_states(&all_widths[i]) ? 64 : 96);
         expect(e, one.m, &branch, 128);
         expect(e, one.m, &few, 0);
         expect(e, one.m, &few, 32);
@@ -475,6 +497,106 @@ static void test_prefixes(void **state)
         test_unload(&t);
         test_unload(&one);
     }
+}
+
+static struct job *submit_after(struct engine *e, const char *id, const struct test_job *t, struct job *after)
+{
+    const struct engine_job spec = {
+        .id = id, .prompt = t->tokens, .n_prompt = t->n, .max_tokens = t->most, .params = &t->params, .after = after
+    };
+    struct job *j;
+    assert_int_equal(engine_submit(e, &spec, &j, &test_err), SUBMIT_OK);
+    return j;
+}
+
+/* Several answers to a prompt: the first reads it, the others go on from the state at its last page, whether its end is
+ * a page's or not; each has a state of its own from there on. */
+static void test_state_forks(void **state)
+{
+    (void)state;
+    enum { FORKS = 5 };
+    static const struct widths w = { 2, { STATE, STATE } };
+    static const uint32_t lengths[] = { 200, 192, 33, 65, 64 };
+    struct test_model one =
+        open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+    for (uint32_t ahead = 1; ahead <= 4; ahead += 3)
+        for (uint32_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            struct test_model t = open_model(&w, test_device(ahead, UINT64_MAX), (struct device_options){ 0 });
+            struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
+            struct test_job job = prompt(lengths[k], 0, k);
+            struct job *jobs[FORKS];
+            static struct test_answer want[FORKS];
+            job.most = 70;
+            for (uint32_t i = 0; i < FORKS; i++) {
+                const char name[] = { (char)('a' + i), 0 };
+                job.params.seed = 100 + i;
+                answer(one.m, &job, &want[i]);
+                jobs[i] = submit_after(e, name, &job, i ? jobs[0] : NULL);
+            }
+            assert_true(engine_call(e, take_accounts, e));
+            for (uint32_t i = FORKS; i-- > 0;) {
+                struct job_figures f;
+                uint32_t ids[TEST_CONTEXT];
+                enum job_end end;
+                assert_int_equal(test_read(jobs[i], ids, TEST_CONTEXT, &end), want[i].n);
+                assert_memory_equal(ids, want[i].ids, want[i].n * sizeof *ids);
+                job_figures(jobs[i], &f);
+                assert_int_equal(f.n_cached, i ? (lengths[k] - 1) / KV_PAGE * KV_PAGE : 0);
+            }
+            for (uint32_t i = FORKS; i-- > 0;) job_release(jobs[i]);
+            test_wait_idle(e);
+            assert_true(engine_call(e, take_accounts, e));
+            engine_close(e);
+            test_unload(&t);
+        }
+    test_unload(&one);
+}
+
+/* With two pages chunks go from one to the other, and a job never waits; a model with one page of states is
+ * refused. */
+static void test_few_state_pages(void **state)
+{
+    (void)state;
+    static const struct widths w = { 2, { STATE, STATE } };
+    struct test_model one =
+        open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = TEST_CONTEXT });
+    struct device_options dev = { .max_sequences = 1, .max_rows = 70 };
+    struct test_model t = open_model(&w, test_device(4, UINT64_MAX), dev);
+    const uint64_t page = t.m->plan.kv_page_bytes[0];
+    assert_int_equal(t.m->plan.kv_pages[0], 3);
+    test_unload(&t);
+    for (uint32_t pages = 2; pages <= 4; pages++) {
+        dev.kv_bytes = pages * page;
+        t = open_model(&w, test_device(4, UINT64_MAX), dev);
+        assert_int_equal(t.m->plan.kv_pages[0], pages);
+        struct engine *e = test_engine(t.m, (struct engine_options){ .prefix_cache = true });
+        struct engine_stats s;
+        for (uint32_t k = 0; k < 6; k++) {
+            const struct test_job job = prompt(60 + 33 * k, 0, k);
+            expect(e, one.m, &job, 0);
+        }
+        const struct test_job last = prompt(60 + 33 * 5, 0, 5);
+        expect(e, one.m, &last, 224);
+        engine_stats(e, &s);
+        assert_true(s.pages_cached <= pages);
+        test_wait_idle(e);
+        engine_close(e);
+        test_unload(&t);
+    }
+    struct memory_plan plan;
+    struct test_model again = open_model(&w, device_cpu(), (struct device_options){ .max_sequences = 1 });
+    struct device_options few = again.m->dev;
+    few.kv_bytes = 2 * page - 1;
+    assert_int_equal(device_cpu()->plan(again.m->program, &few, &plan, &test_err), WK_INVALID);
+    assert_non_null(strstr(test_text, "holds a state of a sequence once, not twice"));
+    few.kv_bytes = strtoull(strstr(test_text, "at least ") + 9, NULL, 10);
+    assert_int_equal(few.kv_bytes, 2 * page);
+    assert_int_equal(device_cpu()->plan(again.m->program, &few, &plan, &test_err), WK_OK);
+    few.kv_bytes = page - 1;
+    assert_int_equal(device_cpu()->plan(again.m->program, &few, &plan, &test_err), WK_INVALID);
+    assert_non_null(strstr(test_text, "holds no page of 32 positions"));
+    test_unload(&again);
+    test_unload(&one);
 }
 
 /* A window's pages have an order of their own: what is behind it goes first, and a prompt can be gone on from where its
@@ -635,7 +757,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone_in_chunks), cmocka_unit_test(test_to_the_end),
         cmocka_unit_test(test_mixes),           cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_chunk_eviction),
+        cmocka_unit_test(test_eviction),        cmocka_unit_test(test_state_forks),
+        cmocka_unit_test(test_few_state_pages), cmocka_unit_test(test_chunk_eviction),
         cmocka_unit_test(test_failed_prompt),   cmocka_unit_test(test_both_directions)
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

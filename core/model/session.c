@@ -7,6 +7,8 @@
 
 #include "device/kv_pages.h"
 
+#define NO_PAGE UINT32_MAX
+
 static struct kv_span span_of(const struct model *m, uint32_t group)
 {
     return kv_span(&m->program->groups[group], m->dev.context);
@@ -55,7 +57,7 @@ uint32_t session_grow(struct session *s, uint32_t n)
 {
     struct model *m = s->model;
     for (uint32_t g = 0; g < m->program->n_groups; g++) {
-        if (!bounded(m, g)) continue;
+        if (!bounded(m, g) || span_of(m, g).state) continue;
         /* Beyond what all sessions hold at rest, a step's rows may use what there is. */
         const uint32_t share = share_of(m, g), most = m->plan.kv_pages[g] - (m->dev.max_sequences - 1) * share;
         const uint64_t rows = (uint64_t)(s->held[g].first + most) * KV_PAGE - s->length;
@@ -63,15 +65,20 @@ uint32_t session_grow(struct session *s, uint32_t n)
     }
     for (uint32_t g = 0; g < m->program->n_groups; g++)
         for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)s->length + n); bounded(m, g) && s->held[g].end < end;
-             s->held[g].end++)
-            s->held[g].table[s->held[g].end] = m->session_pages[g].ids[--m->session_pages[g].n];
+             s->held[g].end++) {
+            /* Nobody goes on from a state within the step. */
+            const bool passed = span_of(m, g).state && s->held[g].end + 1 < end;
+            s->held[g].table[s->held[g].end] = passed ? NO_PAGE : m->session_pages[g].ids[--m->session_pages[g].n];
+        }
     return n;
 }
 
 /* Blocks [from, to) of group g. */
 static void give_back(struct session *s, uint32_t g, uint32_t from, uint32_t to)
 {
-    for (; from < to; from++) s->model->session_pages[g].ids[s->model->session_pages[g].n++] = s->held[g].table[from];
+    for (; from < to; from++)
+        if (s->held[g].table[from] != NO_PAGE)
+            s->model->session_pages[g].ids[s->model->session_pages[g].n++] = s->held[g].table[from];
 }
 
 void session_advance(struct session *s, uint32_t n)
