@@ -9,7 +9,7 @@
 #include "plugin/format.h"
 
 /* DRAWS: metadata of random values; FILL: of a buffer that nobody has written to yet. */
-enum { DRAWS = 256, FILL = 0xee };
+enum { DRAWS = 128, FILL = 0xee };
 
 /* ---- every input, one after another -------------------------------------------------------------------- */
 
@@ -56,8 +56,9 @@ static void run_metadata(struct check *c)
     if (!check_start(c, NULL)) return;
     uint32_t taken = 0, n = 0;
     for (; metadata_of(c, n, &m); n++) {
+        char text[256];
         void *model = NULL;
-        const wk_status status = call_open(&m, &model, NULL);
+        const wk_status status = call_open(&m, &model, &(struct wk_err){ text, sizeof text });
         metadata_free(&m);
         if (status == WK_OK) call_close(c->arch, model);
         taken += status == WK_OK;

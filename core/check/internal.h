@@ -72,6 +72,7 @@ enum metadata_way {
     METADATA_ABSENT,    /* the file does not have it, where the table allows that */
     METADATA_SMALLEST,  /* of the range; of a text: none */
     METADATA_LARGEST,   /* of a text: 4096 bytes */
+    METADATA_STRANGE,   /* a text: a word that means nothing; else as of a small model */
     METADATA_RANDOM,
     METADATA_WAYS
 };
@@ -95,13 +96,13 @@ void metadata_free(struct check_metadata *m);
 
 /* ---- recorder.c: a builder that takes everything ------------------------------------------------------- */
 
-enum { RECORD_CALLS = 1 << 22, RECORD_OPS = 65536 };
+enum { RECORD_CALLS = 1 << 20, RECORD_OPS = 65536 };
 /* It takes every operation and every tensor, gives values a width, and counts. */
 struct check_recorder {
     struct wk_builder *builder;
     struct check *check;
-    uint32_t ops, calls; /* at most RECORD_CALLS: the check fails and is left there. A host takes RECORD_OPS operations,
-                            so a record() that goes on and on is not counting anything */
+    uint32_t ops, calls; /* at most RECORD_CALLS: the check is left there, and errors.record fails. A host takes
+                            RECORD_OPS operations, so a record() that goes on and on is not counting anything */
     uint64_t hash;       /* of operations, tensors and names, in order */
     bool supports;       /* the answer to wk_supports */
     uint32_t width[RECORD_OPS + 1];

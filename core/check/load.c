@@ -1,6 +1,7 @@
 /* load.c: what the plugin is once it is mapped: the loader's steps, each under its id; and what mapping, starting and
  * using it does to the process, which is its host's. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
 #include <locale.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/sha256.h"
@@ -195,6 +197,8 @@ static void run_again(struct check *c)
                    "it does not start while another process has it: %.400s; share no files, locks or names between "
                    "processes",
                    text);
+    (void)close(ended[1]);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
 }
 
 static const struct check_def checks[] = {

@@ -83,7 +83,9 @@ static const char *word(struct check_metadata *m, enum metadata_way way)
 {
     static const char *const words[] = { "",     "none", "linear",   "yarn",  "longrope", "no-such-word",
                                          "%n%s", "0",    "\xff\xfe", "LINEAR" };
-    const char *from = way == METADATA_RANDOM ? words[check_draw(&m->draw, sizeof words / sizeof words[0])] : "none";
+    const char *from = way == METADATA_RANDOM    ? words[check_draw(&m->draw, sizeof words / sizeof words[0])]
+                       : way == METADATA_STRANGE ? "no-such-word"
+                                                 : "none";
     const size_t n = way == METADATA_SMALLEST ? 0 : way == METADATA_LARGEST ? TEXT_MAX : strlen(from);
     char *text = guarded(n + 1, 1, 'a');
     if (!text) return NULL;
@@ -109,10 +111,10 @@ static bool array(struct check_metadata *m, const struct wk_key *k, enum metadat
 /* Elements of an array of any length. */
 static uint32_t any_length(struct check_metadata *m, enum metadata_way way)
 {
-    return way == METADATA_PLAIN      ? 1
-           : way == METADATA_SMALLEST ? 0
-           : way == METADATA_LARGEST  ? WK_KEY_ARRAY_MAX
-                                      : check_draw(&m->draw, 40);
+    return way == METADATA_PLAIN || way == METADATA_STRANGE ? 1
+           : way == METADATA_SMALLEST                       ? 0
+           : way == METADATA_LARGEST                        ? WK_KEY_ARRAY_MAX
+                                                            : check_draw(&m->draw, 40);
 }
 
 static bool fill(struct check_metadata *m, const struct wk_key *k, enum metadata_way way, struct wk_key_value *v)
@@ -151,7 +153,9 @@ static uint32_t on_tensor(void *self, const char *name, uint32_t *rows, uint32_t
 
 static void describe(struct check_metadata *m, uint32_t key, enum metadata_way way, uint64_t seed)
 {
-    static const char *const ways[] = { "as a small model has it", "absent", "smallest", "largest", "random" };
+    static const char *const ways[METADATA_WAYS] = {
+        "as a small model has it", "absent", "smallest", "largest", "strange", "random"
+    };
     const char *name = key < m->arch->n_keys ? m->arch->keys[key].name : "every key";
     (void)snprintf(m->text, sizeof m->text, "%s: %.60s %s%s", m->arch->names[m->which], name, ways[way],
                    m->absurd ? ", tensors of absurd shapes" : "");

@@ -15,6 +15,10 @@ static void add_text(struct check_recorder *r, const char *text) { add_bytes(r, 
 static void count(struct check_recorder *r, const char *what)
 {
     if (++r->calls < RECORD_CALLS) return;
+    if (strcmp(r->check->def->id, "errors.record") != 0) {
+        check_skip(r->check, "record() does not end, of which errors.record tells");
+        check_leave(r->check);
+    }
     check_fail(
         r->check,
         "record() has made %d calls of its builder, the last of %s, and goes on; expected an end by a count that "

@@ -83,8 +83,11 @@ static void on_time_is_up(int number)
     plugin_calls_give_up(limit); /* does not return where a call is under way */
 }
 
-__attribute__((noreturn)) static void run_child(struct check *c, int report, int output)
+__attribute__((noreturn)) static void run_child(const struct check *made, int report, int output)
 {
+    static struct check own; /* on the stack a plugin could write over it before its last words */
+    struct check *c = &own;
+    own = *made;
     current = c;
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -303,7 +306,7 @@ static void reap(struct child *x)
 static wk_status run_one(const struct check_options *o, struct check_outcome *outcome, struct child *x,
                          const struct wk_err *err)
 {
-    struct check c = { .def = outcome->def, .options = o };
+    const struct check c = { .def = outcome->def, .options = o };
     *x = (struct child){ .outcome = outcome };
     int report[2], output[2];
     if (pipe2(report, O_CLOEXEC) != 0) return wk_fail(err, WK_IO, "a check cannot begin: %s", strerror(errno));

@@ -138,6 +138,18 @@ __attribute__((constructor)) static void zoo_begin(void) { zoo_end("constructors
 int zoo_other(void);
 WK_EXPORT int (*const zoo_use_other)(void) = zoo_other;
 #endif
+#ifdef ZOO_UNDEFINED
+int zoo_nowhere(void);
+WK_EXPORT int (*const zoo_use_nowhere)(void) = zoo_nowhere;
+#endif
+#ifdef ZOO_EXPORTS
+WK_EXPORT int zoo_exported(void);
+int zoo_exported(void) { return 1; }
+#endif
+#ifdef ZOO_SECTION /* of bytes that have a relocation */
+WK_EXPORT const int zoo_here = 1;
+__asm__(".pushsection " ZOO_SECTION "\n.balign 8\n.quad zoo_here\n.popsection\n");
+#endif
 #ifdef ZOO_IMPORT_CUDA
 int cudaMallocAsync(void **p, size_t n, void *stream);
 WK_EXPORT int (*const zoo_use_cuda)(void **, size_t, void *) = cudaMallocAsync;
