@@ -89,18 +89,11 @@ static void catch_probabilities(struct tap_run *t)
     free(out);
 }
 
-static bool gives_logits(const struct tape_program *p)
-{
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == WK_OP_OUTPUT && p->ops[i].u.output.what == WK_OUTPUT_LOGITS) return true;
-    return false;
-}
-
 /* every: all that there is was asked for, nothing by name. */
 static int check_results(struct tap_run *t, bool every)
 {
     const struct tape_program *p = t->model->program;
-    const bool logits = gives_logits(p), embedding = p->embedding_width != 0;
+    const bool logits = tape_gives_logits(p), embedding = p->embedding_width != 0;
     if (!every && !logits && (t->selected || t->probabilities))
         return fail(CODE_INVALID_REQUEST,
                     "%s: gives no logits, of which " SELECTED_LOGITS " and " PROBABILITIES " are made", t->model->name);
@@ -116,7 +109,7 @@ static int check_results(struct tap_run *t, bool every)
 static int run_once(struct tap_run *t)
 {
     const struct tape_program *p = t->model->program;
-    const bool logits = gives_logits(p);
+    const bool logits = tape_gives_logits(p);
     ERROR_TEXT(err);
     t->logits = logits ? malloc((uint64_t)t->tokens.n * p->n_vocab * sizeof *t->logits) : NULL;
     if (logits && !t->logits) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for logits");

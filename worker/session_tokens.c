@@ -17,7 +17,8 @@ static int from_text(const struct options *o, const struct model *m, struct id_l
     struct tokens tokens = { 0 };
     ERROR_TEXT(err);
     if (!m->tokenizer)
-        return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer; give token ids with --ids", m->name);
+        return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer%s; give token ids with --ids", m->name,
+                    tokenizer_served(m->file) ? "" : " of a kind that is served");
     int result = text_read(option_text(o, OPT_TEXT), option_text(o, OPT_FILE), &text);
     if (result) return result;
     wk_status status = tokenizer_encode(m->tokenizer, text.bytes, text.len, false, true, &tokens, &err);

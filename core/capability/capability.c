@@ -12,7 +12,8 @@
 
 /* What the tape's operations and the CPU executor serve, whatever the plugin: the words of tape_describe. */
 static const char *const positional[] = { "rope_llama", "rope_neox", "yarn", "longrope", "alibi", "learned", "none" };
-static const char *const attention[] = { "mha", "gqa", "mqa", "swa", "sinks", "state", "none" };
+static const char *const attention[] = { "mha",     "gqa",   "mqa",           "mla",   "swa",
+                                         "chunked", "sinks", "bidirectional", "state", "none" };
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
@@ -111,6 +112,7 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
                                     .user = (void *)(uintptr_t)r /* both callbacks only read */ };
     const wk_status status = tape_record(arch, file, &options, out, err);
     if (status) return status;
+    if (!tape_gives_logits(*out) && !tokenizer_served(file)) return WK_OK; /* it runs on ids; see model_plan */
     const wk_status keys = tokenizer_check_keys(file, accepted, err);
     if (keys) {
         tape_free(*out);

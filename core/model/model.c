@@ -115,6 +115,14 @@ static wk_status record(struct model *m, const struct model_options *o, const st
     return status ? status : plugin_options_all_asked(err);
 }
 
+/* Without any, a model still runs on ids; so does one that generates no text where the file's own is of a kind that is
+ * not served, as BERT's WordPiece. */
+static wk_status open_tokenizer(struct model *m, const char *json, const struct wk_err *err)
+{
+    if (!json && !tape_gives_logits(m->program) && !tokenizer_served(m->file)) return WK_OK;
+    return tokenizer_open_for(m->file, json, m->program->n_vocab, &m->accepted, &m->tokenizer, err);
+}
+
 wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o,
                      struct model **out, const struct wk_err *err)
 {
@@ -134,9 +142,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     wk_status s = find_arch(m, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);
-    if (!s)
-        s = tokenizer_open_for(m->file, o->tokenizer, m->program->n_vocab, &m->accepted, &m->tokenizer,
-                               err); /* without any, it still runs on ids */
+    if (!s) s = open_tokenizer(m, o->tokenizer, err);
     if (!s) s = m->device->plan(m->program, &m->dev, &m->plan, err);
     if (s) {
         model_close(m);

@@ -292,6 +292,14 @@ wk_status tape_record(const struct wk_arch *arch, const struct gguf *file, const
                       struct tape_program **out, const struct wk_err *err);
 void tape_free(struct tape_program *p); /* NULL allowed */
 
+/* Does it predict a next token? A model that gives an embedding alone does not. */
+static inline bool tape_gives_logits(const struct tape_program *p)
+{
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == WK_OP_OUTPUT && p->ops[i].u.output.what == WK_OUTPUT_LOGITS) return true;
+    return false;
+}
+
 /* What `worker debug tape` prints: operations, launches, launches a layer, buffers, KV groups. */
 void tape_print(const struct tape_program *p, FILE *out);
 /* SHA-256 over the canonical operations (not over fusion), hex: part of a fingerprint. */

@@ -62,25 +62,33 @@ static wk_status open_spm(struct tokenizer *t, const struct gguf *file, const st
     return status;
 }
 
+/* Of tokenizer.ggml.model. */
+enum kind { KIND_NONE, KIND_BPE, KIND_SPM, KIND_OTHER };
+static enum kind kind_of(struct gguf_str model)
+{
+    if (!model.len || equals(model, "no_vocab")) return KIND_NONE;
+    return equals(model, "gpt2") ? KIND_BPE : equals(model, "llama") ? KIND_SPM : KIND_OTHER;
+}
+
 static wk_status open_model(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
 {
     struct gguf_str model, name;
     wk_status status = read_string(file, "tokenizer.ggml.model", "", &model, err);
     if (!status) status = read_string(file, "general.name", "", &name, err);
     if (status) return status;
-    if (equals(model, "gpt2"))
-        status = open_bpe(t, file, err);
-    else if (equals(model, "llama"))
-        status = open_spm(t, file, err);
-    else if (!model.len)
+    switch (kind_of(model)) {
+    case KIND_BPE: status = open_bpe(t, file, err); break;
+    case KIND_SPM: status = open_spm(t, file, err); break;
+    case KIND_NONE:
         return wk_fail(
             err, WK_UNSUPPORTED,
             "the file embeds no tokenizer (tokenizer.ggml.model is absent); give a tokenizer.json with --tokenizer");
-    else
+    default:
         return wk_fail(err, WK_UNSUPPORTED,
                        "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE) and llama "
                        "(SentencePiece)",
                        (int)(model.len < 64 ? model.len : 64), model.data);
+    }
     t->strips_right = contains(name, "phi-3") || contains(name, "phi3");
     return status ? status : specials_open_vocab(&t->specials, &t->vocab, err);
 }
@@ -131,6 +139,12 @@ static bool find_beside(const struct gguf *file, char *out, size_t cap)
     return n > 0 && (size_t)n < cap && access(path, F_OK) == 0 && access(out, F_OK) == 0;
 }
 
+bool tokenizer_served(const struct gguf *file)
+{
+    struct gguf_str model;
+    return read_string(file, "tokenizer.ggml.model", "", &model, NULL) == WK_OK && kind_of(model) != KIND_OTHER;
+}
+
 wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct gguf_accepted *accepted,
                              struct tokenizer **out, const struct wk_err *err)
 {
@@ -140,9 +154,9 @@ wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t
     wk_status status = tokenizer_check_keys(file, accepted, err);
     if (status) return status;
     if (json) return tokenizer_open_json(json, file, rows, out, err);
-    status = read_string(file, "tokenizer.ggml.model", "no_vocab", &model, err);
+    status = read_string(file, "tokenizer.ggml.model", "", &model, err);
     if (status) return status;
-    if (model.len && !equals(model, "no_vocab")) return tokenizer_open(file, out, err);
+    if (kind_of(model) != KIND_NONE) return tokenizer_open(file, out, err);
     return find_beside(file, beside, sizeof beside) ? tokenizer_open_json(beside, file, rows, out, err) : WK_OK;
 }
 

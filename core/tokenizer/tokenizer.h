@@ -45,6 +45,8 @@ wk_status tokenizer_open_json(const char *path, const struct gguf *file, uint32_
 /* The same from memory; name: what messages call it. */
 wk_status tokenizer_open_json_text(const char *text, size_t len, const char *name, const struct gguf *file,
                                    uint32_t rows, struct tokenizer **out, const struct wk_err *err);
+/* Does the file embed no tokenizer, or one of a kind that is served? */
+bool tokenizer_served(const struct gguf *file);
 /* The one that a model is to use: json, if it is given; else the vocabulary in its file; else the tokenizer.json in the
  * file's folder. There is none of them: WK_OK, and *out is NULL. Checks the file's keys first. accepted: NULL: none. */
 wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t rows, struct gguf_accepted *accepted,

@@ -576,6 +576,39 @@ static void tap_writes_a_folder(void **state)
     cli_free(&again);
 }
 
+/* An encoder of texts whose file has a tokenizer that is not served: it runs on ids, and a text is refused. */
+static void encoder_on_ids(void **state)
+{
+    (void)state;
+    char model[DATA_PATH_MAX];
+    (void)golden_file(model, "bert-mean.gguf");
+    struct cli_result r =
+        CLI("debug", "tap", "-m", model, "--ids", "2 7 8 3", "--tap", "output_embedding", "--out", "row", "--exact");
+    assert_ok(&r);
+    float row[48];
+    double square = 0;
+    read_values("row/output_embedding.npy", 0, row, 48);
+    for (int i = 0; i < 48; i++) square += (double)row[i] * (double)row[i];
+    assert_true(fabs(square - 1) < 1e-5);
+    cli_free(&r);
+    r = CLI("debug", "tap", "-m", model, "--text", "word7", "--tap", "output_embedding", "--out", "text");
+    assert_int_equal(r.status, 1);
+    assert_true(matches(r.err, "INVALID_REQUEST: .*no tokenizer of a kind that is served; give token ids with --ids"));
+    cli_free(&r);
+    r = CLI("debug", "tap", "-m", model, "--ids", "2 7", "--tap", "probabilities", "--out", "none");
+    assert_int_equal(r.status, 1);
+    assert_true(matches(r.err, "gives no logits, of which selected_logits and probabilities are made"));
+    cli_free(&r);
+    r = CLI("inspect", model);
+    assert_ok(&r);
+    assert_true(matches(r.out, "attention +mha bidirectional"));
+    cli_free(&r);
+    r = CLI("run", "-m", model, "--prompt", "word7");
+    assert_int_equal(r.status, 1);
+    assert_true(matches(r.err, "MODEL_LOAD_FAILED"));
+    cli_free(&r);
+}
+
 static void digest_of_a_file(void **state)
 {
     (void)state;
@@ -695,6 +728,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(isa_is_forced),
                                         cmocka_unit_test(tap_writes_a_folder),
                                         cmocka_unit_test(tape_is_printed),
+                                        cmocka_unit_test(encoder_on_ids),
                                         cmocka_unit_test(digest_of_a_file),
                                         cmocka_unit_test(data_f32_exact),
                                         cmocka_unit_test(data_f32_default),

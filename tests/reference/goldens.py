@@ -149,7 +149,8 @@ def main(worker, path):
         if family != "formats":
             folder.case(family, F16_CACHE)
     folder.case("phi3", F16_CACHE, context=16, n_prompt=10, suffix=".short")
-    for family in ("llama3", "mistral", "gpt-oss"):  # many pages of the cache, windows that have passed
+    # many pages of the cache, windows that have passed, states kept behind pages
+    for family in ("llama3", "mistral", "gpt-oss", "mamba2-groups"):
         folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")
     served = folder.served()
     for kind in [*(k for k in gguf.TYPES if k.lower() in served), *MIXTURES]:

@@ -1,0 +1,203 @@
+/* test_bert.c: what bert.so records, and what it refuses. */
+#include "arch_test.h" /* before cmocka.h, whose macro fail() would change the SDK */
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- toy files ----------------------------------------------------------------------------------------- */
+
+enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, FILES };
+enum { LABELS = 2 };
+
+static const char *architecture(uint32_t file)
+{
+    (void)file;
+    return "bert";
+}
+
+static struct gguf_build *make(uint32_t file)
+{
+    static const struct arch_key keys[] = {
+        { "context_length", T_C, true },       { "embedding_length", T_E, true },
+        { "block_count", T_L, true },          { "feed_forward_length", T_F, true },
+        { "attention.head_count", T_H, true }, { "attention.layer_norm_epsilon", 1e-12, false }
+    };
+    static const struct arch_shape layer[] = {
+        { "attn_q.weight", T_E, T_E, 1 },          { "attn_q.bias", 1, T_E, 1 },
+        { "attn_k.weight", T_E, T_E, 1 },          { "attn_k.bias", 1, T_E, 1 },
+        { "attn_v.weight", T_E, T_E, 1 },          { "attn_v.bias", 1, T_E, 1 },
+        { "attn_output.weight", T_E, T_E, 1 },     { "attn_output.bias", 1, T_E, 1 },
+        { "attn_output_norm.weight", 1, T_E, 1 },  { "attn_output_norm.bias", 1, T_E, 1 },
+        { "ffn_up.weight", T_F, T_E, 1 },          { "ffn_up.bias", 1, T_F, 1 },
+        { "ffn_down.weight", T_E, T_F, 1 },        { "ffn_down.bias", 1, T_E, 1 },
+        { "layer_output_norm.weight", 1, T_E, 1 }, { "layer_output_norm.bias", 1, T_E, 1 },
+    };
+    static const struct arch_shape outside[] = {
+        { "token_embd.weight", T_V, T_E, 1 },    { "token_types.weight", 2, T_E, 1 },
+        { "position_embd.weight", T_C, T_E, 1 }, { "token_embd_norm.weight", 1, T_E, 1 },
+        { "token_embd_norm.bias", 1, T_E, 1 },
+    };
+    static const struct arch_shape scores[] = { { "cls.output.weight", LABELS, T_E, 1 },
+                                                { "cls.output.bias", 1, LABELS, 1 } };
+    static const struct arch_shape dense[] = { { "cls.weight", T_E, T_E, 1 }, { "cls.bias", 1, T_E, 1 } };
+    struct gguf_build *g = gguf_build_new("bert");
+    arch_put_keys(g, "bert", keys, ARCH_COUNT(keys));
+    gguf_build_bool(g, "bert.attention.causal", 0);
+    gguf_build_u32(g, "bert.pooling_type", file < RANK ? file + 1 : 4);
+    arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
+    for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, layer, ARCH_COUNT(layer));
+    if (file >= RANK) arch_put_tensors(g, "", scores, ARCH_COUNT(scores));
+    if (file == RANK_DENSE) arch_put_tensors(g, "", dense, ARCH_COUNT(dense));
+    return g;
+}
+
+static const char *without(uint32_t file, const char *tensor)
+{
+    (void)file;
+    if (strcmp(tensor, "cls.weight") == 0) return "cls.bias is in the file, nothing reads it";
+    return strcmp(tensor, "cls.bias") == 0 || strcmp(tensor, "cls.output.bias") == 0 ? NULL : tensor;
+}
+/* Some tensors say themselves how many tokens, kinds of tokens and labels there are. */
+static const char *longer(uint32_t file, const char *tensor)
+{
+    (void)file;
+    if (strcmp(tensor, "cls.output.weight") == 0) return "cls.output.bias";
+    return strcmp(tensor, "token_embd.weight") == 0 || strcmp(tensor, "token_types.weight") == 0 ? NULL : tensor;
+}
+
+static const struct arch_test test = { "bert", FILES, architecture, make, without, longer };
+
+/* ---- recordings ---------------------------------------------------------------------------------------- */
+
+static const struct tape_op *op_of_kind(const struct tape_program *p, uint32_t kind)
+{
+    const struct tape_op *found = NULL;
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == kind) {
+            assert_null(found);
+            found = &p->ops[i];
+        }
+    assert_non_null(found);
+    return found;
+}
+
+static void layers(void **state)
+{
+    (void)state;
+    struct tape_capabilities c;
+    struct arch_opened r = arch_record(&test, make(MEAN));
+    for (uint32_t l = 0; l < T_L; l++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%u.attention", (unsigned)l);
+        const struct tape_op *a = arch_op(r.p, name);
+        assert_int_equal(a->u.attn.flags, WK_ATTENTION_BIDIRECTIONAL);
+        assert_true(a->u.attn.heads == T_H && a->u.attn.kv_heads == T_H && a->u.attn.window == 0);
+        arch_near((double)a->u.attn.scale, 1 / sqrt(T_D));
+    }
+    assert_int_equal(arch_op(r.p, "token_types")->u.embed.index, WK_EMBED_ROW);
+    assert_int_equal(arch_op(r.p, "token_types")->u.embed.offset, 0);
+    assert_int_equal(arch_op(r.p, "blk.1.layer_output_norm")->u.norm.kind, WK_NORM_LAYER);
+    assert_string_equal(arch_bias(r.p, "blk.1.ffn_up"), "blk.1.ffn_up.bias");
+    assert_int_equal(r.p->embedding_width, T_E);
+    tape_describe(r.p, &c);
+    assert_string_equal(c.positional, "learned");
+    assert_string_equal(c.attention, "mha bidirectional");
+    arch_close(&r);
+}
+
+static void pooling(void **state)
+{
+    (void)state;
+    static const uint32_t pools[FILES] = { WK_POOL_MEAN, WK_POOL_FIRST, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_FIRST };
+    /* pooling_type: 1 mean, 2 the first (CLS), 3 the last, 4 a reranker */
+    for (uint32_t file = 0; file < FILES; file++) {
+        struct arch_opened r = arch_record(&test, make(file));
+        assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, pools[file]);
+        assert_int_equal(op_of_kind(r.p, WK_OP_OUTPUT)->u.output.what, WK_OUTPUT_EMBEDDING);
+        assert_int_equal(op_of_kind(r.p, WK_OP_OUTPUT)->u.output.flags, file < RANK ? WK_OUTPUT_L2_NORM : 0);
+        assert_int_equal(r.p->embedding_width, file < RANK ? T_E : LABELS);
+        if (file >= RANK) assert_string_equal(arch_bias(r.p, "embedding"), "cls.output.bias");
+        assert_int_equal(tape_find_value(r.p, "cls") != TAPE_NONE, file == RANK_DENSE);
+        arch_close(&r);
+    }
+}
+
+/* ---- hostile files ------------------------------------------------------------------------------------- */
+
+static void every_key(void **state)
+{
+    (void)state;
+    arch_every_key(&test);
+}
+static void converter_keys(void **state)
+{
+    (void)state;
+    arch_converter_keys(&test);
+}
+static void architectures(void **state)
+{
+    (void)state;
+    arch_architectures(&test);
+}
+static void every_tensor(void **state)
+{
+    (void)state;
+    arch_every_tensor(&test);
+}
+
+static void relations(void **state)
+{
+    (void)state;
+    static const struct arch_relation rows[] = {
+        { MEAN,
+          { "attention.head_count", 5, true },
+          "embedding_length is 32, must be a multiple of attention.head_count, 5" },
+        { MEAN,
+          { "attention.head_count_kv", 2, true },
+          "attention.head_count_kv is 2; as many as heads, 4, are served" },
+        { MEAN, { "pooling_type", 0, true }, "pooling_type is 0, rows as they are" },
+        { MEAN, { "pooling_type", 4, true }, "cls.output.weight is missing" },
+        { MEAN, { "pooling_type", 5, true }, "bert.pooling_type" },
+        { RANK, { "pooling_type", 1, true }, "cls.output.weight is in the file, nothing reads it" },
+        { MEAN,
+          { "context_length", 2 * T_C, true },
+          "position_embd.weight: the file has 128 rows x 32 columns, the plugin asks for 256 x 32" },
+        { MEAN, { "block_count", 4, true }, "blk.3.attn_q.weight: missing in the file" },
+        { MEAN, { "block_count", 2, true }, "blk.2.attn_q.weight is in the file, nothing reads it" },
+        { MEAN, { "attention.max_alibi_bias", 8, false }, "bert.attention.max_alibi_bias" },
+    };
+    arch_relations(&test, rows, ARCH_COUNT(rows));
+    struct gguf_build *g = make(MEAN);
+    gguf_build_bool(g, "bert.attention.causal", 1);
+    arch_must_refuse(&test, g, "bert.attention.causal");
+    gguf_build_free(g);
+}
+
+static void surplus_tensors(void **state)
+{
+    (void)state;
+    static const struct arch_surplus rows[] = { { MEAN, "output_norm.weight" },
+                                                { MEAN, "blk.0.attn_norm.weight" },
+                                                { MEAN, "blk.0.attn_qkv.weight" },
+                                                { MEAN, "blk.0.ffn_gate.weight" },
+                                                { MEAN, "blk.0.attn_q_norm.weight" },
+                                                { MEAN, "output.weight" },
+                                                { RANK, "cls.bias" },
+                                                { MEAN, "rope_freqs.weight" } };
+    arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers),         cmocka_unit_test(pooling),         cmocka_unit_test(every_key),
+        cmocka_unit_test(converter_keys), cmocka_unit_test(architectures),   cmocka_unit_test(every_tensor),
+        cmocka_unit_test(relations),      cmocka_unit_test(surplus_tensors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

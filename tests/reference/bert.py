@@ -1,0 +1,122 @@
+"""BERT (Devlin et al. 2019) as an encoder of texts: tiny models of it, and their forward pass.
+
+Every token sees all others; norms stand behind the additions; the result is one row of a text, the mean of its tokens'
+or the first one's, of length 1. Of a reranker it is scores, made of the first one's.
+"""
+
+import math
+
+import gguf
+import models
+from forward import Network, dot
+
+MEAN, FIRST, RANK = 1, 2, 4  # values of pooling_type
+# name: embedding, feed-forward, heads, layers, pooling
+FAMILIES = {"bert": (48, 96, 4, 3, FIRST), "bert-mean": (48, 64, 2, 2, MEAN), "bert-rank": (48, 64, 4, 2, RANK)}
+POSITIONS, LABELS = 512, 3
+# The vocabulary as converters write it, with their spelling; the worker has no such tokenizer and takes ids.
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORD_PIECE = {
+    "tokenizer.ggml.model": "bert",
+    "tokenizer.ggml.pre": "jina-v2-en",
+    "tokenizer.ggml.tokens": SPECIAL + ["\u2581word%d" % i for i in range(models.V - len(SPECIAL))],
+    "tokenizer.ggml.token_type": [3] * len(SPECIAL) + [1] * (models.V - len(SPECIAL)),
+    "tokenizer.ggml.token_type_count": 2,
+    "tokenizer.ggml.bos_token_id": 2,
+    "tokenizer.ggml.seperator_token_id": 3,
+    "tokenizer.ggml.mask_token_id": 4,
+    "tokenizer.ggml.normalizer.lowercase": True,
+}
+
+
+def write(path, family):
+    E, F, H, L, pooling = FAMILIES[family]
+    w = models.Weights(family)
+    w.matrix("token_embd", E, models.V, 1.0)
+    w.matrix("position_embd", E, POSITIONS, 0.5)
+    w.matrix("token_types", E, 2, 0.5)
+    norms = ["token_embd_norm"]
+    for l in range(L):
+        b = "blk.%d." % l
+        norms += [b + "attn_output_norm", b + "layer_output_norm"]
+        for name, k, n in (("attn_q", E, E), ("attn_k", E, E), ("attn_v", E, E), ("attn_output", E, E),
+                           ("ffn_up", E, F), ("ffn_down", F, E)):  # fmt: skip
+            w.matrix(b + name, k, n, (2 if name in ("attn_q", "attn_k") else 1) / math.sqrt(k))
+            w.vector(b + name + ".bias", n, 0.0)
+    if pooling == RANK:
+        for name, n in (("cls", E), ("cls.output", LABELS)):
+            w.matrix(name, E, n)
+            w.vector(name + ".bias", n, 0.0)
+    for name in norms:
+        w.vector(name + ".weight", E)
+        w.vector(name + ".bias", E, 0.0)
+    keys = {"context_length": POSITIONS, "embedding_length": E, "block_count": L, "feed_forward_length": F}
+    keys.update({"attention.head_count": H, "attention.layer_norm_epsilon": 1e-12, "attention.causal": False})
+    meta = models.named("bert", family, {**keys, "pooling_type": pooling})
+    if family == "bert-mean":
+        meta.update(WORD_PIECE)
+    gguf.write(path, meta, w.t)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+
+
+class Bert(Network):
+    layer_norms, encoder = True, True
+
+    def __init__(self, meta, tensors, context):
+        super().__init__(meta, tensors)
+        self.H, self.eps = self.key("attention.head_count"), self.key("attention.layer_norm_epsilon")
+        self.D = self.E // self.H
+
+    def attention(self, xs, b):
+        q, k, v = ([self.linear(x, b + "attn_" + part) for x in xs] for part in "qkv")
+        for kind, rows in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
+            for row in rows:
+                self.tap(b, kind, row)
+        outs = []
+        for i in range(len(xs)):
+            out = []
+            for at in range(0, self.E, self.D):
+                mine = q[i][at : at + self.D]
+                scores = [dot(mine, row[at : at + self.D]) / math.sqrt(self.D) for row in k]
+                e = [math.exp(s - max(scores)) for s in scores]
+                out += [dot(e, [row[at + d] for row in v]) / math.fsum(e) for d in range(self.D)]
+            self.tap(b, "attention", out)
+            outs.append(out)
+        return outs
+
+    def rows_of(self, tokens):
+        """Every token's row behind the last layer."""
+        kind, xs = self.rows("token_types")[0], []
+        for i, token in enumerate(tokens):
+            row = zip(self.rows("token_embd")[token], kind, self.rows("position_embd")[i], strict=True)
+            xs.append(self.norm(list(map(sum, row)), "token_embd_norm"))
+        for l in range(self.L):
+            b = "blk.%d." % l
+            added = []
+            for x, a in zip(xs, self.attention(xs, b), strict=True):
+                o = self.linear(a, b + "attn_output")
+                self.tap(b, "attn_output", o)
+                added.append(self.norm([i + j for i, j in zip(x, o, strict=True)], b + "attn_output_norm"))
+            xs = []
+            for x in added:
+                self.tap(b, "attn_output_norm", x)
+                f = self.linear(list(map(gelu, self.linear(x, b + "ffn_up"))), b + "ffn_down")
+                self.tap(b, "ffn_down", f)
+                xs.append(self.norm([i + j for i, j in zip(x, f, strict=True)], b + "layer_output_norm"))
+                self.tap(b, "layer_output_norm", xs[-1])
+        return xs
+
+    def embed(self, tokens):
+        """The text's row of length 1; of a reranker the scores."""
+        xs, pooling = self.rows_of(tokens), self.key("pooling_type")
+        if pooling == RANK:
+            out = self.linear(list(map(math.tanh, self.linear(xs[0], "cls"))), "cls.output")
+        else:
+            pooled = xs[0] if pooling == FIRST else [math.fsum(column) / len(xs) for column in zip(*xs, strict=True)]
+            length = math.sqrt(dot(pooled, pooled))
+            out = [v / length for v in pooled]
+        self.tap("", "output_embedding", out)
+        return out
