@@ -680,7 +680,10 @@ static inline wk_value wk_custom(const struct wk_builder *b, const struct wk_cus
         return wk_none();
     }
     wk_op_init(&c, sizeof c, WK_OP_CUSTOM);
-    for (uint32_t i = 0; i < n_in; i++) c.o.in[i] = in[i].id;
+    for (uint32_t i = 0; i < n_in; i++) {
+        if (!in[i].id) return wk_none(); /* has failed before */
+        c.o.in[i] = in[i].id;
+    }
     for (uint32_t i = 0; i < n_tensors; i++)
         c.o.t[i] = b->tensor(b->self, tensors[i].name, "", tensors[i].rows, tensors[i].cols, 1, WK_REQUIRED);
     c.def = def;
