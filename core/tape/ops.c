@@ -7,6 +7,7 @@
 
 /* ---- the table, and the callback ----------------------------------------------------------------------- */
 
+enum { MAX_CHOICES = 2 };
 static const struct op_kind {
     const char *name;
     uint16_t least, size;               /* bytes in ABI 1.0; bytes this host knows */
@@ -14,14 +15,16 @@ static const struct op_kind {
     uint8_t n_in, need_in, n_t, need_t; /* inputs that it may have and must have; the same of tensors */
     bool pooled;                        /* it may work on pooled rows */
     bool (*take)(struct builder *b, const union any_op *a, struct draft *d);
-    const char *choice; /* what its enumerator chooses; NULL: it has none */
-    uint16_t choice_at; /* offset */
-    uint8_t first, end; /* values that this host knows */
-    uint16_t flags_at;  /* offset; 0: it has none */
-    uint32_t flags;     /* those that this host knows */
+    struct {
+        const char *what;   /* its enumerators choose; NULL: it has no more */
+        uint16_t at;        /* offset */
+        uint8_t first, end; /* values that this host knows */
+    } choice[MAX_CHOICES];
+    uint16_t flags_at; /* offset; 0: it has none */
+    uint32_t flags;    /* those that this host knows */
 } kinds[WK_OP_END] = {
-#define CHOICE(what, type, field, low, high) \
-    .choice = what, .choice_at = offsetof(struct type, field), .first = low, .end = high
+#define CHOICE(what, type, field, low, high) .choice[0] = { what, offsetof(struct type, field), low, high }
+#define CHOICE_2(what, type, field, low, high) .choice[1] = { what, offsetof(struct type, field), low, high }
 #define FLAGS(type, mask) .flags_at = offsetof(struct type, flags), .flags = mask
 #define PLAIN WK_OP_SIZE_1_0, sizeof(struct wk_op), 0
 #define OP(NAME, name) WK_OP_##NAME##_SIZE_1_0, sizeof(struct wk_op_##name), 0
@@ -43,7 +46,9 @@ static const struct op_kind {
     [WK_OP_MUL] = { "mul", PLAIN, 2, 2, 0, 0, true, .take = take_mul },
     [WK_OP_SLICE] = { "slice", OP_RESERVED(SLICE, slice), 1, 1, 0, 0, true, .take = take_slice },
     [WK_OP_ROUTE] = { "route", OP_RESERVED(ROUTE, route), 1, 1, 1, 0, .take = take_route,
-                      CHOICE("score", wk_op_route, score, 1, WK_SCORE_END), FLAGS(wk_op_route, WK_ROUTE_NORMALIZE) },
+                      CHOICE("score", wk_op_route, score, 1, WK_SCORE_END),
+                      CHOICE_2("group score", wk_op_route, group_score, 0, WK_GROUP_END),
+                      FLAGS(wk_op_route, WK_ROUTE_NORMALIZE) },
     [WK_OP_EXPERT] = { "expert", OP_RESERVED(LINEAR, linear), 2, 2, 2, 1, .take = take_expert },
     [WK_OP_COMBINE] = { "combine", PLAIN, 2, 1, 0, 0, .take = take_combine },
     [WK_OP_POOL] = { "pool", OP_RESERVED(POOL, pool), 1, 1, 0, 0, .take = take_pool,
@@ -57,6 +62,7 @@ static const struct op_kind {
     [WK_OP_STATE] = { "state", OP(STATE, state), 5, 1, 2, 0, .take = take_state,
                       CHOICE("state", wk_op_state, kind, 1, WK_STATE_END) },
 #undef CHOICE
+#undef CHOICE_2
 #undef FLAGS
 #undef PLAIN
 #undef OP
@@ -75,13 +81,19 @@ static uint32_t field_of(const union any_op *a, uint16_t at)
 static bool knows_choice(const union any_op *a)
 {
     const struct op_kind *k = &kinds[a->o.kind];
-    const uint32_t x = k->choice ? field_of(a, k->choice_at) : 0;
-    return !k->choice || (x >= k->first && x < k->end);
+    for (int i = 0; i < MAX_CHOICES && k->choice[i].what; i++) {
+        const uint32_t x = field_of(a, k->choice[i].at);
+        if (x < k->choice[i].first || x >= k->choice[i].end) return false;
+    }
+    return true;
 }
 bool known_choice(struct builder *b, const struct draft *d, const union any_op *a)
 {
     const struct op_kind *k = &kinds[a->o.kind];
-    return known(b, d, k->choice, field_of(a, k->choice_at), k->first, k->end);
+    for (int i = 0; i < MAX_CHOICES && k->choice[i].what; i++)
+        if (!known(b, d, k->choice[i].what, field_of(a, k->choice[i].at), k->choice[i].first, k->choice[i].end))
+            return false;
+    return true;
 }
 static uint32_t unknown_flags(const union any_op *a)
 {
@@ -120,11 +132,27 @@ static wk_status readable(const struct wk_op *o, union any_op *copy, const struc
                    WK_ABI_MAJOR, WK_ABI_MINOR);
 }
 
+/* What the operation points to, where that has a size and enumerators of its own. */
+static bool knows_pointed(const union any_op *a)
+{
+    struct wk_rope_freqs f;
+    struct wk_custom_def d;
+    if (a->o.kind == WK_OP_ROPE && a->rope.freqs)
+        return growth_copy(&f, sizeof f, WK_ROPE_FREQS_SIZE_1_0, a->rope.freqs, a->rope.freqs->struct_size, "", NULL) ==
+                   WK_OK &&
+               !f.reserved && f.style < ROPE_STYLES;
+    if (a->o.kind == WK_OP_CUSTOM && a->custom.def)
+        return growth_copy(&d, sizeof d, WK_CUSTOM_DEF_SIZE_1_0, a->custom.def, a->custom.def->struct_size, "", NULL) ==
+                   WK_OK &&
+               d.split < WK_SPLIT_END;
+    return true;
+}
+
 uint32_t builder_supports(void *self, const struct wk_op *o)
 {
     (void)self;
     union any_op copy;
-    return readable(o, &copy, NULL) == WK_OK && knows_choice(&copy) && !unknown_flags(&copy);
+    return readable(o, &copy, NULL) == WK_OK && knows_choice(&copy) && !unknown_flags(&copy) && knows_pointed(&copy);
 }
 
 /* Pooled rows and vectors are no rows of a step: not every operation works on them. */

@@ -35,6 +35,8 @@ struct draft {
     bool pooled;
 };
 
+enum { ROPE_STYLES = WK_ROPE_HALF + 1 }; /* those that this host knows */
+
 #define REFUSE(status, ...) return messages_say(b->messages, status, __VA_ARGS__), false
 
 static inline const struct tape_value *input(const struct builder *b, const struct draft *d, int i)

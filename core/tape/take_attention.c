@@ -32,7 +32,7 @@ bool take_rope(struct builder *b, const union any_op *a, struct draft *d)
     if (!f->freq) REFUSE(WK_INVALID, "%s: no frequencies", d->name);
     if (f->reserved)
         REFUSE(WK_UNSUPPORTED, "%s: frequencies: reserved is %u, must be 0", d->name, (unsigned)f->reserved);
-    if (!known(b, d, "style", f->style, 0, WK_ROPE_HALF + 1)) return false;
+    if (!known(b, d, "style", f->style, 0, ROPE_STYLES)) return false;
     if (!head || x->width % head)
         REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of head %u", d->name, x->name, (unsigned)x->width,
                (unsigned)head);

@@ -795,6 +795,101 @@ static void put_third_input(const struct wk_builder *b)
     finish(b, wk_append(b, &o));
 }
 
+/* Of every kind, what is set and known, and one field at a time that is not. */
+static uint32_t unknown_at, unknown_value, asked_kind;
+static int was_supported;
+static union {
+    struct wk_op o;
+    struct wk_op_rope rope;
+    struct wk_op_custom custom;
+    uint32_t words[64];
+} asked_op;
+static void ask(const struct wk_builder *b)
+{
+    (void)begin(b);
+    const uint32_t known = asked_op.words[unknown_at];
+    asked_op.o.kind = (uint16_t)asked_kind;
+    asked_op.words[unknown_at] = unknown_value;
+    was_supported = wk_supports(b, &asked_op.o);
+    finish(b, wk_append(b, &asked_op.o));
+    asked_op.words[unknown_at] = known;
+}
+#define AT(type, field) sizeof(struct type), offsetof(struct type, field) / 4
+static void enumerators(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t kind, size, at, low, end; /* low to end - 1 are known */
+    } rows[] = {
+        { WK_OP_EMBED, AT(wk_op_embed, index), 0, WK_EMBED_END },
+        { WK_OP_NORM, AT(wk_op_norm, kind), 0, WK_NORM_LAYER + 1 },
+        { WK_OP_UNARY, AT(wk_op_unary, fn), 1, WK_UNARY_END },
+        { WK_OP_GLU, AT(wk_op_glu, fn), 1, WK_GLU_END },
+        { WK_OP_ROUTE, AT(wk_op_route, score), 1, WK_SCORE_END },
+        { WK_OP_ROUTE, AT(wk_op_route, group_score), 0, WK_GROUP_END },
+        { WK_OP_ROUTE, AT(wk_op_route, flags), 0, WK_ROUTE_NORMALIZE + 1 },
+        { WK_OP_ATTENTION, AT(wk_op_attention, flags), 0, WK_ATTENTION_BIDIRECTIONAL + 1 },
+        { WK_OP_STATE, AT(wk_op_state, kind), 1, WK_STATE_END },
+        { WK_OP_POOL, AT(wk_op_pool, how), 1, WK_POOL_END },
+        { WK_OP_OUTPUT, AT(wk_op_output, what), 1, WK_OUTPUT_END },
+        { WK_OP_OUTPUT, AT(wk_op_output, flags), 0, WK_OUTPUT_L2_NORM + 1 },
+    };
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t value = 0; value < rows[i].end + 3; value++) {
+            memset(&asked_op, 0, sizeof asked_op);
+            asked_op.o.size = rows[i].size;
+            if (rows[i].kind == WK_OP_ROUTE) asked_op.words[offsetof(struct wk_op_route, score) / 4] = 1;
+            if (rows[i].kind == WK_OP_OUTPUT) asked_op.words[offsetof(struct wk_op_output, what) / 4] = 2;
+            asked_kind = rows[i].kind;
+            unknown_at = rows[i].at;
+            unknown_value = value;
+            assert_int_not_equal(attempt(g, ask, text), WK_OK); /* it has no inputs */
+            if (was_supported != (value >= rows[i].low && value < rows[i].end))
+                fail_msg("kind %u, word %u, value %u", asked_kind, unknown_at, value);
+        }
+    gguf_build_free(g);
+}
+
+/* The same of what an operation points to. */
+static void pointed(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    struct {
+        struct wk_rope_freqs f;
+        uint64_t tail;
+    } freqs = { { .struct_size = sizeof freqs.f }, 0 };
+    struct {
+        struct wk_custom_def d;
+        uint64_t tail;
+    } def = { { .struct_size = sizeof def.d }, 0 };
+    for (int step = 0; step < 5; step++) {
+        freqs.f.struct_size = step >= 3 ? sizeof freqs : sizeof freqs.f;
+        def.d.struct_size = step >= 3 ? sizeof def : sizeof def.d;
+        freqs.f.style = step == 1 ? 2 : 0;
+        def.d.split = step == 1 ? WK_SPLIT_END : 0;
+        freqs.f.reserved = step == 2;
+        def.d.struct_size -= step == 2 ? 8 : 0;
+        freqs.tail = def.tail = step == 4;
+        for (int i = 0; i < 2; i++) {
+            memset(&asked_op, 0, sizeof asked_op);
+            asked_kind = i ? WK_OP_CUSTOM : WK_OP_ROPE;
+            unknown_at = unknown_value = 0; /* its size */
+            if (i)
+                asked_op.custom.def = &def.d;
+            else
+                asked_op.rope.freqs = &freqs.f;
+            unknown_value = i ? sizeof(struct wk_op_custom) : sizeof(struct wk_op_rope);
+            assert_int_not_equal(attempt(g, ask, text), WK_OK);
+            if (was_supported != (step == 0 || step == 3)) fail_msg("%s, step %d", i ? "custom" : "rope", step);
+        }
+    }
+    gguf_build_free(g);
+}
+
 static void growth(void **state)
 {
     (void)state;
@@ -941,6 +1036,7 @@ int main(void)
         cmocka_unit_test(unserved_types),    cmocka_unit_test(broken_shapes),
         cmocka_unit_test(sixteen_messages),  cmocka_unit_test(errors_are_sticky),
         cmocka_unit_test(aliases),           cmocka_unit_test(growth),
+        cmocka_unit_test(enumerators),       cmocka_unit_test(pointed),
         cmocka_unit_test(small_tables),      cmocka_unit_test(both_outputs_and_a_custom_operation),
         cmocka_unit_test(contexts),          cmocka_unit_test(states),
     };

@@ -258,7 +258,8 @@ struct wk_builder {
     uint32_t (*width)(void *self, uint32_t value);
     uint32_t (*read)(void *self, const char *name, float *dst,
                      uint32_t n); /* F32 tensor [n] into dst; 1: found, 0: absent */
-    /* 1: this host knows the operation's kind and all that is set in it, inputs and tensors apart; says nothing. */
+    /* 1: this host knows the operation's kind and all that is set in it and in what it points to, inputs and tensors
+     * apart; says nothing. */
     uint32_t (*supports)(void *self, const struct wk_op *op);
     void (*scope)(void *self, const char *prefix, uint32_t layer); /* "blk.7.", 7; "" and UINT32_MAX outside layers */
     void (*name)(void *self, uint32_t value, const char *name);    /* a name for taps */
