@@ -382,9 +382,12 @@ static wk_status copy_type(struct wk_type_cpu *t, struct wk_isa_product *product
         return wk_fail(err, WK_INVALID,
                        "type %s: %u values in %u bytes is no block (1..65536 values, 1..1048576 bytes)", t->name,
                        t->block, t->block_bytes);
-    if (!(t->activations & WK_ACTIVATION_F32) || (t->activations & ~(uint32_t)(WK_ACTIVATION_F32 | WK_ACTIVATION_Q8)))
-        return wk_fail(err, WK_INVALID, "type %s: activations 0x%x; WK_ACTIVATION_F32 is required, _Q8 allowed",
-                       t->name, t->activations);
+    if (!(t->activations & WK_ACTIVATION_F32))
+        return wk_fail(err, WK_INVALID, "type %s: activations 0x%x; WK_ACTIVATION_F32 is required", t->name,
+                       t->activations);
+    status =
+        check_flags(t->activations, WK_ACTIVATION_F32 | WK_ACTIVATION_Q8, "struct wk_type_cpu.activations", rule, err);
+    if (status != WK_OK) return status;
     *rule = "load.known";
     status = check_known_type(t, err);
     return status == WK_OK ? copy_products(t, products, rule, err) : status;

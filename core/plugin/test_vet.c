@@ -329,6 +329,8 @@ static void test_hostile_claims(void **state)
         if (vet_prefix(&b, b.size, text) == WK_OK) fail_msg("claims at %u are taken", at);
     }
     n->claims_at = sizeof *n;
+    WITH(n->reserved, 1, "its note's field reserved is 1, must be 0");
+    WITH(n->flags, 1u << 31, "its note has flag 0x80000000");
     const size_t length = strlen(claims), room = bytes - sizeof *n;
     for (size_t i = 0; i < room; i++) {
         const char old = claims[i];

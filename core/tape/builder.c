@@ -197,6 +197,11 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
 {
     struct builder *b = self;
     if (b->messages->status == WK_NO_MEMORY) return 0;
+    if (need != WK_REQUIRED && need != WK_OPTIONAL) {
+        messages_say(b->messages, WK_UNSUPPORTED, "%s%s%s: need %u is unknown to this host (ABI %d.%d)", b->scope, name,
+                     suffix, (unsigned)need, WK_ABI_MAJOR, WK_ABI_MINOR);
+        return 0;
+    }
     const struct gguf_tensor *t = builder_find_tensor(b->p->file, b->arch, b->scope, name, suffix);
     const struct gguf_tensor **slab_files = NULL;
     if (!t && slabs > 1) {

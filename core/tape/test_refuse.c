@@ -397,6 +397,11 @@ static void many_ops(const struct wk_builder *b)
     for (int i = 0; i < TAPE_MAX_OPS + 10; i++) x = wk_scale(b, x, 1);
     finish(b, x);
 }
+static void need_of_later(const struct wk_builder *b)
+{
+    (void)b->tensor(b->self, "w", ".weight", E, E, 1, 3);
+    finish(b, begin(b));
+}
 static void custom_nothing(const struct wk_builder *b)
 {
     wk_value x = begin(b);
@@ -577,6 +582,7 @@ static const struct broken {
     { strange_zero, WK_INVALID, "blk.0.unary: input 0 is no value or tensor of this model" },
     { layer_far, WK_INVALID, "layer 70000: at most 65535" },
     { many_ops, WK_INVALID, "more than 65536 operations" },
+    { need_of_later, WK_UNSUPPORTED, "w.weight: need 3 is unknown to this host (ABI 1.0)" },
     { custom_nothing, WK_INVALID, "blk.0.custom: no definition" },
     { custom_refuses, WK_INVALID, "blk.0.twist: the plugin's operation refuses inputs of these widths (first: 32)" },
     { state_kind, WK_UNSUPPORTED, "blk.0.state: state 9 is unknown to this host (ABI 1.0)" },
@@ -661,6 +667,64 @@ static void unserved_types(void **state)
     gguf_build_tensor(g, "output.weight", 16, T_V, E + 1, 1, NULL, 18 * T_V);
     assert_int_equal(attempt(g, good, text), WK_INVALID); /* a wrong shape weighs more */
     gguf_build_free(g);
+}
+
+/* A number from 1000 on is whose the file says; below it is ggml's, or will be. */
+static const struct wk_type_cpu *find_own(void *user, uint32_t type)
+{
+    static struct wk_type_cpu own = { .struct_size = sizeof own, .block = 1, .block_bytes = 4, .name = "own" };
+    (void)user;
+    own.ggml_type = type;
+    return &own;
+}
+static const char *own_owner(void *user, uint32_t type)
+{
+    (void)user;
+    (void)type;
+    return "org.example.mine";
+}
+static void owners(void **state)
+{
+    (void)state;
+    static const char id[] = "org.example.mine";
+    char text[2048], long_id[300];
+    memset(long_id, 'm', sizeof long_id - 1);
+    long_id[sizeof long_id - 1] = '\0';
+    const struct {
+        uint32_t type;
+        const char *key, *said; /* said NULL: a number */
+        const char *words;      /* NULL: taken */
+    } rows[] = {
+        { 999, NULL, NULL, NULL },
+        { 43, NULL, NULL, NULL },
+        { 1000, "worker.type.1000", id, NULL },
+        { 65535, "worker.type.65535", id, NULL },
+        { 1000, NULL, NULL, "the file does not say whose it means; expected the text worker.type.1000" },
+        { 1000, "worker.type.1001", id, "expected the text worker.type.1000" },
+        { 1000, "worker.type.1000", NULL, "expected the text worker.type.1000" },
+        { 1000, "worker.type.1000", "", "expected the text worker.type.1000" },
+        { 1000, "worker.type.1000", "org.example.min", "of org.example.mine here, of org.example.min in the file" },
+        { 1000, "worker.type.1000", "org.example.mine2", "of org.example.mine here, of org.example.mine2 in the file" },
+        { 1000, "worker.type.1000", long_id, "mmmm in the file (worker.type.1000)" },
+    };
+    struct tape_options o = test_options();
+    o.find_type = find_own;
+    o.type_owner = own_owner;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct tape_program *p;
+        struct gguf_build *g = toy_file();
+        gguf_build_tensor(g, "blk.0.w.weight", rows[i].type, E, E, 1, NULL, 4 * E * E);
+        if (rows[i].key && rows[i].said) gguf_build_str(g, rows[i].key, rows[i].said);
+        if (rows[i].key && !rows[i].said) gguf_build_u32(g, rows[i].key, 7);
+        struct gguf *file = gguf_build_open(g);
+        recording = good;
+        const wk_status status = tape_record(&toy, file, &o, &p, &(struct wk_err){ text, sizeof text });
+        assert_int_equal(status, rows[i].words ? WK_UNSUPPORTED : WK_OK);
+        if (rows[i].words && !strstr(text, rows[i].words)) fail_msg("expected \"%s\" in: %s", rows[i].words, text);
+        tape_free(p);
+        gguf_close(file);
+        gguf_build_free(g);
+    }
 }
 
 static void broken_shapes(void **state)
@@ -1032,13 +1096,21 @@ static void contexts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_recordings), cmocka_unit_test(unused_tensor),
-        cmocka_unit_test(unserved_types),    cmocka_unit_test(broken_shapes),
-        cmocka_unit_test(sixteen_messages),  cmocka_unit_test(errors_are_sticky),
-        cmocka_unit_test(aliases),           cmocka_unit_test(growth),
-        cmocka_unit_test(enumerators),       cmocka_unit_test(pointed),
-        cmocka_unit_test(small_tables),      cmocka_unit_test(both_outputs_and_a_custom_operation),
-        cmocka_unit_test(contexts),          cmocka_unit_test(states),
+        cmocka_unit_test(broken_recordings),
+        cmocka_unit_test(unused_tensor),
+        cmocka_unit_test(unserved_types),
+        cmocka_unit_test(broken_shapes),
+        cmocka_unit_test(sixteen_messages),
+        cmocka_unit_test(errors_are_sticky),
+        cmocka_unit_test(aliases),
+        cmocka_unit_test(growth),
+        cmocka_unit_test(owners),
+        cmocka_unit_test(enumerators),
+        cmocka_unit_test(pointed),
+        cmocka_unit_test(small_tables),
+        cmocka_unit_test(both_outputs_and_a_custom_operation),
+        cmocka_unit_test(contexts),
+        cmocka_unit_test(states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

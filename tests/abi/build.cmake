@@ -56,4 +56,13 @@ endforeach()
 foreach(source recorder eights)
   build(${row} ${GROWN} ${WORK_DIR}/set tests/abi/${source} ${source})
 endforeach()
+# A plugin that asks for a minor that the headers do not have is told to take newer ones.
+read_row(${row})
+foreach(include IN LISTS VERSIONS TODAY)
+  execute_process(COMMAND ${compiler_${name}} -std=c11 -DWORKER_ABI_MINOR=99 -I${include} -I${TODAY} -fsyntax-only
+    ${SOURCE}/tests/abi/eights.c RESULT_VARIABLE result ERROR_VARIABLE text)
+  if(result EQUAL 0 OR NOT text MATCHES "WORKER_ABI_MINOR is newer than this SDK: install a newer one")
+    message(SEND_ERROR "WORKER_ABI_MINOR=99 with ${include}: ${result}, ${text}")
+  endif()
+endforeach()
 message(STATUS "${built} plugins")

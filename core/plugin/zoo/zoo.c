@@ -71,6 +71,9 @@
 #ifndef ZOO_TYPE_FLAGS
 #define ZOO_TYPE_FLAGS 0
 #endif
+#ifndef ZOO_PRODUCT_RESERVED
+#define ZOO_PRODUCT_RESERVED 0
+#endif
 #ifndef ZOO_PRODUCT_TAIL
 #define ZOO_PRODUCT_TAIL 0
 #endif
@@ -259,6 +262,9 @@ static const struct wk_arch zoo_arch = {
     .struct_size = sizeof(struct wk_arch),
     .flags = ZOO_ARCH_FLAGS,
     WK_ARCH_NAMES(zoo_names),
+#ifdef ZOO_ARCH_RESERVED
+    .ZOO_ARCH_RESERVED = 5,
+#endif
     .keys = zoo_keys,
     .n_keys = ZOO_KEYS,
     .key_size = ZOO_KEY_SIZE,
@@ -281,7 +287,7 @@ static const struct {
     .products = &zoo_longer_products[0].p, .n_products = 1, .product_size = sizeof zoo_longer_products[0]
 #else
 #define ZOO_PRODUCTS WK_TYPE_PRODUCTS(zoo_products)
-static const struct wk_isa_product zoo_products[] = { { WK_ISA_PORTABLE, 0, ZOO_PRODUCT } };
+static const struct wk_isa_product zoo_products[] = { { WK_ISA_PORTABLE, ZOO_PRODUCT_RESERVED, ZOO_PRODUCT } };
 #endif
 #ifdef ZOO_TAIL
 static const struct {
