@@ -1,5 +1,6 @@
 /* record.c: tape_record, from a file and a plugin to a program: keys, open, record, what only the whole tape can tell,
  * passes. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,10 @@ static bool prepare(struct builder *b, struct wk_meta *meta)
     return keys_context(p->file, p->architecture, b->options->context, &p->context, b->messages);
 }
 
+/* What the ABI promises to open, record and close, [serialised, any one thread]: a service plans models while it loads
+ * one. Held from open to close, so that a plugin may keep in static memory what lies between. */
+static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
+
 /* Everything between two arenas: messages tell how it went. */
 static void record(struct builder *b)
 {
@@ -78,10 +83,12 @@ static void record(struct builder *b)
     const struct wk_err err = { text, sizeof text };
     void *model = NULL;
     struct plugin_call call;
+    (void)pthread_mutex_lock(&recording);
     PLUGIN_CALL(&call, b->arch->open, "open");
     wk_status status = b->arch->open(&meta, &model, &err);
     plugin_call_end(&call);
     if (status != WK_OK) {
+        (void)pthread_mutex_unlock(&recording);
         messages_say(b->messages, status, "%s: %s", b->p->architecture,
                      text[0] ? text : "the plugin refuses this model without saying why");
         return;
@@ -94,6 +101,7 @@ static void record(struct builder *b)
     PLUGIN_CALL(&call, b->arch->close, "close");
     b->arch->close(model);
     plugin_call_end(&call);
+    (void)pthread_mutex_unlock(&recording);
     check_whole(b);
     if (b->messages->status == WK_OK) (void)run_passes(b);
 }

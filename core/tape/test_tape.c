@@ -1,9 +1,13 @@
 /* test_tape.c: what recording, demand, fusion and planning make of whole models. */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "test_models.h" /* before cmocka.h, whose macro fail() would change the SDK */
 
@@ -48,6 +52,56 @@ static void close_model(struct opened *r)
     tape_free(r->p);
     gguf_close(r->file);
     gguf_build_free(r->build);
+}
+
+/* ---- two at once ----------------------------------------------------------------------------------------------- */
+
+static struct {
+    wk_status (*open)(const struct wk_meta *meta, void **model, const struct wk_err *err);
+    void (*close)(void *model);
+    atomic_int started, inside, most;
+} calls;
+
+/* Waits for the other thread to be on its way, and then some: were it let in, it would be seen. */
+static wk_status slow_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
+{
+    const int inside = atomic_fetch_add(&calls.inside, 1) + 1;
+    if (inside > atomic_load(&calls.most)) atomic_store(&calls.most, inside);
+    while (atomic_load(&calls.started) < 2) (void)sched_yield();
+    (void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    return calls.open(meta, model, err);
+}
+static void slow_close(void *model)
+{
+    (void)atomic_fetch_sub(&calls.inside, 1);
+    calls.close(model);
+}
+static void *record_one(void *arch)
+{
+    const struct tape_options o = test_options();
+    struct gguf_build *build = model("llama")->file();
+    struct gguf *file = gguf_build_open(build);
+    (void)atomic_fetch_add(&calls.started, 1);
+    tape_free(test_record(arch, file, &o));
+    gguf_close(file);
+    gguf_build_free(build);
+    return NULL;
+}
+
+/* A plugin's open, record and close are never run by two threads at one time. */
+static void recordings_are_serialised(void **state)
+{
+    (void)state;
+    struct wk_arch arch = *model("llama")->arch;
+    calls.open = arch.open;
+    calls.close = arch.close;
+    arch.open = slow_open;
+    arch.close = slow_close;
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&thread[i], NULL, record_one, &arch), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(calls.most, 1);
+    assert_int_equal(calls.inside, 0);
 }
 
 static void launches_a_layer(void **state)
@@ -387,6 +441,7 @@ static void digests_differ_with_the_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recordings_are_serialised),
         cmocka_unit_test(launches_a_layer),
         cmocka_unit_test(launches_hold_their_parts),
         cmocka_unit_test(softcapped_logits_are_one_product),

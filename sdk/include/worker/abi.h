@@ -16,7 +16,12 @@
  * grow, ever: wk_err, wk_value, wk_op (what an operation grows by follows its own fields), blocks of activations.
  *
  * Versions. A plugin sees the names of minor WORKER_ABI_MINOR, which is 0 unless it defines more before the first
- * include, and needs a host of that minor or later; whatever the age of the SDK that it is built with. */
+ * include, and needs a host of that minor or later; whatever the age of the SDK that it is built with.
+ *
+ * Threads. Each function says from where it is called. [any thread]: several threads may be inside at one time, also of
+ * the same function with the same arguments. [serialised, any one thread]: no two calls of a plugin's functions that
+ * say so overlap, and each sees what the one before has written; but it may come from another thread, so memory of a
+ * thread is of no use. No plugin starts threads, and none may count on being called by the one that runs main(). */
 #ifndef WORKER_ABI_H
 #define WORKER_ABI_H
 
@@ -102,7 +107,7 @@ struct wk_host {
     void *self;
     void (*log)(void *self, uint32_t level, const char *text); /* [any thread]; text is copied */
     /* Value of --plugin-option ID.KEY=VALUE, ID being the plugin's; NULL: not given. An option that was given and is
-     * never asked for refuses the start. [main thread]; lives as long as the process. */
+     * never asked for refuses the start. [any thread]; lives as long as the process. */
     const char *(*option)(void *self, const char *key);
     const void *(*extension)(void *self, const char *id); /* [any thread]; "name/rev" -> const vtable or NULL */
 };

@@ -208,8 +208,8 @@ enum { WK_SPLIT_NONE = 0, WK_SPLIT_COLUMNS, WK_SPLIT_END };
 struct wk_custom_def {
     uint32_t struct_size, split;                                /* split: WK_SPLIT_* */
     const char *name;                                           /* for messages, and of the CUDA function; static */
-    uint32_t (*width)(const uint32_t *in_width, uint32_t n_in); /* [main thread]; 0 refuses these inputs */
-    void (*cpu)(const struct wk_custom_call *call);             /* [any thread, several at once] */
+    uint32_t (*width)(const uint32_t *in_width, uint32_t n_in); /* 0: not these; serialised, as record() */
+    void (*cpu)(const struct wk_custom_call *call);             /* [any thread] */
 };
 struct wk_op_custom {
     struct wk_op o;
@@ -244,7 +244,7 @@ struct wk_custom_tensor {
 WK_STATIC_ASSERT(WK_OP_SIZE_1_0 == 72 && WK_OP_ATTENTION_SIZE_1_0 == 112 && WK_OP_ROPE_SIZE_1_0 == 88,
                  "layout of operations");
 
-/* The host's side of record(): valid during record() alone, [main thread]. Plugins call the
+/* The host's side of record(): valid during record() alone, in the thread that it is called in. Plugins call the
  * inlines below, never these. */
 struct wk_builder {
     uint32_t struct_size, abi_minor;
@@ -774,11 +774,13 @@ struct wk_arch {
      * change nothing. One that stands neither here nor in `keys` refuses the file. */
     const char *const *ignored_keys;
     uint32_t n_ignored_keys, reserved_ignored_keys;
-    /* [main thread] Checks relations between keys and fills *model, which close() frees. On failure
+    /* These three: [serialised, any one thread], of all models of a process; nothing comes between an open and its
+     * close. A service plans models beside the one that it serves, so they are called again at any time.
+     * Checks relations between keys and fills *model, which close() frees. On failure
      * *model is not used. */
     wk_status (*open)(const struct wk_meta *meta, void **model, const struct wk_err *err);
-    void (*record)(const struct wk_builder *b, const void *model); /* [main thread] no allocation that outlives it */
-    void (*close)(void *model);                                    /* [main thread] */
+    void (*record)(const struct wk_builder *b, const void *model); /* no allocation that outlives it */
+    void (*close)(void *model);
 };
 
 /* Fields of struct wk_arch for an array of each kind, in a designated initializer: WK_ARCH_NAMES(names), ... */

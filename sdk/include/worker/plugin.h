@@ -25,7 +25,7 @@ struct wk_plugin {
     const char *id, *claims;    /* as in the note */
     const char *name, *version; /* for people; static */
     wk_status (*init)(const struct wk_host *host,
-                      const struct wk_err *err); /* optional; [main thread], once, before anything else */
+                      const struct wk_err *err); /* optional; [serialised, any one thread], once, before all else */
     const struct wk_arch *arch;                  /* kind ARCH, else NULL */
     const struct wk_quant *quant;                /* kind QUANT, else NULL */
     const void *(*extension)(const char *id);    /* optional; [any thread] */

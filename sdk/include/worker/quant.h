@@ -100,7 +100,7 @@ struct wk_isa_product {
     void (*product)(const struct wk_cpu_product *p);
 };
 
-/* One ggml type. All functions: [any thread, concurrently], no allocation, no state, cannot fail unless they return a
+/* One ggml type. All functions: [any thread], no allocation, no state, cannot fail unless they return a
  * status. */
 struct wk_type_cpu {
     uint32_t struct_size;

@@ -17,6 +17,9 @@
  * order in which its lanes read. Panels: the values of an act cut along k as tensor cores want them
  * (worker/cuda/panels.cuh): of items by expert, or of rows, row r at place r of wk_cuda_row_places(rows).
  *
+ * Threads, as in abi.h. wk_quant_cuda.open: [serialised, any one thread], once for each device. All others: [any
+ * thread], each call with a stream of which no other thread enqueues; `pure` ones also before open, unless they say so.
+ *
  * Determinism: the bits of row i of a product depend on the weights and on row i of the input alone: not on the number
  * of rows, the other rows, the other segments, or the machine's number of multiprocessors. */
 #ifndef WORKER_QUANT_CUDA_H
