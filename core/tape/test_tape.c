@@ -79,7 +79,7 @@ static void slow_close(void *model)
 static void *record_one(void *arch)
 {
     const struct tape_options o = test_options();
-    struct gguf_build *build = model("llama")->file();
+    struct gguf_build *build = test_models[0].file();
     struct gguf *file = gguf_build_open(build);
     (void)atomic_fetch_add(&calls.started, 1);
     tape_free(test_record(arch, file, &o));
@@ -92,7 +92,7 @@ static void *record_one(void *arch)
 static void recordings_are_serialised(void **state)
 {
     (void)state;
-    struct wk_arch arch = *model("llama")->arch;
+    struct wk_arch arch = *test_models[0].arch;
     calls.open = arch.open;
     calls.close = arch.close;
     arch.open = slow_open;

@@ -4,7 +4,8 @@
 Every block of code on them is fenced, and the word behind the fence says what happens to it here:
 
     sh          run, all of a page in one shell, in a folder that README.md's come first in; all commands succeed
-    output      what the commands before it print, line by line; ... stands for anything, a line of it for any lines
+    output      what the commands before it print, line by line; ... stands for anything, a line of it for any
+                lines, and any number of spaces for any other
     c, cuda     compiled: the blocks of one page are one file, in their order; cuda where there is nvcc
     text        is read by people alone
     c file=PATH, cmake file=PATH, make file=PATH    written into that folder, for commands that follow
@@ -115,8 +116,8 @@ def matches(shown, said):
         return not said
     if shown[0].strip() == "...":
         return any(matches(shown[1:], said[n:]) for n in range(len(said) + 1))
-    pattern = ".*".join(map(re.escape, re.split(r" *\.\.\. *| {2,}", shown[0].strip())))
-    return bool(said) and bool(re.fullmatch(pattern, said[0].strip())) and matches(shown[1:], said[1:])
+    pattern = ".*".join(map(re.escape, re.split(r" *\.\.\. *", " ".join(shown[0].split()))))
+    return bool(said) and bool(re.fullmatch(pattern, " ".join(said[0].split()))) and matches(shown[1:], said[1:])
 
 
 def run_commands(page, folder, environment):
