@@ -5,7 +5,7 @@
  * result, a tape_program, is what every executor runs; it holds no pointers to weights and can be printed, hashed and
  * compared. Nothing here knows a device's memory or a format's bits.
  *
- * [main thread] while recording; a finished program is immutable. */
+ * [any thread]: what a plugin is called for is serialised (record.c). A finished program is immutable. */
 #ifndef CORE_TAPE_TAPE_H
 #define CORE_TAPE_TAPE_H
 
