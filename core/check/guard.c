@@ -165,7 +165,7 @@ static wk_status say_fault(const char *what, const struct wk_err *err)
                    fault.signal == SIGBUS ? "SIGBUS" : "SIGSEGV", (const void *)a);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 wk_status guard_call(const char *what, void (*fn)(void *user), void *user, const struct wk_err *err)
 {

@@ -23,7 +23,7 @@ static float value(double step, int level, double least) { return rounded((doubl
 
 static int low_or_high(uint8_t byte, bool high) { return high ? byte >> 4 : byte & 15; }
 
-/* ---- 32 values: the low halves of 16 bytes, then the high ones --------------------------------------------- */
+/* ---- 32 values: the low halves of 16 bytes, then the high ones ----------------------------------------- */
 
 /* fifth: 32 bits, the highest of each level; NULL: there are none. zero: the level that means 0. */
 static void simple(float *y, double step, double least, const uint8_t *nibbles, const uint8_t *fifth, int zero)
@@ -57,7 +57,7 @@ static void of_q8_0(const uint8_t *b, float *y)
     for (int i = 0; i < 32; i++) y[i] = value(half_at(b), b[2 + i] < 128 ? b[2 + i] : b[2 + i] - 256, 0);
 }
 
-/* ---- 256 values --------------------------------------------------------------------------------------------- */
+/* ---- 256 values ---------------------------------------------------------------------------------------- */
 
 /* Two bits of value i: 32 bytes have the lowest two of 32 values, then the next two of the next 32, and so on. */
 static int two_bits(const uint8_t *bytes, int i) { return bytes[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3; }
@@ -113,7 +113,7 @@ static void of_iq4_xs(const uint8_t *b, float *y)
     }
 }
 
-/* ---- single values -------------------------------------------------------------------------------------------- */
+/* ---- single values ------------------------------------------------------------------------------------- */
 
 static void of_f16(const uint8_t *b, float *y) { *y = rounded(half_at(b)); }
 static void of_f32(const uint8_t *b, float *y) { memcpy(y, b, 4); }

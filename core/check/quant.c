@@ -26,8 +26,7 @@ void *quant_memory(struct check *c, uint64_t bytes)
     return (char *)p + BESIDE;
 }
 
-/* ---- calls ----------------------------------------------------------------------------------------------------------
- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 /* One call of the plugin, as guard_call wants it. */
 struct call {
@@ -150,8 +149,7 @@ void quant_on_thread(struct check *c, void (*fn)(void *user), void *user)
     (void)pthread_attr_destroy(&small);
 }
 
-/* ---- types ----------------------------------------------------------------------------------------------------------
- */
+/* ---- types --------------------------------------------------------------------------------------------- */
 
 uint32_t quant_length(const struct wk_type_cpu *t, uint32_t i)
 {
@@ -175,8 +173,7 @@ format_product quant_product_of(const struct check *c, const struct wk_type_cpu 
     return c->options->isa == isa ? format_product_for(t, isa) : NULL;
 }
 
-/* ---- noise ----------------------------------------------------------------------------------------------------------
- */
+/* ---- noise --------------------------------------------------------------------------------------------- */
 
 static float unit(struct check_draw *d) { return ((float)check_draw(d, 1u << 23) + 0.5f) * 0x1p-23f; } /* (0, 1) */
 
@@ -246,8 +243,7 @@ void quant_edge_block(const struct wk_type_cpu *t, uint32_t i, uint8_t *block)
     memcpy(block + at, value, size < room ? size : room);
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------------
- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 static bool make_tile(struct check *c, const struct quant_problem *p, uint32_t tile)
 {

@@ -30,11 +30,10 @@ bool quant_unpack(struct check *c, const char *what, const struct wk_type_cpu *t
                   uint32_t k);
 /* p: without struct_size and tensor. */
 bool quant_product(struct check *c, const char *what, format_product product, struct wk_cpu_product p);
-/* fn(user) on a thread with a stack of 256 KiB; false: there was none to be had, and the check ends. */
+/* fn(user) on a thread with a stack of 256 KiB; where there is none to be had, the check ends. */
 void quant_on_thread(struct check *c, void (*fn)(void *user), void *user);
 
-/* ---- types ---------------------------------------------------------------------------------------------------------
- */
+/* ---- types --------------------------------------------------------------------------------------------- */
 static inline uint64_t quant_row_bytes(const struct wk_type_cpu *t, uint32_t k)
 {
     return (uint64_t)(k / t->block) * t->block_bytes;
@@ -51,8 +50,7 @@ format_product quant_product_of(const struct check *c, const struct wk_type_cpu 
 static inline uint32_t quant_forms(const struct wk_type_cpu *t) { return t->activations & WK_ACTIVATION_Q8 ? 2 : 1; }
 static inline uint32_t quant_activation(uint32_t form) { return form ? WK_ACTIVATION_Q8 : WK_ACTIVATION_F32; }
 
-/* ---- noise ---------------------------------------------------------------------------------------------------------
- */
+/* ---- noise --------------------------------------------------------------------------------------------- */
 float quant_gauss(struct check_draw *d); /* mean 0, sigma 1 */
 void quant_bytes(struct check_draw *d, uint8_t *p, uint64_t n);
 /* One block of any bits that mean moderate numbers, of magnitudes below 1000; false: a fault, which has been told. */
@@ -62,8 +60,7 @@ bool quant_random_block(struct check *c, const struct wk_type_cpu *t, uint8_t *b
 uint32_t quant_edges(const struct wk_type_cpu *t);
 void quant_edge_block(const struct wk_type_cpu *t, uint32_t i, uint8_t *block);
 
-/* ---- products ------------------------------------------------------------------------------------------------------
- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 enum { QUANT_TILES = 3, QUANT_TOKENS = 64 };
 /* A matrix of up to 48 rows, of which those from `rows` on are zero bytes, as the host gives those past a matrix's end;
  * its tiles; and activations in both forms. */
@@ -82,7 +79,7 @@ struct quant_problem {
 enum { QUANT_PLAIN = 1 << 30, QUANT_EXTREME };
 bool quant_problem_make(struct check *c, struct quant_problem *p, const struct wk_type_cpu *t, uint32_t k,
                         uint32_t tokens, uint32_t kind, struct check_draw *d);
-/* Sums in F64, for quant_check_sums. */
+/* Fills in `sum` and `magnitude`. */
 void quant_problem_sums(struct quant_problem *p, struct check *c);
 /* Of tiles [tile, tile + tiles) and tokens [token, token + tokens) into y, which begins as NaN. */
 bool quant_run(struct check *c, const struct quant_problem *p, const char *what, format_product product, uint32_t form,

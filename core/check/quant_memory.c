@@ -57,8 +57,7 @@ static uint8_t *random_row(struct check *c, const struct wk_type_cpu *t, uint32_
     return row;
 }
 
-/* ---- dequantize and quantize ---------------------------------------------------------------------------------------
- */
+/* ---- dequantize and quantize --------------------------------------------------------------------------- */
 
 static bool dequantize_at(struct check *c, const struct wk_type_cpu *t, uint32_t k, enum guard_place place,
                           struct check_draw *d)

@@ -41,8 +41,7 @@ static bool each_variant(struct check *c, const struct quant_problem *p, bool (*
     return true;
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------
- */
+/* ---- sums ---------------------------------------------------------------------------------------------- */
 
 /* Of rows with weights from 2^90 on, or that are no numbers, nothing is asked. */
 static bool within(const struct variant *v, uint32_t tiles, uint32_t n, const float *y, uint64_t y_stride)
@@ -113,7 +112,7 @@ static void check_product(struct check *c, const struct wk_type_cpu *t)
 
 void quant_check_product(struct check *c) { quant_each_type(c, check_product); }
 
-/* ---- a result and what is beside it ----------------------------------------------------------------------------- */
+/* ---- a result and what is beside it -------------------------------------------------------------------- */
 
 static bool same_bits(const struct variant *v, const char *how, const float *y, uint64_t y_stride, const float *whole,
                       uint32_t tile, uint32_t tiles, uint32_t token, uint32_t n)
@@ -196,8 +195,7 @@ static void check_row(struct check *c, const struct wk_type_cpu *t)
 
 void quant_check_row(struct check *c) { quant_each_type(c, check_row); }
 
-/* ---- numbers that are none ----------------------------------------------------------------------------------------
- */
+/* ---- numbers that are none ----------------------------------------------------------------------------- */
 
 /* An activation that is not finite: its own results are not, all others are. */
 static bool poisons_its_own(const struct variant *v)
@@ -262,8 +260,7 @@ static void check_finite(struct check *c, const struct wk_type_cpu *t)
 
 void quant_check_finite(struct check *c) { quant_each_type(c, check_finite); }
 
-/* ---- again ---------------------------------------------------------------------------------------------------------
- */
+/* ---- again --------------------------------------------------------------------------------------------- */
 
 struct again {
     const struct variant *v;

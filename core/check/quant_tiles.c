@@ -68,7 +68,7 @@ static void check_sizes(struct check *c, const struct wk_type_cpu *t)
 
 void quant_check_sizes(struct check *c) { quant_each_type(c, check_sizes); }
 
-/* ---- there and back ---------------------------------------------------------------------------------------- */
+/* ---- there and back ------------------------------------------------------------------------------------ */
 
 struct rows {
     uint8_t *bytes; /* 16 rows, `bytes_each` each */

@@ -31,7 +31,7 @@ static uint32_t blocks_of(const struct wk_type_cpu *t)
     return all < most ? all : most + 1;
 }
 
-/* ---- dequantize ------------------------------------------------------------------------------------------------ */
+/* ---- dequantize ---------------------------------------------------------------------------------------- */
 
 static void check_exact(struct check *c, const struct wk_type_cpu *t)
 {
@@ -117,7 +117,7 @@ static void check_blocks(struct check *c, const struct wk_type_cpu *t)
 
 void quant_check_blocks(struct check *c) { quant_each_type(c, check_blocks); }
 
-/* ---- quantize -------------------------------------------------------------------------------------------------- */
+/* ---- quantize ------------------------------------------------------------------------------------------ */
 
 /* Values as weights are, with rows of different sizes. */
 static float *make_values(struct check *c, uint64_t n, uint32_t row_length, struct check_draw *d)
@@ -219,7 +219,7 @@ static void check_rows(struct check *c, const struct wk_type_cpu *t)
     struct check_draw d = { 0xca01f9dd51c2e6a3u };
     for (uint32_t i = 0; i < QUANT_LENGTHS; i++) {
         const uint32_t k = quant_length(t, i);
-        float *importance = quant_memory(c, k * sizeof *importance);
+        float *importance = quant_memory(c, (uint64_t)ROWS * k * sizeof *importance); /* more are memory.encode's */
         if (!rows_are_alone(c, t, k, NULL, "no importance", &d)) return;
         if (!rows_are_alone(c, t, k, importance, "an importance of 0 everywhere", &d)) return;
         for (uint32_t j = 0; j < k; j++) importance[j] = (float)check_draw(&d, 1000) * (float)check_draw(&d, 3);

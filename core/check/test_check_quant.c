@@ -2,7 +2,10 @@
 #include "check/check.h" /* before cmocka.h, which makes `fail` a macro */
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -113,8 +116,93 @@ static void each_is_caught_by_its_rule(void **state)
     assert_true(good);
 }
 
+/* ---- CUDA modules, whose files need no GPU ------------------------------------------------------------- */
+
+static char folder[] = "/tmp/worker-test-check-quant-XXXXXX";
+
+static void tell_module(void *user, const struct check_outcome *o)
+{
+    struct check_outcome *last = user;
+    *last = *o;
+}
+
+/* A copy of a zoo's file in the folder, under a name that says whose module it is. */
+static void put(const char *zoo, const char *name, char path[256])
+{
+    static uint8_t bytes[1 << 20];
+    char from[512];
+    (void)snprintf(from, sizeof from, "%s/%s.so", ZOO_DIR, zoo);
+    (void)snprintf(path, 256, "%s/%s.so", folder, name);
+    FILE *in = fopen(from, "rb"), *out = fopen(path, "wb");
+    if (!in || !out) fail_msg("%s: cannot be copied", from);
+    const size_t n = fread(bytes, 1, sizeof bytes, in);
+    assert_in_range(n, 1, sizeof bytes - 1);
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    assert_int_equal(fclose(in) | fclose(out) | chmod(path, 0644), 0);
+}
+
+/* zoo: NULL: there is no module. only: which check. */
+static void check_module(const char *zoo, const char *only, struct check_outcome *o)
+{
+    char plugin[256], module[256] = "", text[512] = "";
+    put("good", "zoo", plugin);
+    if (zoo) put(zoo, "zoo-cuda", module);
+    const struct check_options options = { .path = plugin, .only = &only, .n_only = 1, .isa = FORMAT_ISAS };
+    if (check_run(&options, tell_module, o, &(struct wk_err){ text, sizeof text }) != WK_OK) fail_msg("%s", text);
+    assert_int_equal(unlink(plugin) | (zoo ? unlink(module) : 0), 0);
+}
+
+static void modules(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *zoo;
+        enum check_result result;
+        const char *words;
+    } of[] = {
+        { NULL, CHECK_SKIP, "there is no zoo-cuda.so beside it" },
+        { "cuda_good", CHECK_PASS, "" },
+        { "cuda_other_id", CHECK_FAIL, "belongs to org.example.rival" },
+        { "cuda_other_claim", CHECK_FAIL, "claims ggml type 201, which its plugin does not serve" },
+        { "cuda_wrong_minor", CHECK_FAIL, "0.1" },
+        { "cuda_wrong_layout", CHECK_FAIL, "layout" },
+        { "cuda_no_symbol", CHECK_FAIL, "does not export" },
+        { "cuda_differs", CHECK_FAIL, "differs from its note in: id" },
+        { "cuda_small_struct", CHECK_FAIL, "says it has 16 bytes" },
+        { "cuda_odd_size", CHECK_FAIL, "struct wk_type_cuda says" },
+        { "cuda_other_type", CHECK_FAIL, "not in its note's claims" },
+        { "cuda_type_twice", CHECK_FAIL, "has 2 types" },
+        { "cuda_null_product", CHECK_FAIL, "product is NULL" },
+        { "cuda_null_gather", CHECK_FAIL, "gather is NULL" },
+        { "cuda_half_large", CHECK_FAIL, "one of panels and large" },
+    };
+    struct check_outcome o;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        check_module(of[i].zoo, "cuda.module", &o);
+        const char *said = o.n_texts ? o.text[0] : "";
+        if (o.result != of[i].result || !strstr(said, of[i].words))
+            fail_msg("%s: %s, \"%s\"", of[i].zoo ? of[i].zoo : "none", check_result_name(o.result), said);
+    }
+    check_module("cuda_other_id", "cuda.product", &o);
+    assert_int_equal(o.result, CHECK_SKIP);
+    check_module("cuda_good", "cuda.tiles", &o); /* this test's program has no device's module beside it */
+    assert_int_equal(o.result, CHECK_SKIP);
+    assert_non_null(strstr(o.text[0], "device cuda"));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+static int teardown(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_is_caught_by_its_rule) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = { cmocka_unit_test(modules), cmocka_unit_test(each_is_caught_by_its_rule) };
+    return cmocka_run_group_tests(tests, setup, teardown);
 }

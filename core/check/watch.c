@@ -120,7 +120,7 @@ static const struct {
     { "_ZdaPvm", (any_function)watch_delete_sized },
 };
 
-/* ---- the slots ------------------------------------------------------------------------------------------- */
+/* ---- the slots ----------------------------------------------------------------------------------------- */
 
 static bool is_slot(uint64_t type)
 {
@@ -189,7 +189,7 @@ wk_status watch_install(const void *address, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- the plugin's data ------------------------------------------------------------------------------------- */
+/* ---- the plugin's data --------------------------------------------------------------------------------- */
 
 struct frozen {
     const struct link_map *map;

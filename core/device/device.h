@@ -146,6 +146,16 @@ struct step_ids {
 struct sampler_params;
 struct sampler_top;
 
+/* What can be asked of a format's kernels (sdk/rules.md, cuda.*). */
+enum device_check {
+    DEVICE_CHECK_TILES = 0,
+    DEVICE_CHECK_PRODUCT,
+    DEVICE_CHECK_ROW,
+    DEVICE_CHECK_STREAM,
+    DEVICE_CHECKS
+};
+struct wk_type_cpu;
+
 /* One device. [engine thread] for everything but name. */
 struct device_ops {
     const char *name; /* "cpu", "cuda" */
@@ -199,6 +209,10 @@ struct device_ops {
                            const struct wk_err *err); /* every byte in device memory, and nowhere else? */
     wk_status (*bandwidth)(struct executor *x, double *out,
                            const struct wk_err *err); /* bytes a second that reading alone reaches, measured */
+    /* Holds the kernels of one type to a rule, beside the type's CPU side: in a process that does nothing else and
+     * ends. WK_UNSUPPORTED: the module has none of the type; any other failure: the rule is broken, and how. */
+    wk_status (*check_format)(uint32_t gpu, enum device_check what, const struct wk_quant_cuda *module,
+                              const struct wk_type_cpu *cpu, const struct wk_err *err);
     bool (*dead)(void); /* true: an error ended the device's context, the process has to end. [any thread] */
 };
 

@@ -107,6 +107,11 @@ wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const str
 wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin_entry *entry,
                      const struct wk_err *err);
 
+/* Vets and maps the CUDA module at `path` as that of `plugin`, which was mapped; nothing of it is called. The caller
+ * frees *out. [main thread] */
+wk_status plugin_try_cuda(const char *path, const struct wk_plugin *plugin, struct wk_quant_cuda **out,
+                          const struct wk_err *err);
+
 /* What --plugin-option gave plugin `id` for `key`; NULL: nothing. [any thread] */
 const char *plugin_option(const char *id, const char *key);
 /* WK_INVALID, naming it, if an option was given that no plugin has asked for: called when a model has been opened. */

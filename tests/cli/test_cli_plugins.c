@@ -321,6 +321,31 @@ static void new_folder_cut_short(void **state)
     assert_int_equal(access("short", F_OK), -1);
 }
 
+/* A product that is wrong for one instruction set: found where that is tried, and only there. */
+static void checks_of_a_set(void **state)
+{
+    (void)state;
+    take();
+    put("format_rough_avx2");
+    struct cli_result portable = CLI("plugin", "check", "p/format_rough_avx2.so", "--only", "quant.product", "--isa",
+                                     "portable"),
+                      avx2 =
+                          CLI("plugin", "check", "p/format_rough_avx2.so", "--only", "quant.product", "--isa", "avx2"),
+                      speed = CLI("plugin", "check", "p/format_rough_avx2.so", "--only", "performance.product", "--isa",
+                                  "portable");
+    assert_int_equal(portable.status, 0);
+    if (avx2.status == 2) /* a processor without it says so */
+        assert_true(matches(avx2.err, "--isa: this processor has no avx2; it has portable"));
+    else
+        assert_true(avx2.status == 1 && matches(avx2.out, "quant.product.*product for avx2 with F32 activations"));
+    assert_int_equal(speed.status, 0);
+    assert_true(matches(speed.out, "for portable, one thread: 1 row [0-9.]+ GB/s of weights, where memory gives"));
+    cli_free(&portable);
+    cli_free(&avx2);
+    cli_free(&speed);
+    take();
+}
+
 static int setup(void **state)
 {
     const int result = enter_scratch(state);
@@ -337,10 +362,15 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_end),  cmocka_unit_test(end_as_event), cmocka_unit_test(only_what_is_needed),
-        cmocka_unit_test(ambiguous), cmocka_unit_test(options),      cmocka_unit_test(digests),
-        cmocka_unit_test(checks),    cmocka_unit_test(new_folder),   cmocka_unit_test(new_folder_cut_short)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_end),
+                                        cmocka_unit_test(end_as_event),
+                                        cmocka_unit_test(only_what_is_needed),
+                                        cmocka_unit_test(ambiguous),
+                                        cmocka_unit_test(options),
+                                        cmocka_unit_test(digests),
+                                        cmocka_unit_test(checks),
+                                        cmocka_unit_test(checks_of_a_set),
+                                        cmocka_unit_test(new_folder),
+                                        cmocka_unit_test(new_folder_cut_short) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

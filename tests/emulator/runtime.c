@@ -383,8 +383,16 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n)
 {
-    if (nodes) return said(cudaErrorNotSupported);
+    for (uint32_t i = 0; nodes && i < graph->n && i < *n; i++) nodes[i] = (cudaGraphNode_t)(void *)&graph->work[i];
     *n = graph->n;
+    return state();
+}
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type)
+{
+    const struct work *w = (const void *)node;
+    *type = w->kind == WORK_LAUNCH ? cudaGraphNodeTypeKernel
+            : w->kind == WORK_FILL ? cudaGraphNodeTypeMemset
+                                   : cudaGraphNodeTypeMemcpy;
     return state();
 }
 

@@ -223,5 +223,6 @@ const struct device_ops cuda_device_ops = {
     .verify = verify,
     .residency = residency,
     .bandwidth = bandwidth,
+    .check_format = cuda_check_format,
     .dead = cuda_dead,
 };

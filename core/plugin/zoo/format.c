@@ -35,7 +35,7 @@ static uint32_t code(const uint8_t *block, uint32_t i)
 #endif
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------------ */
+/* ---- sizes --------------------------------------------------------------------------------------------- */
 
 static uint64_t row_bytes(uint32_t k) { return (uint64_t)k / BLOCK * BLOCK_BYTES; }
 
@@ -64,7 +64,7 @@ static uint64_t format_scratch_bytes(uint32_t k)
 #endif
 }
 
-/* ---- tiles -------------------------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------------------- */
 
 static void format_pack(const struct wk_pack *p)
 {
@@ -98,7 +98,7 @@ static void format_unpack(const struct wk_unpack *p)
     }
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static float scale_of(const uint8_t *block) { return wk_load_half(block); }
 static float least_of(const uint8_t *block) { return wk_load_half(block + 2); }
@@ -206,7 +206,7 @@ static wk_status format_quantize(const struct wk_quantize *in, const struct wk_e
     return status;
 }
 
-/* ---- product ------------------------------------------------------------------------------------------------ */
+/* ---- product ------------------------------------------------------------------------------------------- */
 
 __attribute__((unused)) static float no_infinity(float x) { return x - x == 0.0f ? x : 0.0f; }
 
@@ -335,7 +335,7 @@ __attribute__((unused)) static void format_rough(const struct wk_cpu_product *p)
         }
 }
 
-/* ---- what is exported --------------------------------------------------------------------------------------- */
+/* ---- what is exported ---------------------------------------------------------------------------------- */
 
 #ifdef FORMAT_ROUGH
 #define FORMAT_PORTABLE format_rough
