@@ -123,6 +123,14 @@ bool quant_product(struct check *c, const char *what, format_product product, st
     return call(c, what, call_product, &a, (uintptr_t)product, "product");
 }
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+/* A check's process is forked from one that has threads, and starts some, which that sanitizer refuses otherwise. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "die_after_fork=0"; }
+#endif
+#endif
+
 struct on_thread {
     void (*fn)(void *user);
     void *user;
