@@ -81,7 +81,8 @@ static bool is_expert(struct gguf_str name)
 bool mixture_keeps(const struct gguf_tensor *t)
 {
     return t->n_dims < 2 || !ends_with(t->name, ".weight") || ends_with(t->name, "_norm.weight") ||
-           ends_with(t->name, "ffn_gate_inp.weight") || is(t->name, "position_embd.weight");
+           ends_with(t->name, "ffn_gate_inp.weight") || ends_with(t->name, "ssm_conv1d.weight") ||
+           is(t->name, "position_embd.weight") || is(t->name, "token_types.weight");
 }
 
 /* N of "blk.N."; 0 outside layers. */

@@ -29,7 +29,8 @@ struct mixture_model {
 const struct mixture *mixture_named(const char *name); /* any case; NULL: not a mixture */
 struct mixture_model mixture_model_of(const struct gguf *file);
 
-/* True if the tensor stays as it is: vectors, biases, norms, routers, learned positions. */
+/* True if the tensor stays as it is: vectors, biases, norms, routers, convolutions of states, learned positions and
+ * kinds of tokens. */
 bool mixture_keeps(const struct gguf_tensor *t);
 /* Name of the type that the rule gives, before any fallback. */
 const char *mixture_type(const struct mixture *m, const struct mixture_model *model, const struct gguf_tensor *t);

@@ -233,6 +233,25 @@ static void experts_apart(void **state)
     json_decref(d);
 }
 
+/* What published files of these architectures keep in F32: convolutions, vectors and norms of states; positions and
+ * kinds of tokens. */
+static void small_matrices_stay(void **state)
+{
+    (void)state;
+    char source[DATA_PATH_MAX];
+    quantize(golden_file(source, "mamba2.gguf"), "states.gguf", "Q8_0");
+    json_t *d = inspect("states.gguf");
+    const int layers = 3;
+    assert_int_equal(tensors_of(d, "q8_0"), 2 * layers + 1); /* ssm_in, ssm_out; the embedding */
+    assert_int_equal(tensors_of(d, "f32"), 7 * layers + 1);
+    json_decref(d);
+    quantize(golden_file(source, "bert.gguf"), "encoder.gguf", "F16");
+    d = inspect("encoder.gguf");
+    assert_int_equal(tensors_of(d, "f16"), 6 * layers + 1);
+    assert_int_equal(tensors_of(d, "f32"), 10 * layers + 4); /* biases and norms; positions, kinds, the first norm */
+    json_decref(d);
+}
+
 /* The same bytes for any number of threads. */
 static void threads_do_not_matter(void **state)
 {
@@ -285,6 +304,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(data_falls_back),
                                         cmocka_unit_test(experts_mixture),
                                         cmocka_unit_test(experts_apart),
+                                        cmocka_unit_test(small_matrices_stay),
                                         cmocka_unit_test(threads_do_not_matter),
                                         cmocka_unit_test(loss_is_told) };
     return cmocka_run_group_tests(tests, enter_scratch, leave_scratch);
