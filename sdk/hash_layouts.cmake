@@ -3,7 +3,7 @@
 # Usage: cmake -D INCLUDE_DIR=... -D OUT=... -P hash_layouts.cmake
 set(ARCH_HEADERS abi.h plugin.h arch.h)
 set(QUANT_HEADERS abi.h plugin.h quant.h)
-set(CUDA_HEADERS quant_cuda.h) # of abi.h they use what does not grow, and the note
+set(CUDA_HEADERS quant_cuda.h arch_cuda.h) # of abi.h they use what does not grow, and the note
 set(text "/* worker/layout.h: made by the build from the structs of the other headers. */\n")
 string(APPEND text "#ifndef WORKER_LAYOUT_H\n#define WORKER_LAYOUT_H\n")
 foreach(kind ARCH QUANT CUDA)

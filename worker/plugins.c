@@ -21,6 +21,7 @@ static const char *kind_name(uint16_t kind)
     return kind == WK_KIND_ARCH         ? "architecture"
            : kind == WK_KIND_QUANT      ? "quantization"
            : kind == WK_KIND_QUANT_CUDA ? "quantization-cuda"
+           : kind == WK_KIND_ARCH_CUDA  ? "architecture-cuda"
                                         : "?";
 }
 

@@ -245,6 +245,11 @@ static wk_status find_cuda(void *user, uint32_t ggml_type, const struct wk_quant
 {
     return plugin_find_cuda(user, ggml_type, out, err);
 }
+static wk_status find_custom(void *user, const char *architecture, const char *name, const struct wk_arch_cuda **module,
+                             const struct wk_custom_cuda **out, const struct wk_err *err)
+{
+    return plugin_find_custom(user, architecture, name, module, out, err);
+}
 
 static void say_progress(const char *path, double fraction)
 {
@@ -291,6 +296,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
                  .kv_sequences = needs->kv_sequences,
                  .gpu = option_u32(o, OPT_GPU_DEVICE),
                  .find_cuda = find_cuda,
+                 .find_custom = find_custom,
                  .find_user = (void *)(uintptr_t)plugins, /* the registry is immutable to us */
                  .progress = on_progress,
                  .digest = needs->digest ? needs->digest : option_text(o, OPT_DIGEST),

@@ -77,6 +77,8 @@ struct memory_plan {
 enum kv_type { KV_F16 = 0, KV_F32 };
 
 struct wk_quant_cuda;
+struct wk_arch_cuda;
+struct wk_custom_cuda;
 
 struct device_options {
     uint32_t threads; /* CPU; 0: one per allowed processor */
@@ -93,6 +95,10 @@ struct device_options {
     uint32_t gpu;        /* CUDA: device index */
     /* CUDA: the kernels of a ggml type; refuses with the plugin's name and what is missing. [main thread] */
     wk_status (*find_cuda)(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err);
+    /* CUDA: the function of a custom operation of the program's architecture, and its module; the same. NULL: there is
+     * none. [main thread] */
+    wk_status (*find_custom)(void *user, const char *architecture, const char *name, const struct wk_arch_cuda **module,
+                             const struct wk_custom_cuda **out, const struct wk_err *err);
     void *find_user;
     /* CUDA, of loading: told how far it is, 0 to 1, on the thread that opens; NULL: nobody wants to know. */
     void (*progress)(void *user, double fraction);

@@ -571,6 +571,55 @@ wk_status module_open_cuda(const struct vetted *v, const char *file_name, const 
     return status;
 }
 
+static wk_status find_exported_arch_cuda(const struct module *m, const struct wk_note_desc *n,
+                                         const struct wk_arch_cuda **out, const struct wk_err *err)
+{
+    const struct wk_arch_cuda *a = dlsym(m->handle, WK_ARCH_CUDA_SYMBOL);
+    if (!a)
+        return wk_fail(err, WK_INVALID,
+                       "does not export %s; define it with WORKER_ARCH_CUDA and link with the SDK's plugin-cuda.map",
+                       WK_ARCH_CUDA_SYMBOL);
+    if (a->struct_size != sizeof *a)
+        return wk_fail(err, WK_INVALID, "struct wk_arch_cuda says it has %u bytes, %zu expected", a->struct_size,
+                       sizeof *a);
+    NEED(a, "struct wk_arch_cuda", id);
+    NEED(a, "struct wk_arch_cuda", open);
+    NEED(a, "struct wk_arch_cuda", customs);
+    if (strcmp(a->id, n->id) != 0)
+        return wk_fail(err, WK_INVALID,
+                       "its exported struct differs from its note in: id; make both with WORKER_ARCH_CUDA");
+    for (uint32_t i = 0; i < a->n_customs; i++)
+        if (!a->customs[i].name || !a->customs[i].run)
+            return wk_fail(err, WK_INVALID, "struct wk_arch_cuda.customs[%u] lacks a name or a function", i);
+    *out = a;
+    return WK_OK;
+}
+
+static bool has_name(const struct wk_arch *arch, const char *name)
+{
+    for (uint32_t i = 0; i < arch->n_names; i++)
+        if (strcmp(arch->names[i], name) == 0) return true;
+    return false;
+}
+
+wk_status module_open_arch_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
+                                const struct wk_arch_cuda **out, const struct wk_err *err)
+{
+    struct module *m = NULL;
+    struct claims claims;
+    if (v->note.kind != WK_KIND_ARCH_CUDA)
+        return wk_fail(err, WK_INVALID, "is a plugin of kind %u, not a CUDA module of an architecture (kind %d)",
+                       v->note.kind, WK_KIND_ARCH_CUDA);
+    if (strcmp(v->note.id, plugin->id) != 0)
+        return wk_fail(err, WK_INVALID, "belongs to %s, not to %s", v->note.id, plugin->id);
+    wk_status status = claims_parse(v->note.kind, v->claims, &claims, err);
+    for (uint32_t i = 0; status == WK_OK && i < claims.n; i++)
+        if (!has_name(plugin->arch, claims.name[i]))
+            return wk_fail(err, WK_INVALID, "claims architecture %s, which its plugin does not serve", claims.name[i]);
+    if (status == WK_OK) status = map(v, file_name, &m, err);
+    return status == WK_OK ? find_exported_arch_cuda(m, &v->note, out, err) : status;
+}
+
 /* ---- plugins ------------------------------------------------------------------------------------------- */
 
 wk_status module_open(struct vetted *v, const char *file_name, const struct wk_host *host, struct wk_plugin **out,

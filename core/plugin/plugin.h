@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <worker/plugin.h>
+#include <worker/arch_cuda.h>
 #include <worker/quant_cuda.h>
 
 #ifdef __cplusplus
@@ -28,12 +29,12 @@ struct plugin_entry {
     char *reason;                          /* shadowed or refused: why, without the path; else NULL; registry's */
     const char *rule;                      /* refused: the rule of sdk/rules.md that it breaks; else NULL; static */
     char *warnings;                        /* "imports exit, fork": loaded in spite of it; NULL: none; registry's */
-    char *cuda;               /* quantization: path of its CUDA module, not looked into yet; NULL: none; registry's */
-    struct wk_note_desc note; /* as read from the file; zero if there was none to read */
-    uint32_t folder;          /* place of its folder in the order in which they are looked into */
-    char *claims;             /* the note's; "" if there was none to read; registry's */
-    char digest[65];          /* SHA-256 of the file, hex */
-    const struct wk_plugin *plugin; /* host's normalised copy; NULL unless LOADED */
+    char *cuda;                            /* path of its CUDA module, not looked into yet; NULL: none; registry's */
+    struct wk_note_desc note;              /* as read from the file; zero if there was none to read */
+    uint32_t folder;                       /* place of its folder in the order in which they are looked into */
+    char *claims;                          /* the note's; "" if there was none to read; registry's */
+    char digest[65];                       /* SHA-256 of the file, hex */
+    const struct wk_plugin *plugin;        /* host's normalised copy; NULL unless LOADED */
 };
 
 /* Reads a list of --plugin-digest: from now on a file whose SHA-256 is not on it is refused before anything of it is
@@ -89,6 +90,11 @@ void plugin_each_name(const struct plugin_registry *r, uint16_t kind, void (*fn)
  * not on CUDA; else what is wrong with the module's file. */
 wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out,
                            const struct wk_err *err);
+/* The function of a custom operation of the plugin that serves the architecture, in the CUDA module beside it, and the
+ * module; as plugin_find_cuda. */
+wk_status plugin_find_custom(const struct plugin_registry *r, const char *architecture, const char *name,
+                             const struct wk_arch_cuda **module, const struct wk_custom_cuda **out,
+                             const struct wk_err *err);
 /* "llama.so (llama, qwen2), quant-basic.so (f32, f16)": what was looked at, for refusals. Returns the length as
  * snprintf does. */
 int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, size_t cap);

@@ -33,7 +33,8 @@ struct cuda_module {
     bool asked;
     wk_status status;
     char failure[REASON];
-    struct wk_quant_cuda *quant;
+    struct wk_quant_cuda *quant;     /* of a quantization; registry's */
+    const struct wk_arch_cuda *arch; /* of an architecture; the module's, which is never unmapped */
 };
 
 struct folder {
@@ -123,7 +124,7 @@ static char *cuda_path(const char *path)
 static wk_status note_cuda(struct plugin_entry *e, const struct wk_err *err)
 {
     struct stat st;
-    if (e->state != PLUGIN_FOUND || e->note.kind != WK_KIND_QUANT) return WK_OK;
+    if (e->state != PLUGIN_FOUND) return WK_OK;
     e->cuda = cuda_path(e->path);
     if (!e->cuda) return no_memory(err);
     if (lstat(e->cuda, &st) == 0) return WK_OK;
@@ -147,10 +148,10 @@ static wk_status add_file(struct plugin_registry *r, const char *folder, const c
     }
     enum plugin_state state = PLUGIN_FOUND;
     wk_status status = vet_file(e->path, &v, &text);
-    if (status == WK_OK && v.note.kind == WK_KIND_QUANT_CUDA) {
+    if (status == WK_OK && kind_is_cuda(v.note.kind)) {
         v.rule = "cuda.module";
         status = wk_fail(&text, WK_INVALID,
-                         "the CUDA module of a quantization plugin, %s; it is loaded as NAME-cuda.so from the folder "
+                         "the CUDA module of a plugin, %s; it is loaded as NAME-cuda.so from the folder "
                          "of that plugin's NAME.so",
                          v.note.id);
     }
@@ -445,7 +446,7 @@ wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin
     char reason[REASON];
     wk_status status = plugin_inspect(path, entry, err);
     if (status != WK_OK) return status;
-    if (entry->note.kind == WK_KIND_QUANT_CUDA)
+    if (kind_is_cuda(entry->note.kind))
         return wk_fail(err, WK_UNSUPPORTED, "%s: the CUDA module of %s, which is mapped with it on a GPU alone", path,
                        entry->note.id);
     status = map_file(entry, host, &(struct wk_err){ reason, sizeof reason });
@@ -650,9 +651,13 @@ wk_status plugin_try_cuda(const char *path, const struct wk_plugin *plugin, stru
                           const struct wk_err *err)
 {
     struct vetted v;
-    *out = NULL;
-    wk_status status = vet_file(path, &v, err);
-    if (status == WK_OK) status = module_open_cuda(&v, strrchr(path, '/') + 1, plugin, out, err);
+    const struct wk_err text = { m->failure, sizeof m->failure };
+    m->asked = true;
+    m->status = vet_file(e->cuda, &v, &text);
+    const char *name = strrchr(e->cuda, '/') + 1;
+    if (m->status == WK_OK)
+        m->status = e->plugin->arch ? module_open_arch_cuda(&v, name, e->plugin, &m->arch, &text)
+                                    : module_open_cuda(&v, name, e->plugin, &m->quant, &text);
     vet_release(&v);
     return status;
 }
@@ -688,6 +693,32 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
     }
     return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no kernels for this type", ggml_type, t->name,
                    e->cuda);
+}
+wk_status plugin_find_custom(const struct plugin_registry *r, const char *architecture, const char *name,
+                             const struct wk_arch_cuda **module, const struct wk_custom_cuda **out,
+                             const struct wk_err *err)
+{
+    const struct plugin_entry *e = NULL;
+    *module = NULL;
+    *out = NULL;
+    if (!plugin_find_arch(r, architecture, &e))
+        return wk_fail(err, WK_UNSUPPORTED, "architecture %s: no plugin serves it", architecture);
+    if (!e->cuda)
+        return wk_fail(err, WK_UNSUPPORTED, "operation \"%s\": %s has no CUDA code: %.*s-cuda.so is not there", name,
+                       file_name(e), (int)(strlen(e->path) - 3), e->path);
+    struct cuda_module *m = &r->cuda[e - r->entries];
+    (void)pthread_mutex_lock(&mapping);
+    if (!m->asked) load_cuda(e, m);
+    (void)pthread_mutex_unlock(&mapping);
+    if (m->status != WK_OK)
+        return wk_fail(err, m->status, "operation \"%s\": %s was refused: %s", name, e->cuda, m->failure);
+    for (uint32_t i = 0; i < m->arch->n_customs; i++) {
+        if (strcmp(m->arch->customs[i].name, name) != 0) continue;
+        *module = m->arch;
+        *out = &m->arch->customs[i];
+        return WK_OK;
+    }
+    return wk_fail(err, WK_UNSUPPORTED, "operation \"%s\": %s has no function of this name", name, e->cuda);
 }
 
 /* A text that grows as snprintf does: `length` counts what would have been written. */

@@ -428,7 +428,7 @@ static void test_cuda_absent(void **state)
     assert_string_equal(p->text, words);
     assert_int_equal(plugin_count(r), 3);
     assert_int_equal(plugin_at(r, 1)->state, PLUGIN_REFUSED);
-    assert_words(plugin_at(r, 1)->reason, "the CUDA module of a quantization plugin, org.example.zoo");
+    assert_words(plugin_at(r, 1)->reason, "the CUDA module of a plugin, org.example.zoo");
     assert_words(plugin_at(r, 2)->reason, "needs the library \"libdl.so.2\"");
     plugin_registry_close(r);
 }
@@ -504,6 +504,50 @@ static void test_cuda_refused(void **state)
     assert_int_equal(plugin_find_cuda(r, 200, &q, &p->err), WK_INVALID);
     assert_words(p->text, "was refused: a symbolic link");
     plugin_registry_close(r);
+}
+
+/* The same of an architecture's custom operations. */
+static void test_custom(void **state)
+{
+    static const struct {
+        const char *zoo, *name, *words;
+        wk_status status;
+    } rows[] = {
+        { "arch_cuda_good", "swirl", "", WK_OK },
+        { "arch_cuda_good", "swift", "has no function of this name", WK_UNSUPPORTED },
+        { "arch_cuda_other_id", "swirl", "belongs to org.example.rival, not to org.example.zoo", WK_INVALID },
+        { "arch_cuda_other_claim", "swirl", "claims architecture second, which its plugin does not serve", WK_INVALID },
+        { "cuda_good", "swirl", "is a plugin of kind 4, not a CUDA module of an architecture (kind 5)", WK_INVALID },
+        { "arch_cuda_no_symbol", "swirl", "does not export worker_arch_cuda_v0", WK_INVALID },
+        { "arch_cuda_differs", "swirl", "differs from its note in: id", WK_INVALID },
+        { "arch_cuda_small_struct", "swirl", "struct wk_arch_cuda says it has 16 bytes", WK_INVALID },
+        { "arch_cuda_null_open", "swirl", "struct wk_arch_cuda.open is NULL", WK_INVALID },
+        { "arch_cuda_null_run", "swirl", "customs[0] lacks a name or a function", WK_INVALID },
+        { NULL, "swirl", "operation \"swirl\": zoo.so has no CUDA code", WK_UNSUPPORTED },
+    };
+    struct place *p = *state;
+    const struct wk_arch_cuda *module;
+    const struct wk_custom_cuda *custom;
+    char path[512];
+    put(p->dir[0], "arch", "zoo.so");
+    (void)snprintf(path, sizeof path, "%s/zoo-cuda.so", p->dir[0]);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct plugin_registry *r;
+        if (rows[i].zoo)
+            put(p->dir[0], rows[i].zoo, "zoo-cuda.so");
+        else
+            assert_int_equal(unlink(path), 0);
+        assert_int_equal(open_dirs(p, 1, NULL, &r), WK_OK);
+        assert_int_equal(plugin_count(r), 1);
+        for (int twice = 0; twice < 2; twice++) {
+            p->text[0] = '\0';
+            assert_int_equal(plugin_find_custom(r, "zoo", rows[i].name, &module, &custom, &p->err), rows[i].status);
+            assert_true(!custom == (rows[i].status != WK_OK) && !module == !custom);
+            assert_words(p->text, rows[i].words);
+        }
+        assert_int_equal(plugin_find_custom(r, "nobody", "swirl", &module, &custom, &p->err), WK_UNSUPPORTED);
+        plugin_registry_close(r);
+    }
 }
 
 /* ---- several ------------------------------------------------------------------------------------------- */
@@ -764,6 +808,7 @@ int main(void)
         ROW(test_not_plugins),  ROW(test_inspect),          ROW(test_truncated_copies),
         ROW(test_cuda_found),   ROW(test_cuda_absent),      ROW(test_cuda_fewer_types),
         ROW(test_cuda_refused), ROW(test_shadowed),         ROW(test_earlier_folder),
+        ROW(test_custom),       ROW(test_shadowed),         ROW(test_earlier_folder),
         ROW(test_conflict),     ROW(test_folders),          ROW(test_above),
         ROW(test_without_proc), cmocka_unit_test(test_isa), cmocka_unit_test(test_isa_named),
     };

@@ -224,7 +224,7 @@ static wk_status check_cuda_version(const struct wk_note_desc *n, const struct w
 
 static wk_status check_versions(const struct wk_note_desc *n, const struct wk_err *err)
 {
-    if (n->kind == WK_KIND_QUANT_CUDA) return check_cuda_version(n, err);
+    if (kind_is_cuda(n->kind)) return check_cuda_version(n, err);
     if (n->abi_major != WK_ABI_MAJOR)
         return wk_fail(
             err, WK_UNSUPPORTED,
@@ -282,11 +282,11 @@ static wk_status check_note(const struct elf_view *elf, struct vetted *out, cons
     out->rule = "static.version";
     if ((status = check_versions(n, err)) != WK_OK) return status;
     out->rule = "static.kind";
-    if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT && n->kind != WK_KIND_QUANT_CUDA)
+    if (n->kind != WK_KIND_ARCH && n->kind != WK_KIND_QUANT && !kind_is_cuda(n->kind))
         return wk_fail(
             err, WK_INVALID,
-            "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d a quantization's CUDA kernels",
-            n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_QUANT_CUDA);
+            "plugin kind %u is unknown; %d is an architecture, %d a quantization, %d and %d are CUDA modules of theirs",
+            n->kind, WK_KIND_ARCH, WK_KIND_QUANT, WK_KIND_ARCH_CUDA, WK_KIND_QUANT_CUDA);
     if ((status = growth_flags(n->flags, 0, "its note", err)) != WK_OK) return status;
     if ((status = growth_reserved(n->reserved, "its note's field reserved", err)) != WK_OK) return status;
     out->rule = "static.id";
@@ -329,7 +329,7 @@ static bool parse_name(const char *text, size_t n, char name[64])
 
 wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, const struct wk_err *err)
 {
-    const bool arch = kind == WK_KIND_ARCH;
+    const bool arch = kind == WK_KIND_ARCH || kind == WK_KIND_ARCH_CUDA;
     const char *prefix = arch ? "arch:" : "ggml:";
     out->n = 0;
     if (strncmp(text, prefix, 5) != 0)
@@ -410,7 +410,7 @@ static wk_status check_library(void *user, const char *name)
     const struct import_check *c = user;
     for (size_t i = 0; i < COUNT(allowed_libraries); i++)
         if (matches(name, allowed_libraries[i])) return WK_OK;
-    for (size_t i = 0; c->kind == WK_KIND_QUANT_CUDA && i < COUNT(runtime_libraries); i++)
+    for (size_t i = 0; kind_is_cuda(c->kind) && i < COUNT(runtime_libraries); i++)
         if (matches(name, runtime_libraries[i])) return WK_OK;
     return wk_fail(c->err, WK_INVALID,
                    "needs the library \"%s\", which plugins may not bring in; link it statically or do without", name);
@@ -425,11 +425,11 @@ static wk_status check_symbol(void *user, const char *name)
             return wk_fail(c->err, WK_INVALID,
                            "imports %s; device memory, streams and synchronization belong to the host", name);
     *c->rule = "static.process";
-    for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(silent_symbols); i++)
+    for (size_t i = 0; !kind_is_cuda(c->kind) && i < COUNT(silent_symbols); i++)
         if (matches(name, silent_symbols[i]))
             return wk_fail(c->err, WK_INVALID, "imports %s, which ends the process without a word; return a status",
                            name);
-    for (size_t i = 0; c->kind != WK_KIND_QUANT_CUDA && i < COUNT(doubtful_symbols); i++)
+    for (size_t i = 0; !kind_is_cuda(c->kind) && i < COUNT(doubtful_symbols); i++)
         if (matches(name, doubtful_symbols[i])) c->doubtful[i] = true;
     return WK_OK;
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include <worker/plugin.h>
+#include <worker/arch_cuda.h>
 #include <worker/quant_cuda.h>
 
 enum { VET_MAX_CLAIMS = 256, VET_CLAIMS_TEXT = 8192 }; /* things claimed; bytes of the text that claims them */
@@ -61,6 +62,13 @@ wk_status module_open(struct vetted *v, const char *file_name, const struct wk_h
 /* The same for the CUDA module of `plugin`; nothing of it is called. [main thread] */
 wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
                            struct wk_quant_cuda **out, const struct wk_err *err);
+
+/* The same of the module of an architecture's custom operations. */
+wk_status module_open_arch_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
+                                const struct wk_arch_cuda **out, const struct wk_err *err);
+
+/* Is it the kind of a CUDA module, which is mapped with its plugin on a GPU alone? */
+static inline bool kind_is_cuda(uint16_t kind) { return kind == WK_KIND_QUANT_CUDA || kind == WK_KIND_ARCH_CUDA; }
 
 /* Keeps copies of the options of --plugin-option, in the place of what was kept before. [main thread], before a plugin
  * is mapped. */

@@ -324,7 +324,9 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
             if (!st && i > 0) cuda_product_attended(x, &s[-1], s);
             break;
         case LAUNCH_EMBED: st = embed_stage(x, l, s, err); break;
-        default: st = row_stage(x, l, s, err); break;
+        default:
+            st = op_at(x, l->ops[0])->kind == WK_OP_CUSTOM ? cuda_custom_stage(x, l, s, err) : row_stage(x, l, s, err);
+            break;
         }
         if (st) return st;
     }

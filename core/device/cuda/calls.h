@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include <worker/arch_cuda.h>
 #include <worker/quant_cuda.h>
 
 #include "plugin/call.h"
@@ -80,6 +81,16 @@ static inline wk_status type_gather(const struct wk_type_cuda *t, const struct w
                                     const struct wk_err *err)
 {
     CALLED(wk_status, t->gather, "gather", g, stream, err);
+}
+static inline wk_status custom_open(const struct wk_arch_cuda *m, int32_t device, const struct wk_err *err)
+{
+    CALLED(wk_status, m->open, "CUDA open", device, err);
+}
+typedef wk_status (*custom_fn)(const struct wk_custom_cuda_call *c, void *stream, const struct wk_err *err);
+static inline wk_status custom_run(custom_fn run, const struct wk_custom_cuda_call *c, void *stream,
+                                   const struct wk_err *err)
+{
+    CALLED(wk_status, run, "custom operation on CUDA", c, stream, err);
 }
 #undef CALLED
 

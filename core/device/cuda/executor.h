@@ -21,6 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <worker/arch_cuda.h>
+
 #include "device/cuda/kernels.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/prepare.h"
@@ -122,6 +124,12 @@ struct cuda_row_stage { /* one operation, or a norm and a sum */
     const float *w, *b, *turn;
     const struct cuda_value *out;
 };
+struct cuda_custom_stage {
+    const struct tape_op *op;
+    wk_status (*run)(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err);
+    uint32_t n_in;
+    const struct cuda_value *in[TAPE_IN], *out;
+};
 struct cuda_stage {
     const struct tape_launch *launch;
     enum tape_rows rows;
@@ -129,6 +137,7 @@ struct cuda_stage {
     struct cuda_product_stage product;
     struct cuda_attend_stage attend;
     struct cuda_row_stage row;
+    struct cuda_custom_stage custom;
     uint32_t n_parts;
     struct cuda_part part[MAX_PARTS];
 };
@@ -225,6 +234,7 @@ struct executor {
     struct cuda_value *views;  /* [n_launches][2] of products by heads: input and result with a slot for each head */
     struct cuda_value *heads;  /* [n_heads] the choice of heads, as a route's: slots of them, each its own */
     uint32_t n_heads;
+    const struct wk_arch_cuda *customs; /* the module of the program's custom operations; NULL: it has none */
     uint64_t *buffer_bytes;
     struct cuda_stage *stages;    /* [n_launches] */
     uint8_t **cache;              /* [n_kv_layers] */
@@ -347,6 +357,13 @@ static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 /* A failed launch in words: which launch, layer and tensor; a lost device is marked as such. */
 wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text,
                              const struct wk_err *err);
+
+/* ---- custom.c ------------------------------------------------------------------------------------------ */
+
+wk_status cuda_find_customs(struct executor *x, const struct wk_err *err);
+wk_status cuda_custom_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                            const struct wk_err *err);
+wk_status cuda_enqueue_custom(struct executor *x, const struct cuda_stage *s, uint32_t rows, const struct wk_err *err);
 
 /* ---- graph.c ------------------------------------------------------------------------------------------- */
 

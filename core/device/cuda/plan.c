@@ -79,10 +79,6 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
 {
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
-        if (op->kind == WK_OP_CUSTOM)
-            return wk_fail(err, WK_UNSUPPORTED,
-                           "%s: operation \"%s\" is the plugin's own and has code for the CPU alone; use --device cpu",
-                           p->values[op->out].name, op->u.custom.def->name);
         if (op->kind == WK_OP_ATTENTION && !cuda_attend_serves(op->u.attn.head_k, op->u.attn.head_v))
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",
@@ -237,17 +233,18 @@ static void hold_all(struct executor *x, const struct tape_launch *l, uint32_t v
     if (x->values[v].rows == ROWS_WANTED) x->values[v].rows = ROWS_ALL;
 }
 
-/* Attention reads q and gives its result for all rows of a run, and so do embeddings and rotations, whose indices and
- * tables are by row; whoever wants fewer picks them. What such values are made from is then there for all rows too. So
- * a row's class does not depend on fusion. */
+/* Attention reads q and gives its result for all rows of a run, and so do embeddings, rotations and custom operations,
+ * whose indices and tables are by row; whoever wants fewer picks them. What such values are made from is then there for
+ * all rows too. So a row's class does not depend on fusion. */
 static void find_rows(struct executor *x)
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = p->n_launches; i-- > 0;) {
         const struct tape_launch *l = &p->launches[i];
-        const bool rope = l->kind == LAUNCH_ALONE && p->ops[l->ops[0]].kind == WK_OP_ROPE;
+        const uint16_t alone = l->kind == LAUNCH_ALONE ? p->ops[l->ops[0]].kind : 0;
+        const bool by_row = alone == WK_OP_ROPE || alone == WK_OP_CUSTOM;
         if (l->kind == LAUNCH_OUTPUT) continue;
-        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_EMBED || rope || l->heads) each_result(x, l, hold_all);
+        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_EMBED || by_row || l->heads) each_result(x, l, hold_all);
         if (l->kind == LAUNCH_ATTEND || cuda_launch_rows(x, l) == ROWS_ALL) each_input(x, l, hold_all);
         if (cuda_launch_rows(x, l) == ROWS_ALL) each_result(x, l, hold_all);
     }
@@ -280,7 +277,7 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
                       (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
     const bool whole = !l->heads || y->width / l->heads % 32 == 0;
     if (!acts || x->program->values[v].tapped || !whole) y->form = VALUE_F32;
-    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE || l->heads ||
+    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE || l->heads || kind == WK_OP_CUSTOM || kind == WK_OP_POOL ||
         (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group))
         y->partials = false;
     y->shift = kind == WK_OP_NORM || kind == WK_OP_ATTENTION ? 0 : ACT_SHIFT;
@@ -700,6 +697,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     if (!s) s = find_values(x, err);
     if (!s) s = find_tables(x, err);
     if (!s) s = find_heads(x, err);
+    if (!s) s = cuda_find_customs(x, err);
     if (!s) s = make_lists(x, err);
     if (!s) s = cuda_executor_carve(x, err);
     if (s) {

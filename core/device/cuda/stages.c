@@ -217,6 +217,7 @@ static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const s
     case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, first, rows, err) : enqueue_pool(x, s, r, err);
     default: break;
     }
+    if (s->custom.op) return cuda_enqueue_custom(x, s, rows, err);
     if (s->row.op->kind == WK_OP_POOL) return enqueue_pool(x, s, r, err);
     if (s->row.op->kind == WK_OP_ROUTE) return enqueue_route_alone(x, s, rows, err);
     return s->row.op->kind == WK_OP_COMBINE ? enqueue_combine(x, s, r, rows, err) : enqueue_alone(x, s, r, rows, err);

@@ -65,6 +65,19 @@ static inline uint32_t draw(struct bench *b, uint32_t below)
 
 static const struct wk_quant_cuda *plain; /* NULL: the plugins' own kernels */
 
+extern const struct wk_arch_cuda test_swirl; /* test_swirl.cu */
+static inline wk_status find_custom(void *user, const char *architecture, const char *name,
+                                    const struct wk_arch_cuda **module, const struct wk_custom_cuda **out,
+                                    const struct wk_err *e)
+{
+    (void)user;
+    (void)e;
+    assert_string_equal(architecture, "zoo");
+    assert_string_equal(name, "swirl");
+    *module = &test_swirl;
+    *out = test_swirl.customs;
+    return WK_OK;
+}
 static inline wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda **out, const struct wk_err *e)
 {
     if (!plain) return plugin_find_cuda(user, type, out, e);
@@ -83,6 +96,7 @@ static inline struct device_options options(void)
                                     .max_rows = step_rows,
                                     .max_wanted = step_rows,
                                     .find_cuda = find_cuda,
+                                    .find_custom = find_custom,
                                     .find_user = plugins };
 }
 

@@ -122,13 +122,14 @@ struct wk_host {
 enum {
     WK_KIND_ARCH = 1,
     WK_KIND_QUANT = 2,
-    WK_KIND_QUANT_CUDA = 4 /* a quantization plugin's kernels: worker/plugin_cuda.h */
+    WK_KIND_QUANT_CUDA = 4, /* a quantization plugin's kernels: worker/plugin_cuda.h */
+    WK_KIND_ARCH_CUDA = 5   /* an architecture's custom operations: worker/plugin_cuda.h */
 };
 
 struct wk_note_desc {
     uint32_t desc_size; /* bytes in all, the claims included */
     uint16_t kind;      /* WK_KIND_* */
-    uint16_t abi_major; /* QUANT_CUDA: major and minors are those of worker/quant_cuda.h */
+    uint16_t abi_major; /* *_CUDA: major and minors are those of worker/quant_cuda.h */
     uint16_t abi_minor_min, abi_minor_built;
     uint32_t flags;     /* 0 */
     uint32_t layout[2]; /* low, high half of WK_LAYOUT_* of the kind: 32-bit, since a note is aligned to 4 bytes only */

@@ -1,0 +1,51 @@
+/* zoo_arch_cuda.c: CUDA modules of zoo.c's architecture, without CUDA: a good one, and such that do one thing wrong. */
+#include <worker/plugin_cuda.h>
+
+#ifndef ZOO_ID
+#define ZOO_ID "org.example.zoo"
+#endif
+#ifndef ZOO_CLAIMS
+#define ZOO_CLAIMS "arch:zoo"
+#endif
+#ifndef ZOO_STRUCT_ID
+#define ZOO_STRUCT_ID ZOO_ID
+#endif
+#ifndef ZOO_OPEN
+#define ZOO_OPEN zoo_open
+#endif
+#ifndef ZOO_RUN
+#define ZOO_RUN zoo_run
+#endif
+#ifndef ZOO_STRUCT_SIZE
+#define ZOO_STRUCT_SIZE sizeof(struct wk_arch_cuda)
+#endif
+
+#ifdef ZOO_BOMB
+__attribute__((constructor)) static void bomb(void) { __builtin_trap(); }
+#endif
+
+wk_status zoo_open(int32_t device, const struct wk_err *err);
+wk_status zoo_open(int32_t device, const struct wk_err *err)
+{
+    (void)device;
+    (void)err;
+    return WK_OK;
+}
+wk_status zoo_run(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err);
+wk_status zoo_run(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err)
+{
+    (void)call;
+    (void)stream;
+    return wk_fail(err, WK_UNSUPPORTED, "there is no CUDA here");
+}
+
+WK_DEFINE_NOTE(WK_KIND_ARCH_CUDA, WK_CUDA_ABI_MAJOR, WK_CUDA_ABI_MINOR, WK_CUDA_ABI_MINOR, 0, WK_LAYOUT_CUDA, ZOO_ID,
+               ZOO_CLAIMS);
+static const struct wk_custom_cuda customs[] = { { "swirl", ZOO_RUN } };
+#ifdef ZOO_NO_SYMBOL
+#define worker_arch_cuda_v0 worker_arch_cuda_elsewhere
+#endif
+extern const struct wk_arch_cuda worker_arch_cuda_v0;
+WK_EXPORT const struct wk_arch_cuda worker_arch_cuda_v0 = {
+    .struct_size = ZOO_STRUCT_SIZE, .id = ZOO_STRUCT_ID, .open = ZOO_OPEN, .customs = customs, .n_customs = 1
+};
