@@ -122,10 +122,23 @@ static void combine(uint32_t rows, uint32_t width, uint32_t k)
     c.part = part;
     CHECK(cuda_combine(&c, stream, &err));
 }
+static struct cuda_route route_of(uint32_t rows, uint32_t experts, uint32_t k)
+{
+    struct cuda_route r = {};
+    r.dependent = true;
+    r.rows = rows;
+    r.experts = experts;
+    r.k = k;
+    r.score = WK_SCORE_SOFTMAX_TOPK;
+    r.scale = 1.0f;
+    r.out = route;
+    r.out_stride = 2 * k;
+    return r;
+}
 static void pick(uint32_t rows, uint32_t experts, uint32_t k)
 {
-    const struct cuda_route r = { true,  rows, experts, k,   WK_SCORE_SOFTMAX_TOPK, 1.0f, { x, experts, NULL }, route,
-                                  2 * k, NULL, NULL,    NULL };
+    struct cuda_route r = route_of(rows, experts, k);
+    r.logits = { x, experts, NULL };
     CHECK(cuda_route(&r, stream, &err));
 }
 
@@ -149,8 +162,9 @@ static void router(uint32_t rows)
     r.act = act;
     r.y = y;
     r.y_stride = EXPERTS;
-    r.route = { r.dependent, rows,   EXPERTS, TOP, WK_SCORE_SOFTMAX_TOPK, 1.0f, { NULL, 0, NULL }, route,
-                2 * TOP,     groups, ticket,  NULL };
+    r.route = route_of(rows, EXPERTS, TOP);
+    r.route.groups = groups;
+    r.route.ticket = ticket;
     CHECK(cuda_router(&r, stream, &err));
 }
 

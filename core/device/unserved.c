@@ -3,48 +3,10 @@
 
 #include "tape/tape.h"
 
-static bool in_groups(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_SLICE && o->u.slice.groups > 1;
-}
-static bool concat(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_CONCAT;
-}
-static bool vector(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_VECTOR;
-}
 static bool state(const struct tape_program *p, const struct tape_op *o)
 {
     (void)p;
     return o->kind == WK_OP_STATE;
-}
-static bool embed_row(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_EMBED && o->u.embed.index == WK_EMBED_ROW;
-}
-static bool mul_repeats(const struct tape_program *p, const struct tape_op *o)
-{
-    if (o->kind != WK_OP_MUL) return false;
-    const struct tape_value *x = &p->values[o->in[0]], *y = &p->values[o->in[1]];
-    return (y->width != 1 && y->width != x->width) || (x->slots == 1 && y->slots > 1);
-}
-static bool plain_sum(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_COMBINE && o->in[1] == TAPE_NONE;
-}
-static bool route(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_ROUTE &&
-           (o->u.route.score == WK_SCORE_SIGMOID || o->t[0] != TAPE_NONE || o->u.route.groups ||
-            (o->u.route.score == WK_SCORE_SOFTMAX_TOPK && o->u.route.flags));
 }
 static bool bidirectional(const struct tape_program *p, const struct tape_op *o)
 {
@@ -75,14 +37,7 @@ static const struct {
     unsigned devices; /* that do not have it */
     bool (*used)(const struct tape_program *p, const struct tape_op *o);
 } rows[] = {
-    { "columns of groups", DEVICE_CUDA, in_groups },
-    { "concatenation", DEVICE_CUDA, concat },
-    { "a vector as a value", DEVICE_CUDA, vector },
     { "a state", DEVICE_CUDA, state },
-    { "a constant row", DEVICE_CUDA, embed_row },
-    { "a factor that is repeated", DEVICE_CUDA, mul_repeats },
-    { "a sum of slots without weights", DEVICE_CUDA, plain_sum },
-    { "this choice of experts", DEVICE_CUDA, route },
     { "attention in both directions", DEVICE_CUDA, bidirectional },
     { "attention in chunks", DEVICE_CUDA, chunks },
     { "slopes of attention", DEVICE_CUDA, slopes },

@@ -13,7 +13,7 @@
 
 #include "tape/internal.h"
 
-enum { MAX_SEGMENTS = 4, MAX_MAPS = 4, MAX_LAUNCH_OPS = 16 };
+enum { MAX_SEGMENTS = 4, MAX_MAPS = 4, MAX_TABLES = 4 };
 
 struct fuser {
     struct tape_program *p;
@@ -263,21 +263,22 @@ static void fuse_siblings(struct fuser *f, uint32_t op)
 
 /* ---- the smaller patterns ------------------------------------------------------------------------------ */
 
-/* embed, then scales and sums with other embeds: only gathered rows go in */
+/* embed, scaled or not, then sums with other embeds: only gathered rows go in, of at most four tables */
 static void fuse_embed(struct fuser *f, uint32_t op)
 {
     struct tape_launch *l = new_launch(f, LAUNCH_EMBED);
     claim(f, l, op);
-    uint32_t v = op_at(f, op)->out;
-    while ((f->fuse & FUSE_EMBED) && vanishes(f, v) && l->n_ops + 2 <= MAX_LAUNCH_OPS) {
+    uint32_t v = op_at(f, op)->out, tables = 1;
+    while ((f->fuse & FUSE_EMBED) && vanishes(f, v)) {
         uint32_t next = reader(f, v);
         const struct tape_op *o = op_at(f, next);
         if (done(f, next)) break;
         if (o->kind == WK_OP_ADD) {
             uint32_t other = other_input(o, v), embed = producer(f, other);
             if (op_at(f, embed)->kind != WK_OP_EMBED || done(f, embed) || !vanishes(f, other)) break;
+            if (tables++ == MAX_TABLES) break;
             claim(f, l, embed);
-        } else if (o->kind != WK_OP_UNARY || o->u.unary.fn != WK_UNARY_SCALE) {
+        } else if (o->kind != WK_OP_UNARY || o->u.unary.fn != WK_UNARY_SCALE || l->n_ops > 1) {
             break;
         }
         claim(f, l, next);

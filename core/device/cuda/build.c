@@ -204,9 +204,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
 static const uint32_t *index_of(const struct executor *x, const struct tape_op *op)
 {
     if (op->u.embed.index == WK_EMBED_TOKEN) return x->prepare.token;
-    for (uint32_t i = 0; i < x->prepare.n_offsets; i++)
-        if (x->prepare.by_position[i].offset == op->u.embed.offset) return x->prepare.by_position[i].index;
-    return NULL;
+    return x->prepare.row[cuda_row_index(x, op)].index;
 }
 
 /* Place in the launch's parts of the table that value v comes from unsummed, or TAPE_NONE. */
@@ -217,7 +215,7 @@ static uint32_t part_of(const uint32_t *value, uint32_t n, uint32_t v)
     return TAPE_NONE;
 }
 
-/* Tables, each scaled or not, added one after the other; other shapes are not known here. */
+/* Tables, each scaled or not, added one after the other: the tape makes no others. */
 static wk_status embed_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
                              const struct wk_err *err)
 {
@@ -228,7 +226,7 @@ static wk_status embed_stage(struct executor *x, const struct tape_launch *l, st
         const uint32_t a = op->kind == WK_OP_EMBED ? TAPE_NONE : part_of(value, n, op->in[0]),
                        b = op->kind == WK_OP_ADD ? part_of(value, n, op->in[1]) : TAPE_NONE;
         if (op->kind == WK_OP_EMBED) {
-            if (n == MAX_PARTS) return broken(err, WK_UNSUPPORTED, l, "cuda adds at most four tables");
+            if (n == MAX_PARTS) return broken(err, WK_INTERNAL, l, "more than four tables");
             part[n] = (struct cuda_part){ .m = cuda_matrix_of(x, op->t[0], 0, x->program->tensors[op->t[0]].rows),
                                           .index = index_of(x, op),
                                           .scale = 1.0f };
@@ -243,7 +241,7 @@ static wk_status embed_stage(struct executor *x, const struct tape_launch *l, st
             if (b != TAPE_NONE) order[used++] = b;
             sum = op->out;
         } else
-            return broken(err, WK_UNSUPPORTED, l, "cuda does not scale a sum of tables inside of a launch");
+            return broken(err, WK_INTERNAL, l, "no sum of tables");
     }
     if (!used) order[used++] = 0;
     s->n_parts = used;
@@ -268,7 +266,7 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     const bool pool = l->kind == LAUNCH_OUTPUT && s->rows == ROWS_POOLED;
     *r = (struct cuda_row_stage){ .op = op, .out = l->kind == LAUNCH_OUTPUT ? NULL : value_of(x, l->out) };
     if (l->kind != LAUNCH_OUTPUT && !r->out) return broken(err, WK_INTERNAL, l, "its result has no buffer");
-    if (op->kind == WK_OP_NORM) r->w = vector_of(x, op->t[0]), r->b = vector_of(x, op->t[1]);
+    if (op->kind == WK_OP_NORM || op->kind == WK_OP_ROUTE) r->w = vector_of(x, op->t[0]), r->b = vector_of(x, op->t[1]);
     if (op->kind == WK_OP_ROPE) r->turn = turn_of(x, op);
     wk_status st = WK_OK;
     if (l->kind == LAUNCH_OUTPUT) {
@@ -276,13 +274,18 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
         return operand_of(x, l, pooled ? ROWS_POOLED : pool ? ROWS_ALL : ROWS_WANTED, l->x, &r->x[0], err);
     }
     if (op->kind == WK_OP_POOL) return operand_of(x, l, ROWS_ALL, l->x, &r->x[0], err);
-    for (uint32_t j = 0; j < 2 && op->in[j] != TAPE_NONE && !st; j++)
-        st = operand_of(x, l, s->rows, op->in[j], &r->x[j], err);
+    for (uint32_t j = 0; j < TAPE_IN && op->in[j] != TAPE_NONE && !st; j++)
+        if (cuda_is_vector(x->program, op->in[j])) {
+            const struct tape_value *v = &x->program->values[op->in[j]];
+            r->vector = vector_of(x, op_at(x, v->op)->t[0]);
+            r->vector_width = v->width;
+        } else
+            st = operand_of(x, l, s->rows, op->in[j], &r->x[j], err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &r->residual, err);
     if (st) return st;
-    for (uint32_t j = 0; j < 2 && r->x[j].v; j++)
-        if (op->kind != WK_OP_COMBINE && x->program->ops[x->program->values[op->in[j]].op].kind == WK_OP_ROUTE)
-            return broken(err, WK_UNSUPPORTED, l, "cuda gives a route's weights to experts and combine alone");
+    for (uint32_t j = 0; j < TAPE_IN && r->x[j].v; j++)
+        if (r->x[j].v->groups && op->kind != WK_OP_COMBINE && op->kind != WK_OP_MUL)
+            return broken(err, WK_UNSUPPORTED, l, "cuda gives a route's weights to experts, combine and mul alone");
     return WK_OK;
 }
 
@@ -317,6 +320,7 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
             s->row.out = value_of(x, l->out);
             for (uint32_t k = 0; k < l->n_ops; k++)
                 if (op_at(x, l->ops[k])->kind == WK_OP_ROUTE) s->row.op = op_at(x, l->ops[k]);
+            s->row.w = vector_of(x, s->row.op->t[0]);
             break;
         case LAUNCH_ATTEND:
             st = attend_stage(x, l, s, err);

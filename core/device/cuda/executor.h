@@ -120,8 +120,10 @@ struct cuda_part {
 };
 struct cuda_row_stage { /* one operation, or a norm and a sum */
     const struct tape_op *op;
-    struct cuda_operand x[2], residual;
-    const float *w, *b, *turn;
+    struct cuda_operand x[TAPE_IN], residual;
+    const float *vector; /* the second input, where that is one, */
+    uint32_t vector_width;
+    const float *w, *b, *turn; /* w: of a route, its bias */
     const struct cuda_value *out;
 };
 struct cuda_custom_stage {
@@ -295,6 +297,8 @@ void cuda_lists_free(struct executor *x);
 void *cuda_list(struct executor *x, uint64_t n, uint64_t size); /* zeroed, the executor's; NULL: out of memory */
 const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
+uint32_t cuda_row_index(const struct executor *x, const struct tape_op *embed); /* in prepare.row; not of tokens */
+bool cuda_is_vector(const struct tape_program *p, uint32_t value);
 uint32_t cuda_bucket(uint32_t rows); /* the least that holds them, else the largest */
 uint32_t cuda_bucket_at(uint32_t i); /* rows of bucket i < BUCKETS */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);
@@ -328,6 +332,8 @@ uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *
 bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route);
 wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
                                uint32_t rows, const struct wk_err *err);
+/* The route of s, but for its rows and logits. */
+struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_stage *s);
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
                              const struct wk_err *err);
 /* Chooses the library's algorithms for the stage's large products. */
@@ -402,12 +408,6 @@ wk_status cuda_make_room(struct executor *x, const struct wk_err *err);
 wk_status cuda_drain(struct executor *x, const struct wk_err *err);
 
 /* ---- asks.c -------------------------------------------------------------------------------------------- */
-
-/* Softmax over all, then to a sum of 1, is softmax over the chosen. */
-static inline uint32_t cuda_route_score(const struct tape_op *route)
-{
-    return route->u.route.flags & WK_ROUTE_NORMALIZE ? WK_SCORE_SOFTMAX_TOPK : route->u.route.score;
-}
 
 wk_status cuda_asks_open(struct executor *x, const struct wk_err *err); /* streams, events, pinned memory */
 void cuda_asks_close(struct executor *x);

@@ -89,15 +89,18 @@ struct cuda_convert {
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
 
 /* One operation by itself (LAUNCH_ALONE, NORM_ADD): F32 in, F32 out, with partials when part is not NULL. kind:
- * WK_OP_NORM (rows or heads of `group`), WK_OP_ROPE, WK_OP_UNARY, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_SLICE. slots
- * are rows of their own (rows counts them; an input of one slot is repeated). y may be an input where each value is
- * made of the same values of the inputs: not for COLS and ROPE. Norms by groups leave no partials. */
+ * WK_OP_NORM (rows or heads of `group`), WK_OP_ROPE, WK_OP_UNARY, WK_OP_GLU, WK_OP_ADD, WK_OP_MUL, WK_OP_SLICE,
+ * WK_OP_CONCAT. slots are rows of their own (rows counts them; of MUL an input of one slot is repeated). An input of
+ * stride 0 is the same for all rows. x_route: a route's weights, of MUL alone: slots of one value in one row. y may be
+ * an input where each value is made of the same values of the inputs: not for SLICE, CONCAT and ROPE. Norms by groups
+ * leave no partials. */
 struct cuda_alone {
     bool dependent;
     const struct tape_op *op;
     uint32_t rows, width; /* of the result */
-    struct cuda_rows x[2];
-    uint32_t x_width[2], x_slots[2], slots;
+    struct cuda_rows x[TAPE_IN];
+    uint32_t x_width[TAPE_IN], x_slots[TAPE_IN], slots;
+    bool x_route[TAPE_IN];
     const float *w, *b, *turn;
     struct cuda_rows residual; /* x NULL: none; added last */
     float *y;
@@ -125,19 +128,28 @@ struct cuda_finish {
 };
 wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk_err *err);
 
-/* Mixture of experts. logits: F32 rows [experts]; out: route rows: k weights F32, then k ids (uint32). groups: out: the
+/* Mixture of experts. logits: F32 rows [experts]; choice and weights as struct wk_op_route says; n_groups 0: one;
+ * out: route rows: k weights F32, then k ids (uint32). groups: out: the
  * rows' items by expert (wk_cuda_group_words), but for rows of row_seq CUDA_PADDING (row_seq NULL: none is), which then
  * no product computes; NULL: not wanted. With groups, ticket: a word of the caller's, 0 before and after. */
 struct cuda_route {
     bool dependent;
     uint32_t rows, experts, k, score;
     float scale;
+    bool normalize;
+    uint32_t n_groups, groups_used, group_score;
+    const float *bias; /* [experts] of the choice, or NULL */
     struct cuda_rows logits;
     void *out;
     uint64_t out_stride;
     uint32_t *groups, *ticket;
     const int32_t *row_seq;
 };
+/* Do the logits alone say who is chosen, and weights are softmax? Only such a route is made by cuda_router. */
+static inline bool cuda_route_plain(const struct cuda_route *r)
+{
+    return r->score != WK_SCORE_SIGMOID && !r->bias && !r->n_groups;
+}
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
 /* The choice that a product by heads makes: ids [heads] = 0, 1, ...; groups: the items of `rows` rows by head. */
 struct cuda_heads {
@@ -170,7 +182,7 @@ struct cuda_panels {
     uint64_t places;
 };
 wk_status cuda_panels(const struct cuda_panels *p, void *stream, const struct wk_err *err);
-/* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. */
+/* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. route NULL: all weights are 1. */
 struct cuda_combine {
     bool dependent;
     uint32_t rows, width, k;

@@ -10,6 +10,7 @@ enum { MOST_THREADS = 1024, GROUP_THREADS = 256, GROUP_BYTES = 47 * 1024 };
 struct route_launch {
     uint32_t rows;
     struct route_choice choice;
+    struct route_rules rules; /* of SCORED */
     struct row_source logits;
     float *out; /* k weights, k ids, out_stride apart */
     uint64_t out_stride;
@@ -17,7 +18,8 @@ struct route_launch {
     const int32_t *row_seq;
 };
 
-/* Dynamic shared memory: keys and logits of the row, then the last block's groups. */
+/* Dynamic shared memory: keys and logits of the row, SCORED: and scores; then the last block's groups. */
+template <bool SCORED>
 static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid_constant__ struct route_launch p)
 {
     extern __shared__ uint4 shared[];
@@ -29,10 +31,16 @@ static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid
     const struct route_space space = { keys, (float *)(keys + route_padded(p.choice.experts)) };
     (void)route_keys(p.choice.experts, space, [=](uint32_t e) { return __ldcg(logits + e); }, threadIdx.x, blockDim.x);
     __syncthreads();
+    float2 softmax = make_float2(0.0f, 0.0f);
+    if (SCORED) softmax = score_experts(p.choice, p.rules, space);
     if (threadIdx.x < 32) {
         const route_picks picks =
             pick_experts(p.choice, best_of(keys, p.choice.experts, threadIdx.x), keys, threadIdx.x);
-        weigh_experts(p.choice, picks, space.logits, p.out + row * p.out_stride, threadIdx.x);
+        float *const out = p.out + row * p.out_stride;
+        if (SCORED)
+            weigh_scored(p.choice, p.rules, picks, space.logits, softmax, out, threadIdx.x);
+        else
+            weigh_experts(p.choice, picks, space.logits, out, threadIdx.x);
     }
     if (!p.groups || !last_of(p.ticket, gridDim.x)) return;
     group_items_make({ (const uint32_t *)p.out + p.choice.k, p.out_stride, p.row_seq, p.rows, p.choice.k,
@@ -42,7 +50,9 @@ static __global__ void __launch_bounds__(MOST_THREADS) route_kernel(const __grid
 
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err)
 {
-    const size_t picks = 2ull * route_padded(r->experts);
+    const bool plain = cuda_route_plain(r);
+    const uint32_t arrays = plain ? 2 : 3;
+    const size_t picks = (size_t)arrays * route_padded(r->experts);
     uint32_t threads = r->experts < MOST_THREADS ? (r->experts + 31) / 32 * 32 : (uint32_t)MOST_THREADS;
     if (r->groups && threads < GROUP_THREADS) threads = GROUP_THREADS;
     wk_status status = check_rows("route", r->rows, r->experts, err);
@@ -52,12 +62,19 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
         return wk_fail(err, WK_INTERNAL, "route: top %u of %u by score %u", r->k, r->experts, r->score);
     if (r->groups && !r->ticket) return wk_fail(err, WK_INTERNAL, "route: groups without a ticket");
     if (picks * sizeof(float) > GROUP_BYTES)
-        return wk_fail(err, WK_UNSUPPORTED, "route: %u experts; CUDA serves 6016", r->experts);
+        return wk_fail(err, WK_UNSUPPORTED, "route: %u experts; CUDA serves %u", r->experts,
+                       GROUP_BYTES / (arrays * (uint32_t)sizeof(float)) / 32 * 32);
+    if (r->n_groups && (r->n_groups > TAPE_MAX_ROUTE_GROUPS || r->experts % r->n_groups || !r->groups_used ||
+                        r->k > (uint64_t)r->groups_used * (r->experts / r->n_groups)))
+        return wk_fail(err, WK_INTERNAL, "route: top %u of %u of %u groups of %u experts", r->k, r->groups_used,
+                       r->n_groups, r->experts);
     uint64_t words = r->groups ? group_shared_words(r->experts, threads / 32) : picks;
     if (words > GROUP_BYTES / sizeof(uint32_t)) words = GROUP_BYTES / sizeof(uint32_t);
     if (words < picks) words = picks;
     const struct route_launch p = { r->rows,
-                                    { r->experts, r->k, r->score, r->scale },
+                                    { r->experts, r->k,
+                                      plain && r->normalize ? (uint32_t)WK_SCORE_SOFTMAX_TOPK : r->score, r->scale },
+                                    { r->bias, r->n_groups, r->groups_used, r->group_score, r->normalize },
                                     source_of(&r->logits),
                                     (float *)r->out,
                                     r->out_stride,
@@ -65,7 +82,8 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
                                     r->ticket,
                                     (uint32_t)words,
                                     r->row_seq };
-    return cuda_launch("route", route_kernel, r->rows, threads, words * sizeof(uint32_t), r->dependent, stream, err, p);
+    return cuda_launch("route", plain ? route_kernel<false> : route_kernel<true>, r->rows, threads,
+                       words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------- */
@@ -105,12 +123,13 @@ struct combine_launch {
 
 /* The first product is rounded, then each further one is added to the sum with one rounding. Addresses are made before
  * the wait, and the first four products asked for at once behind it. */
-template <bool WHOLE>
+template <bool WHOLE, bool WEIGHTED>
 static __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_constant__ struct combine_launch p)
 {
     enum { AHEAD = 4 };
     const uint32_t row = grid_row(), e = (blockIdx.x * THREADS + threadIdx.x) * 4, left = left_of(p.out.width, e);
-    const float *x = p.x + (uint64_t)row * p.k * p.x_stride + e, *weight = p.route + row * p.route_stride;
+    const float *x = p.x + (uint64_t)row * p.k * p.x_stride + e,
+                *weight = WEIGHTED ? p.route + row * p.route_stride : NULL;
     float4 v = all4(0.0f), residual = all4(0.0f);
     wk_release();
     wk_depend();
@@ -126,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS) combine_kernel(const __grid_co
             w[i] = 0.0f;
             if (s + i < p.k) {
                 y[i] = load4<WHOLE>(x, left, p.x_wide);
-                w[i] = __ldcg(weight);
+                w[i] = WEIGHTED ? __ldcg(weight) : 1.0f;
             }
         }
 #pragma unroll
@@ -156,7 +175,9 @@ wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct 
                                       sink_f32(c->y, c->y_stride, c->part, c->width),
                                       aligned16(c->x) && c->x_stride % 4 == 0 };
     const bool all = p.x_wide && whole(&p.residual) && whole(&p.out);
-    return cuda_launch("combine", all ? combine_kernel<true> : combine_kernel<false>,
-                       row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0, c->dependent,
-                       stream, err, p);
+    const auto kernel = all        ? c->route ? combine_kernel<true, true> : combine_kernel<true, false>
+                               : c->route ? combine_kernel<false, true>
+                                   : combine_kernel<false, false>;
+    return cuda_launch("combine", kernel, row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0,
+                       c->dependent, stream, err, p);
 }

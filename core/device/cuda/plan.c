@@ -154,6 +154,8 @@ bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g)
     return false;
 }
 
+bool cuda_is_vector(const struct tape_program *p, uint32_t v) { return p->ops[p->values[v].op].kind == WK_OP_VECTOR; }
+
 /* Every row range that a product reads, every table that an embedding reads (whole: often the head's own tiles), every
  * small vector. */
 static wk_status find_weights(struct executor *x, const struct wk_err *err)
@@ -214,7 +216,7 @@ static void each_input(struct executor *x, const struct tape_launch *l, value_fn
     for (uint32_t i = 0; i < l->n_ops; i++)
         for (uint32_t j = 0; j < TAPE_IN; j++) {
             const uint32_t v = x->program->ops[l->ops[i]].in[j];
-            if (v != TAPE_NONE && !made_inside(x, l, v)) fn(x, l, v);
+            if (v != TAPE_NONE && !cuda_is_vector(x->program, v) && !made_inside(x, l, v)) fn(x, l, v);
         }
 }
 
@@ -482,7 +484,7 @@ static void carve_inputs(struct executor *x, struct cuda_carve *c)
     p->ticket = carve(c, 1, sizeof *p->ticket);
     for (uint32_t i = 0; i < p->n_turns; i++)
         p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
-    for (uint32_t i = 0; i < p->n_offsets; i++) p->by_position[i].index = carve(c, x->cap_all, sizeof(uint32_t));
+    for (uint32_t i = 0; i < p->n_rows; i++) p->row[i].index = carve(c, x->cap_all, sizeof(uint32_t));
     x->batch = (struct cuda_batch){
         .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq, .lengths = p->lengths
     };
@@ -579,16 +581,25 @@ static wk_status add_turn(struct executor *x, const struct tape_op *op, const st
     return WK_OK;
 }
 
-static wk_status add_offset(struct executor *x, const struct tape_op *op, const struct wk_err *err)
+/* Embeddings of one constant row, or of one offset of positions, share their indices. */
+uint32_t cuda_row_index(const struct executor *x, const struct tape_op *op)
+{
+    const struct prepare *p = &x->prepare;
+    const bool by_position = op->u.embed.index == WK_EMBED_POSITION;
+    for (uint32_t i = 0; i < p->n_rows; i++)
+        if (p->row[i].offset == op->u.embed.offset && p->row[i].by_position == by_position) return i;
+    return p->n_rows;
+}
+
+static wk_status add_row(struct executor *x, const struct tape_op *op, const struct wk_err *err)
 {
     struct prepare *p = &x->prepare;
-    if (op->u.embed.index != WK_EMBED_POSITION) return WK_OK;
-    for (uint32_t i = 0; i < p->n_offsets; i++)
-        if (p->by_position[i].offset == op->u.embed.offset) return WK_OK;
-    if (p->n_offsets == PREPARE_OFFSETS)
-        return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth offset of positions: cuda has room for %d",
-                       x->program->values[op->out].name, PREPARE_OFFSETS);
-    p->by_position[p->n_offsets++].offset = op->u.embed.offset;
+    if (op->u.embed.index == WK_EMBED_TOKEN || cuda_row_index(x, op) < p->n_rows) return WK_OK;
+    if (p->n_rows == PREPARE_ROWS)
+        return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth constant row or offset of positions: cuda has room for %d",
+                       x->program->values[op->out].name, PREPARE_ROWS);
+    p->row[p->n_rows].by_position = op->u.embed.index == WK_EMBED_POSITION;
+    p->row[p->n_rows++].offset = op->u.embed.offset;
     return WK_OK;
 }
 
@@ -597,7 +608,7 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_ops; i++) {
         wk_status s = p->ops[i].kind == WK_OP_ROPE    ? add_turn(x, &p->ops[i], err)
-                      : p->ops[i].kind == WK_OP_EMBED ? add_offset(x, &p->ops[i], err)
+                      : p->ops[i].kind == WK_OP_EMBED ? add_row(x, &p->ops[i], err)
                                                       : WK_OK;
         if (s) return s;
     }

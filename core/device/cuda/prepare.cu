@@ -39,7 +39,7 @@ static __device__ __forceinline__ void put_row(const struct prepare &p, uint32_t
     p.row_seq[row] = r.seq;
     p.wanted[row] = r.wanted;
 #pragma unroll 1
-    for (uint32_t i = 0; i < p.n_offsets; i++) p.by_position[i].index[row] = r.position + p.by_position[i].offset;
+    for (uint32_t i = 0; i < p.n_rows; i++) p.row[i].index[row] = p.row[i].by_position * r.position + p.row[i].offset;
     p.token[row] = token < p.n_vocab ? token : 0;
 }
 

@@ -21,7 +21,7 @@ extern "C" {
 #define PREPARE_BOTH
 #endif
 
-enum { PREPARE_TURNS = 4, PREPARE_OFFSETS = 4 };
+enum { PREPARE_TURNS = 4, PREPARE_ROWS = 4 };
 
 /* One run's inputs as the host writes them: struct prepare_line line[]; uint32_t pages[seqs][table]: the tables of a
  * sequence's groups one behind the other without gaps, as many entries of each as prepare_pages says. No array is
@@ -62,14 +62,14 @@ struct prepare {
     struct cuda_seq *seq, *sampled;
     struct cuda_lengths *lengths;
     const uint32_t *last; /* sampled ids by slot */
-    uint32_t n_vocab, page_stride, n_groups, n_turns, n_offsets;
+    uint32_t n_vocab, page_stride, n_groups, n_turns, n_rows;
     uint32_t page_offset[TAPE_MAX_GROUPS],
         ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */
     struct prepare_turn turn[PREPARE_TURNS];
     struct {
-        uint32_t offset;
+        uint32_t offset, by_position; /* by_position: 0 or 1 */
         uint32_t *index;
-    } by_position[PREPARE_OFFSETS]; /* index[r] = position + offset: rows of a table of positions */
+    } row[PREPARE_ROWS]; /* index[r] = by_position * position + offset: rows of a table of positions, or one row */
 };
 /* Entries of a table that a sequence has at the end of its rows. */
 static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end)

@@ -847,16 +847,14 @@ bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stag
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
                              const struct wk_err *err)
 {
-    const struct tape_op *op = s->row.op;
-    struct cuda_router c = { .y = x->tmp[0],
-                             .y_stride = cuda_stride(s->product.routers[0].n),
-                             .route = { .k = op->u.route.k,
-                                        .score = cuda_route_score(op),
-                                        .scale = op->u.route.scale,
-                                        .out = s->row.out->data,
-                                        .out_stride = s->row.out->stride,
-                                        .groups = s->row.out->groups,
-                                        .ticket = x->route_ticket,
-                                        .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL } };
-    return enqueue_router(x, &s->product, &s->product.routers[0], r, rows, &c, err);
+    const struct cuda_router_segment *g = &s->product.routers[0];
+    struct cuda_route route = cuda_route_call(x, s);
+    struct cuda_router c = { .y = x->tmp[0], .y_stride = cuda_stride(g->n) };
+    if (cuda_route_plain(&route)) c.route = route;
+    wk_status st = enqueue_router(x, &s->product, g, r, rows, &c, err);
+    if (st || c.route.k) return st;
+    route.rows = rows;
+    route.experts = g->n;
+    route.logits = (struct cuda_rows){ c.y, c.y_stride, NULL };
+    return cuda_route(&route, x->stream, err);
 }

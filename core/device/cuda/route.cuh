@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include <worker/cuda/functions.cuh>
+
 #include "device/cuda/row.cuh"
 
 struct route_choice {
@@ -107,6 +109,125 @@ static __device__ __forceinline__ void weigh_experts(const struct route_choice &
         for (uint32_t e = lane; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(logits[e], top)));
     }
     sum = wk_warp_sum(sum);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        if (lane + 32 * i < c.k) out[lane + 32 * i] = __fmul_rn(__fdiv_rn(weight[i], sum), c.scale);
+}
+
+/* ---- choices by scores --------------------------------------------------------------------------------- */
+
+/* How experts are chosen that the logits alone do not tell (struct wk_op_route). */
+struct route_rules {
+    const float *bias; /* [experts] or NULL */
+    uint32_t groups, groups_used, group_score;
+    bool normalize;
+};
+
+/* e^x has no infinity here: no weights whose sum is 0. A NaN stays one. */
+static __device__ __forceinline__ float route_sigmoid(float x) { return wk_sigmoid(x < -87.0f ? -87.0f : x); }
+
+static __device__ __forceinline__ float warp_top(float x)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+/* The key of a group's score: of its n experts' largest, or of the sum of the two largest; a NaN's if it has one. */
+static __device__ __forceinline__ uint32_t group_key(const float *score, uint32_t n, bool sum)
+{
+    float first = -INFINITY, second = -INFINITY;
+    bool broken = false;
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i++) {
+        const float x = score[i];
+        broken |= x != x;
+        second = fmaxf(second, fminf(first, x));
+        first = fmaxf(first, x);
+    }
+    return broken ? UINT32_MAX : key_of(sum ? __fadd_rn(first, second) : first);
+}
+
+/* Experts of groups that are not among the best have no key any more. By a whole block. */
+static __device__ __forceinline__ void keep_groups(const struct route_choice &c, const struct route_rules &rules,
+                                                   const float *score, uint32_t *keys)
+{
+    __shared__ uint32_t group_keys[TAPE_MAX_ROUTE_GROUPS];
+    __shared__ bool out[TAPE_MAX_ROUTE_GROUPS];
+    const uint32_t size = c.experts / rules.groups;
+#pragma unroll 1
+    for (uint32_t g = threadIdx.x; g < rules.groups; g += blockDim.x)
+        group_keys[g] = group_key(score + g * size, size, rules.group_score == WK_GROUP_TOP2);
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t g = threadIdx.x; g < rules.groups; g += blockDim.x) {
+        uint32_t better = 0; /* groups before this one in the order of scores, of equals the first */
+#pragma unroll 1
+        for (uint32_t h = 0; h < rules.groups; h++)
+            better += group_keys[h] > group_keys[g] || (group_keys[h] == group_keys[g] && h < g);
+        out[g] = better >= rules.groups_used;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t e = threadIdx.x; e < c.experts; e += blockDim.x)
+        if (out[e / size]) keys[e] = 0;
+    __syncthreads();
+}
+
+/* Keys of a row whose logits and their keys are there, by a whole block; scores lie behind the logits. Without a bias
+ * the logits' keys stay: they have the order of the scores, and tell apart what rounds to one score. Returns the
+ * largest logit and the sum of all e^(logit - that), of a softmax. */
+static __device__ __forceinline__ float2 score_experts(const struct route_choice &c, const struct route_rules &rules,
+                                                       const struct route_space &s)
+{
+    __shared__ float2 softmax;
+    const uint32_t lane = threadIdx.x % 32;
+    float *const score = s.logits + route_padded(c.experts);
+    const bool sigmoid = c.score == WK_SCORE_SIGMOID, sums = rules.group_score == WK_GROUP_TOP2;
+    if (!sigmoid && threadIdx.x < 32) {
+        float top = -INFINITY, sum = 0.0f;
+#pragma unroll 1
+        for (uint32_t e = lane; e < c.experts; e += 32) top = fmaxf(top, s.logits[e]);
+        top = warp_top(top);
+#pragma unroll 1
+        for (uint32_t e = lane; e < c.experts; e += 32) sum = __fadd_rn(sum, expf(__fsub_rn(s.logits[e], top)));
+        sum = wk_warp_sum(sum);
+        if (lane == 0) softmax = make_float2(top, sum);
+    }
+    __syncthreads();
+    if (rules.bias || sums)
+#pragma unroll 1
+        for (uint32_t e = threadIdx.x; e < c.experts; e += blockDim.x) {
+            const float x = s.logits[e];
+            score[e] = sigmoid ? route_sigmoid(x) : __fdiv_rn(expf(__fsub_rn(x, softmax.x)), softmax.y);
+            if (!rules.bias) continue;
+            score[e] = __fadd_rn(score[e], __ldg(rules.bias + e));
+            s.keys[e] = key_of(score[e]);
+        }
+    __syncthreads();
+    if (rules.groups) keep_groups(c, rules, rules.bias || sums ? score : s.logits, s.keys);
+    return sigmoid ? make_float2(0.0f, 1.0f) : softmax;
+}
+
+/* out: k weights, k ids. By a warp. Softmax over all, divided by the sum of the chosen, is softmax over the chosen. */
+static __device__ __forceinline__ void weigh_scored(const struct route_choice &c, const struct route_rules &rules,
+                                                    const route_picks &picks, const float *logits, float2 softmax,
+                                                    float *out, uint32_t lane)
+{
+    const bool sigmoid = c.score == WK_SCORE_SIGMOID;
+    float x[2] = { -INFINITY, -INFINITY }, weight[2] = { 0.0f, 0.0f }, sum = softmax.y;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        if (lane + 32 * i < c.k) {
+            ((uint32_t *)out)[c.k + lane + 32 * i] = picks.own[i];
+            x[i] = logits[picks.own[i]];
+        }
+    const float top = rules.normalize ? warp_top(fmaxf(x[0], x[1])) : softmax.x;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        if (lane + 32 * i < c.k) weight[i] = sigmoid ? route_sigmoid(x[i]) : expf(__fsub_rn(x[i], top));
+    /* A NaN among all, which no expert's score outlives, shows in the weights. */
+    if (rules.normalize) sum = __fmaf_rn(softmax.y, 0.0f, wk_warp_sum(__fadd_rn(weight[0], weight[1])));
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
         if (lane + 32 * i < c.k) out[lane + 32 * i] = __fmul_rn(__fdiv_rn(weight[i], sum), c.scale);

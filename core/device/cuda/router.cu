@@ -389,8 +389,9 @@ static wk_status check_router(const struct cuda_router *r, const struct wk_err *
         return wk_fail(err, WK_INTERNAL, "router: %u experts, input kind %u", r->experts, r->in.kind);
     if (r->act && r->in.kind != WK_CUDA_IN_RMS)
         return wk_fail(err, WK_INTERNAL, "router: an act of input kind %u", r->in.kind);
-    if (r->route.k && (r->route.k > TAPE_MAX_SLOTS || r->route.k > r->experts || !r->route.score ||
-                       r->route.score >= WK_SCORE_END || !r->route.out || !r->route.ticket))
+    if (r->route.k &&
+        (r->route.k > TAPE_MAX_SLOTS || r->route.k > r->experts || !r->route.score || r->route.score >= WK_SCORE_END ||
+         !r->route.out || !r->route.ticket || !cuda_route_plain(&r->route)))
         return wk_fail(err, WK_INTERNAL, "router: top %u of %u by score %u", r->route.k, r->experts, r->route.score);
     return WK_OK;
 }
@@ -438,7 +439,9 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
                                (float *)r->route.out,
                                r->y_stride,
                                r->route.out_stride,
-                               { r->experts, r->route.k, r->route.score, r->route.scale },
+                               { r->experts, r->route.k,
+                                 r->route.normalize ? (uint32_t)WK_SCORE_SOFTMAX_TOPK : r->route.score,
+                                 r->route.scale },
                                r->route.groups,
                                r->route.ticket,
                                (uint32_t)words,

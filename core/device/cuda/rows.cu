@@ -1,8 +1,8 @@
-/* rows.cu: conversions and operations that stand alone: each becomes one launch of norm.cu, of finish.cu or of the
- * small kernel here (rotations). */
-#include "device/cuda/row.cuh"
-
+/* rows.cu: conversions and operations that stand alone: each becomes one launch of norm.cu, of finish.cu, of columns.cu
+ * or of the small kernel here (rotations). */
+#include "device/cuda/columns.cuh"
 #include "device/cuda/launch.cuh"
+#include "device/cuda/row.cuh"
 
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err)
 {
@@ -128,6 +128,7 @@ static wk_status alone_elements(const struct cuda_alone *a, const struct row_sin
     e.a = source_of(&a->x[0]);
     if (op->kind == WK_OP_GLU || op->kind == WK_OP_ADD || op->kind == WK_OP_MUL) {
         e.b = source_of(&a->x[1]);
+        if (a->x_slots[0] == 1) e.a.repeat = a->slots;
         if (a->x_slots[1] == 1) e.b.repeat = a->slots;
         e.b_single = op->kind == WK_OP_MUL && a->x_width[1] == 1 && a->width != 1;
     }
@@ -143,7 +144,7 @@ static wk_status alone_elements(const struct cuda_alone *a, const struct row_sin
         return element_rows("glu alone", &e, stream, err);
     case WK_OP_ADD: e.fn = ELEMENT_ADD; return element_rows("add alone", &e, stream, err);
     case WK_OP_MUL: e.fn = ELEMENT_MUL; return element_rows("mul alone", &e, stream, err);
-    default: /* WK_OP_SLICE */
+    default: /* WK_OP_SLICE, of one group */
         if (a->y == a->x[0].x) return wk_fail(err, WK_INTERNAL, "columns alone: in place");
         e.a.x += op->u.slice.first;
         e.a.wide = e.a.wide && op->u.slice.first % 4 == 0;
@@ -163,9 +164,11 @@ wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_e
     case WK_OP_ROPE: return alone_rope(a, &out, stream, err);
     case WK_OP_UNARY:
     case WK_OP_GLU:
-    case WK_OP_ADD:
-    case WK_OP_MUL:
-    case WK_OP_SLICE: return alone_elements(a, &out, stream, err);
+    case WK_OP_ADD: return alone_elements(a, &out, stream, err);
+    case WK_OP_MUL: return runs_needed(a) ? runs_alone(a, &out, stream, err) : alone_elements(a, &out, stream, err);
+    case WK_OP_SLICE:
+        return a->op->u.slice.groups > 1 ? columns_alone(a, &out, stream, err) : alone_elements(a, &out, stream, err);
+    case WK_OP_CONCAT: return columns_alone(a, &out, stream, err);
     default: return wk_fail(err, WK_INTERNAL, "operation %u is no launch of its own", a->op->kind);
     }
 }

@@ -67,30 +67,46 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
                             .y = f32(c->out),
                             .y_stride = c->out->stride,
                             .part = partials_of(c->out, r) };
-    for (uint32_t j = 0; j < 2 && c->x[j].v; j++) {
+    for (uint32_t j = 0; j < TAPE_IN && c->x[j].v; j++) {
         a.x[j] = rows_of(x, &c->x[j], 0);
         a.x_width[j] = c->x[j].v->width;
         a.x_slots[j] = c->x[j].v->slots;
+        a.x_route[j] = c->x[j].v->groups != NULL;
+    }
+    if (c->vector) {
+        a.x[1] = (struct cuda_rows){ c->vector, 0, NULL };
+        a.x_width[1] = c->vector_width;
+        a.x_slots[1] = 1;
     }
     return cuda_alone(&a, x->stream, err);
+}
+
+struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_stage *s)
+{
+    const struct tape_op *op = s->row.op;
+    return (struct cuda_route){ .dependent = true,
+                                .k = op->u.route.k,
+                                .score = op->u.route.score,
+                                .scale = op->u.route.scale,
+                                .normalize = op->u.route.flags & WK_ROUTE_NORMALIZE,
+                                .n_groups = op->u.route.groups,
+                                .groups_used = op->u.route.groups_used,
+                                .group_score = op->u.route.group_score,
+                                .bias = s->row.w,
+                                .out = s->row.out->data,
+                                .out_stride = s->row.out->stride,
+                                .groups = s->row.out->groups,
+                                .ticket = x->route_ticket,
+                                .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL };
 }
 
 static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, uint32_t rows,
                                      const struct wk_err *err)
 {
-    const struct cuda_row_stage *c = &s->row;
-    const struct cuda_route a = { .dependent = true,
-                                  .rows = rows,
-                                  .experts = c->x[0].v->width,
-                                  .k = c->op->u.route.k,
-                                  .score = cuda_route_score(c->op),
-                                  .scale = c->op->u.route.scale,
-                                  .logits = rows_of(x, &c->x[0], 0),
-                                  .out = c->out->data,
-                                  .out_stride = c->out->stride,
-                                  .groups = c->out->groups,
-                                  .ticket = x->route_ticket,
-                                  .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL };
+    struct cuda_route a = cuda_route_call(x, s);
+    a.rows = rows;
+    a.experts = s->row.x[0].v->width;
+    a.logits = rows_of(x, &s->row.x[0], 0);
     return cuda_route(&a, x->stream, err);
 }
 
@@ -101,11 +117,11 @@ static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s,
     const struct cuda_combine a = { .dependent = true,
                                     .rows = rows,
                                     .width = c->out->width,
-                                    .k = c->x[1].v->slots,
+                                    .k = c->x[0].v->slots,
                                     .x = f32(c->x[0].v),
                                     .x_stride = c->x[0].v->stride,
-                                    .route = c->x[1].v->data,
-                                    .route_stride = c->x[1].v->stride,
+                                    .route = c->x[1].v ? c->x[1].v->data : NULL,
+                                    .route_stride = c->x[1].v ? c->x[1].v->stride : 0,
                                     .residual = rows_of(x, &c->residual, 0),
                                     .y = f32(c->out),
                                     .y_stride = c->out->stride,

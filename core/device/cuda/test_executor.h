@@ -201,8 +201,11 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
                  first % V, (double)a[first], (double)b[first]);
 }
 
-static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_EMBEDDING, ZOO_WIDE, ZOO_WINDOWS };
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_WINDOWS };
+static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS,    ZOO_EXPERTS, ZOO_EMBEDDING,
+                                       ZOO_WIDE,  ZOO_WINDOWS, ZOO_ROUTES };
+enum { KINDS = sizeof kinds / sizeof *kinds };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES };
+enum { CHAT_KINDS = sizeof chat_kinds / sizeof *chat_kinds };
 
 /* Opens the plugins and runs `tests` in it, or skips (77) where there is no GPU. */
 static inline int test_main(int (*tests)(int argc, char **argv), int argc, char **argv)

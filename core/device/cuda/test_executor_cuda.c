@@ -65,7 +65,7 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     struct reference r;
     bench_open(&b, kind, FUSE_ALL, true, taps ? all : NULL, taps ? 2 : 0);
     reference_run(&r, b.z.program, b.s[0].tokens, N);
-    struct tapped seen = { b.z.program, &r, 0, 0, kind == ZOO_EXPERTS ? N / 10 : 0, bound };
+    struct tapped seen = { b.z.program, &r, 0, 0, kind == ZOO_EXPERTS || kind == ZOO_ROUTES ? N / 10 : 0, bound };
     if (taps) cuda->taps(b.x, on_tap, &seen);
     add(&b, &t, 0, N, role, 0);
     run(&b, &t);
@@ -84,7 +84,7 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
 static void test_reference(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < 6; k++)
+    for (uint32_t k = 0; k < KINDS; k++)
         for (uint32_t i = 0; i < 4; i++) check_reference(kinds[k], i & 1, i & 2 ? ROW_GENERATED : ROW_PROMPT);
 }
 
@@ -122,7 +122,7 @@ static void test_schedules(void **state)
 {
     (void)state;
     enum { N = 380, FEWER = 192 /* rows a step: the tables of windows come round */ };
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         float *whole = run_bits(chat_kinds[k], FUSE_ALL, false, WHOLE, N, false);
         assert_true(whole[(size_t)(N + 7) * V] != 0.0f);
         for (uint32_t i = 0; i < 3; i++) {
@@ -148,7 +148,7 @@ static void test_fusions(void **state)
 {
     (void)state;
     enum { N = 60 };
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         float *all = run_bits(chat_kinds[k], FUSE_ALL, false, CHUNKS, N, false);
         for (uint32_t bit = chat_kinds[k] == ZOO_MAPS ? FUSE_ALL + 1 : 1; bit < 2 * FUSE_ALL;
              bit <<= 1) { /* and once all of them */
@@ -167,7 +167,7 @@ static void test_passed(void **state)
 {
     (void)state;
     enum { N = 32 };
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         static float alone[N][V];
         bench_open(&b, chat_kinds[k], FUSE_ALL, false, NULL, 0);
@@ -195,7 +195,7 @@ static void test_repeats(void **state)
     enum { N = 60, STEPS = 3 };
     const char *asked = getenv("KERNEL_REPEATS");
     const int times = asked && atoi(asked) > 1 ? atoi(asked) : 100;
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         float *first = NULL;
         bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
@@ -229,7 +229,7 @@ static void test_batches(void **state)
     (void)state;
     enum { STEPS = 3 };
     static const uint32_t sizes[] = { 1, 2, 3, 7, 8, 16, 33, 64 };
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         static float alone[SEQUENCES][STEPS][V];
         uint32_t length[SEQUENCES];
@@ -265,7 +265,7 @@ static void test_large_batches(void **state)
     enum { STEPS = 2, APART = 17 };
     static const uint32_t sizes[] = { 65, 128, 131, 256 };
     sequences = MOST_SEQUENCES;
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         static float alone[MOST_SEQUENCES][STEPS][V];
         uint32_t length[MOST_SEQUENCES];
@@ -297,7 +297,7 @@ static void test_large_batches(void **state)
 static void test_many_generated(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
         for (uint32_t i = 0; i < 90; i++) add(&b, &t, 0, 1, ROW_GENERATED, 0), run(&b, &t);
@@ -320,7 +320,7 @@ static void test_many_generated(void **state)
 static void test_wanted(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         bench_open(&b, chat_kinds[k], FUSE_ALL, false, NULL, 0);
         prompt(&b, 0, 60, 0);

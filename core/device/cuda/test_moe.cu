@@ -30,12 +30,30 @@ static void check_route(const float *r, const float *out, uint32_t experts, uint
     for (uint32_t s = 0; s < k; s++) {
         uint32_t id;
         memcpy(&id, out + k + s, 4);
-        const double expected = exp((double)r[ids[s]] - r[ids[0]]) / (score == WK_SCORE_SOFTMAX ? all : picked) * scale;
+        const double expected = score == WK_SCORE_SIGMOID ? scale / (1 + exp(-(double)r[ids[s]]))
+                                                          : exp((double)r[ids[s]] - r[ids[0]]) /
+                                                                (score == WK_SCORE_SOFTMAX ? all : picked) * scale;
         if (id != ids[s]) fail_msg("top %u of %u: pick %u is %u, expected %u", k, experts, s, id, ids[s]);
         if (!(fabs(out[s] - expected) <= 1e-6 * expected + 1e-37))
             fail_msg("top %u of %u, score %u: weight %u is %.9g, expected %.9g", k, experts, score, s, out[s],
                      expected);
     }
+}
+
+static struct cuda_route route_of(uint32_t rows, uint32_t experts, uint32_t k, uint32_t score,
+                                  const array<float> *logits, uint32_t stride, const array<float> *out,
+                                  uint32_t out_stride)
+{
+    struct cuda_route r = {};
+    r.rows = rows;
+    r.experts = experts;
+    r.k = k;
+    r.score = score;
+    r.scale = 1.0f;
+    r.logits = { logits->device, stride, NULL };
+    r.out = out->device;
+    r.out_stride = out_stride;
+    return r;
 }
 
 static void test_route(void **state)
@@ -59,18 +77,10 @@ static void test_route(void **state)
                 for (uint32_t j = 0; j < rows; j++) index.host[j] = rows - j;
                 send(&r);
                 send(&index);
-                const struct cuda_route call = { form == 0,
-                                                 rows,
-                                                 experts,
-                                                 k,
-                                                 score,
-                                                 1.5f,
-                                                 { r.device, stride, form ? index.device : NULL },
-                                                 out.device,
-                                                 out_stride,
-                                                 NULL,
-                                                 NULL,
-                                                 NULL };
+                struct cuda_route call = route_of(rows, experts, k, score, &r, stride, &out, out_stride);
+                call.dependent = form == 0;
+                call.scale = 1.5f;
+                call.logits.index = form ? index.device : NULL;
                 LAUNCH(cuda_route(&call, NULL, &error_text));
                 receive(&out);
                 for (uint32_t j = 0; j < rows; j++) {
@@ -83,6 +93,151 @@ static void test_route(void **state)
                 drop(&out);
                 drop(&index);
             }
+}
+
+/* Choices by score + bias among the best groups, in float64; numbers are such that no two scores are close, or equal
+ * when `ties`: then logits and biases of few values meet in few sums. */
+struct rules {
+    uint32_t experts, k, groups, used, group_score;
+};
+
+static uint32_t rank_of(const double *x, uint32_t n, uint32_t i)
+{
+    uint32_t rank = 0;
+    for (uint32_t j = 0; j < n; j++) rank += x[j] > x[i] || (x[j] == x[i] && j < i);
+    return rank;
+}
+
+/* choice: what decides; an expert that is out has -infinity. */
+static void keep_groups(const struct rules *c, double *choice)
+{
+    const uint32_t size = c->groups ? c->experts / c->groups : 0;
+    double best[TAPE_MAX_ROUTE_GROUPS];
+    for (uint32_t g = 0; g < c->groups; g++) {
+        best[g] = 0;
+        for (uint32_t e = 0; e < size; e++)
+            if (rank_of(choice + g * size, size, e) < (c->group_score == WK_GROUP_TOP2 ? 2 : 1))
+                best[g] += choice[g * size + e];
+    }
+    for (uint32_t e = 0; c->groups && e < c->experts; e++)
+        if (rank_of(best, c->groups, e / size) >= c->used) choice[e] = -INFINITY;
+}
+
+static void scored_one(const struct rules *c, uint32_t score, bool biased, bool normalize, bool ties)
+{
+    enum { ROWS = 7 };
+    static const float tied[] = { -1, 0, 2 };
+    const uint32_t n = c->experts, k = c->k, stride = (2 * k + 15) / 16 * 16;
+    array<float> r = make_noise((size_t)ROWS * n, 3), bias = make_noise(n, 0.4f), out = make<float>(ROWS * stride);
+    /* Exact in F32 and apart by more than rounding: each logit another multiple of 1/64 where there are no ties. */
+    for (uint32_t i = 0; i < ROWS * n; i++)
+        r.host[i] = ties ? tied[next_noise() % 3] : (float)((i * 37u) % n) / 64 - 3 + (i / n) / 256.0f;
+    for (uint32_t e = 0; e < n; e++) bias.host[e] = ties ? (float)(e / 2 % 2) : bias.host[e];
+    send(&r);
+    send(&bias);
+    struct cuda_route call = route_of(ROWS, n, k, score, &r, n, &out, stride);
+    call.scale = 2.5f;
+    call.bias = biased ? bias.device : NULL;
+    call.n_groups = c->groups;
+    call.groups_used = c->used;
+    call.group_score = c->group_score;
+    call.normalize = normalize;
+    LAUNCH(cuda_route(&call, NULL, &error_text));
+    receive(&out);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        double p[MOST_EXPERTS], choice[MOST_EXPERTS], all = 0, sum = 0;
+        uint32_t ids[TAPE_MAX_SLOTS];
+        const float *x = r.host + (size_t)row * n, *got = out.host + (size_t)row * stride;
+        for (uint32_t e = 0; e < n; e++) all += exp((double)x[e]);
+        for (uint32_t e = 0; e < n; e++) {
+            p[e] = score == WK_SCORE_SIGMOID ? 1 / (1 + exp(-(double)x[e])) : exp((double)x[e]) / all;
+            choice[e] = p[e] + (biased ? bias.host[e] : 0);
+        }
+        keep_groups(c, choice);
+        for (uint32_t e = 0; e < n; e++)
+            if (rank_of(choice, n, e) < k) ids[rank_of(choice, n, e)] = e;
+        for (uint32_t s = 0; s < k; s++) sum += p[ids[s]];
+        for (uint32_t s = 0; s < k; s++) {
+            const double expected = p[ids[s]] / (normalize ? sum : 1) * 2.5;
+            uint32_t id;
+            memcpy(&id, got + k + s, 4);
+            if (id != ids[s])
+                fail_msg("score %u, top %u of %u, %u of %u groups by %u, bias %d: row %u, pick %u is %u, expected %u",
+                         score, k, n, c->used, c->groups, c->group_score, biased, row, s, id, ids[s]);
+            if (!(fabs(got[s] - expected) <= 2e-6 * expected))
+                fail_msg("score %u, top %u of %u: weight %u is %.9g, expected %.9g", score, k, n, s, got[s], expected);
+        }
+        for (uint32_t q = 2 * k; q < stride; q++) assert_true(isnan(got[q]));
+    }
+    drop(&r);
+    drop(&bias);
+    drop(&out);
+}
+
+static void test_scored(void **state)
+{
+    (void)state;
+    static const struct rules cases[] = { { 8, 3, 0, 0, 0 },
+                                          { 33, 33, 0, 0, 0 },
+                                          { 128, 8, 0, 0, 0 },
+                                          { 8, 3, 4, 2, WK_GROUP_TOP2 },
+                                          { 64, 6, 8, 3, WK_GROUP_MAX },
+                                          { 160, 6, 8, 3, WK_GROUP_MAX },
+                                          { 256, 8, 8, 4, WK_GROUP_TOP2 },
+                                          { 64, 5, 64, 5, WK_GROUP_MAX },
+                                          { 512, 64, 2, 1, WK_GROUP_TOP2 } };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint32_t form = 0; form < 16; form++) {
+            const uint32_t score = form & 1 ? WK_SCORE_SIGMOID : WK_SCORE_SOFTMAX;
+            if (form & 8 && score == WK_SCORE_SOFTMAX && form & 2) continue; /* probability + 1: rounding makes ties */
+            scored_one(&cases[i], score, form & 2, form & 4, form & 8);
+        }
+}
+
+/* However far the logits are out, the chosen experts differ and the weights are numbers: of experts that the softmax
+ * over all leaves nothing, of sigmoids that are 0 in F32. A row with a NaN shows it. */
+static void test_extreme_scores(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, EXPERTS = 40, K = 6 };
+    array<float> r = make<float>(ROWS * EXPERTS), bias = make<float>(EXPERTS), out = make<float>(ROWS * 2 * K);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        r.host[e] = e == 3 ? 5000.0f : -5000.0f;
+        r.host[EXPERTS + e] = -1000.0f - e;
+        r.host[2 * EXPERTS + e] = 1000.0f;
+        r.host[3 * EXPERTS + e] = e == 17 ? NAN : 0.0f;
+        bias.host[e] = e < 8 ? 0.0f : 2.0f;
+    }
+    send(&r);
+    send(&bias);
+    for (uint32_t score = WK_SCORE_SOFTMAX; score < WK_SCORE_END; score++)
+        for (uint32_t groups = 0; groups <= 5; groups += 5) {
+            struct cuda_route call = route_of(ROWS, EXPERTS, K, score, &r, EXPERTS, &out, 2 * K);
+            call.bias = bias.device;
+            call.n_groups = groups;
+            call.groups_used = 2;
+            call.group_score = WK_GROUP_TOP2;
+            call.normalize = true;
+            poison(&out);
+            LAUNCH(cuda_route(&call, NULL, &error_text));
+            receive(&out);
+            for (uint32_t i = 0; i < ROWS; i++) {
+                bool seen[EXPERTS] = { false };
+                float sum = 0;
+                for (uint32_t s = 0; s < K; s++) {
+                    uint32_t id;
+                    memcpy(&id, out.host + i * 2 * K + K + s, 4);
+                    assert_true(id < EXPERTS && !seen[id]);
+                    seen[id] = true;
+                    sum += out.host[i * 2 * K + s];
+                }
+                if (i < 3 && !(fabsf(sum - 1) <= 1e-5f)) fail_msg("row %u, score %u: weights sum to %g", i, score, sum);
+                if (i == 3) assert_true(isnan(sum));
+            }
+        }
+    drop(&r);
+    drop(&bias);
+    drop(&out);
 }
 
 /* Rows with NaN or infinities still get k different experts, and the weights of a row with a NaN show it. */
@@ -98,10 +253,7 @@ static void test_broken_rows(void **state)
     r.host[2 * EXPERTS + 17] = NAN;
     r.host[3 * EXPERTS + 5] = INFINITY;
     send(&r);
-    const struct cuda_route call = {
-        false, ROWS, EXPERTS, K,   WK_SCORE_SOFTMAX_TOPK, 1, { r.device, EXPERTS, NULL }, out.device,
-        2 * K, NULL, NULL,    NULL
-    };
+    const struct cuda_route call = route_of(ROWS, EXPERTS, K, WK_SCORE_SOFTMAX_TOPK, &r, EXPERTS, &out, 2 * K);
     LAUNCH(cuda_route(&call, NULL, &error_text));
     receive(&out);
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -141,18 +293,11 @@ static void test_groups(void **state)
             send(&r);
             send(&seq);
             send(&ticket);
-            const struct cuda_route call = { padding == 1,
-                                             rows,
-                                             experts,
-                                             k,
-                                             WK_SCORE_SOFTMAX_TOPK,
-                                             1,
-                                             { r.device, experts, NULL },
-                                             out.device,
-                                             stride,
-                                             groups.device,
-                                             ticket.device,
-                                             padding ? seq.device : NULL };
+            struct cuda_route call = route_of(rows, experts, k, WK_SCORE_SOFTMAX_TOPK, &r, experts, &out, stride);
+            call.dependent = padding == 1;
+            call.groups = groups.device;
+            call.ticket = ticket.device;
+            call.row_seq = padding ? seq.device : NULL;
             for (uint32_t run = 0; run < 2; run++) {
                 poison(&groups);
                 LAUNCH(cuda_route(&call, NULL, &error_text));
@@ -464,7 +609,8 @@ static void test_combine(void **state)
     static const uint32_t widths[] = { 1, 5, 16, 100, 2880 }, ks[] = { 1, 2, 4, 9 };
     for (uint32_t i = 0; i < 5; i++)
         for (uint32_t j = 0; j < 4; j++)
-            for (uint32_t residual = 0; residual < 2; residual++) {
+            for (uint32_t form = 0; form < 4; form++) {
+                const bool residual = form & 1, weighted = !(form & 2);
                 const uint32_t n = widths[i], k = ks[j], rows = 5, stride = (n + 15) / 16 * 16, n16 = (n + 15) / 16,
                                route_stride = 2 * k + 3;
                 array<float> x = make_noise((size_t)rows * k * stride, 3),
@@ -477,7 +623,7 @@ static void test_combine(void **state)
                 c.k = k;
                 c.x = x.device;
                 c.x_stride = stride;
-                c.route = route.device;
+                c.route = weighted ? route.device : NULL;
                 c.route_stride = route_stride;
                 if (residual) c.residual = { res.device, stride, NULL };
                 c.y = residual ? res.device : y.device; /* in place of the residual, as an executor does */
@@ -493,8 +639,8 @@ static void test_combine(void **state)
                     for (uint32_t q = 0; q < n; q++) {
                         double expected = residual ? before[(size_t)r * stride + q] : 0, size = fabs(expected);
                         for (uint32_t s = 0; s < k; s++) {
-                            const double t =
-                                (double)route.host[r * route_stride + s] * x.host[((size_t)r * k + s) * stride + q];
+                            const double t = (weighted ? (double)route.host[r * route_stride + s] : 1.0) *
+                                             x.host[((size_t)r * k + s) * stride + q];
                             expected += t;
                             size += fabs(t);
                         }
@@ -608,6 +754,7 @@ int main(void)
     const int skipped = no_gpu();
     if (skipped) return skipped;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_route),         cmocka_unit_test(test_broken_rows),
+                                        cmocka_unit_test(test_scored),        cmocka_unit_test(test_extreme_scores),
                                         cmocka_unit_test(test_groups),        cmocka_unit_test(test_router),
                                         cmocka_unit_test(test_picked_router), cmocka_unit_test(test_panels),
                                         cmocka_unit_test(test_combine),       cmocka_unit_test(test_pool),

@@ -11,7 +11,7 @@ enum {
     SLOTS = 80,
     PAIRS = 48,
     TURNS = 2,
-    OFFSETS = 2,
+    OFFSETS = 3, /* the second is a constant row */
     VOCAB = 1000,
     CONTEXT = 9000
 };
@@ -69,7 +69,7 @@ static void open_rig(struct rig *r)
     p->n_groups = GROUPS;
     p->n_vocab = VOCAB;
     p->n_turns = TURNS;
-    p->n_offsets = OFFSETS;
+    p->n_rows = OFFSETS;
     for (uint32_t t = 0; t < TURNS; t++) {
         const uint32_t n = t ? 5 : PAIRS;
         r->turn[t] = make<float>((size_t)ROWS * n * 2);
@@ -77,8 +77,9 @@ static void open_rig(struct rig *r)
     }
     for (uint32_t i = 0; i < OFFSETS; i++) {
         r->offset[i] = make<uint32_t>(ROWS);
-        p->by_position[i].offset = 3 * i;
-        p->by_position[i].index = r->offset[i].device;
+        p->row[i].offset = 3 * i;
+        p->row[i].by_position = i != 1;
+        p->row[i].index = r->offset[i].device;
     }
 }
 
@@ -146,7 +147,8 @@ static void check_rows(const struct rig *r, const struct inputs *in, uint32_t ro
         assert_int_equal(r->position.host[i], row->position);
         assert_int_equal(r->row_seq.host[i], row->seq);
         assert_int_equal(r->wanted.host[i], row->wanted);
-        for (uint32_t k = 0; k < OFFSETS; k++) assert_int_equal(r->offset[k].host[i], row->position + 3 * k);
+        for (uint32_t k = 0; k < OFFSETS; k++)
+            assert_int_equal(r->offset[k].host[i], (k == 1 ? 0 : row->position) + 3 * k);
         for (uint32_t t = 0; t < TURNS; t++)
             for (uint32_t j = 0; j < r->p.turn[t].n; j++) {
                 const float *got = r->turn[t].host + ((size_t)i * r->p.turn[t].n + j) * 2;

@@ -56,7 +56,7 @@ static void test_sampled(void **state)
 {
     (void)state;
     enum { N = 12, S = 9 };
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         uint32_t want[S][N], got[S][N], ids[SEQUENCES];
         bool failed[SEQUENCES];
@@ -122,7 +122,7 @@ static void test_pairs(void **state)
 {
     (void)state;
     enum { N = 24, S = 9 };
-    for (uint32_t k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
         struct bench b;
         uint32_t got[2][N + STEP_QUEUE][SEQUENCES], held = 0, pairs = 0;
         bool failed[SEQUENCES];
@@ -249,7 +249,7 @@ static void test_memory(void **state)
 {
     enum { DRIVERS = 64 << 20 /* most that the driver may take beside what was planned */ };
     (void)state;
-    for (uint32_t k = 0; k < 6; k++) {
+    for (uint32_t k = 0; k < KINDS; k++) {
         struct bench b;
         struct memory_plan used;
         const uint64_t all = free_bytes();
