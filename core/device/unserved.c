@@ -8,29 +8,10 @@ static bool state(const struct tape_program *p, const struct tape_op *o)
     (void)p;
     return o->kind == WK_OP_STATE;
 }
-static bool bidirectional(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_ATTENTION && o->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL;
-}
-static bool chunks(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_ATTENTION && o->u.attn.chunk;
-}
-static bool slopes(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_ATTENTION && o->u.attn.slopes;
-}
 static bool value_in_key(const struct tape_program *p, const struct tape_op *o)
 {
     (void)p;
     return o->kind == WK_OP_ATTENTION && o->u.attn.value_in_key;
-}
-static bool reuse(const struct tape_program *p, const struct tape_op *o)
-{
-    return o->kind == WK_OP_ATTENTION && &p->ops[p->kv_layers[o->u.attn.kv_layer].op] != o;
 }
 static const struct {
     const char *what;
@@ -38,11 +19,7 @@ static const struct {
     bool (*used)(const struct tape_program *p, const struct tape_op *o);
 } rows[] = {
     { "a state", DEVICE_CUDA, state },
-    { "attention in both directions", DEVICE_CUDA, bidirectional },
-    { "attention in chunks", DEVICE_CUDA, chunks },
-    { "slopes of attention", DEVICE_CUDA, slopes },
     { "values in keys", DEVICE_CUDA, value_in_key },
-    { "attention over another layer's cache", DEVICE_CUDA, reuse },
 };
 
 wk_status device_serves(const struct tape_program *p, enum device_kind device, const struct wk_err *err)

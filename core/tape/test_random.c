@@ -53,8 +53,17 @@ static wk_value rope_of(const struct wk_builder *b, wk_value x, uint32_t head)
 }
 static void attention(const struct wk_builder *b)
 {
-    const struct wk_op_attention a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
+    static const float slopes[4] = { 0.5f, 0.25f, 0.125f, 0 };
+    struct wk_op_attention a = { .heads = 4, .kv_heads = 4, .scale = 1, .window = dice(3) * 16 };
+    if (dice(4) == 0) a.window = 0, a.chunk = 32;
+    if (dice(4) == 0) a.slopes = slopes;
+    if (!a.chunk && dice(8) == 0) a.flags = WK_ATTENTION_BIDIRECTIONAL;
+    if (dice(4) == 0) a.value_in_key = 8;
     wk_value x = pick(), q = linear(b, x), k = linear(b, x), v = dice(4) ? linear(b, x) : k;
+    if (a.value_in_key) {
+        if (v.id != k.id) pool.reads[pool.n] = 0, put(v);
+        v = wk_none();
+    }
     if (dice(2))
         q = wk_head_norm(b, q, dice(2) ? "n8" : NULL, 8, 1e-5f);
     else if (dice(3) == 0)
@@ -66,7 +75,11 @@ static void attention(const struct wk_builder *b)
         pool.reads[pool.n] = 1;
         put(q); /* read by others too */
     }
-    put(wk_attention(b, q, k, v, NULL, &a));
+    const wk_value y = wk_attention(b, q, k, v, NULL, &a);
+    put(y);
+    if (dice(4)) return;
+    a.slopes = NULL; /* another layer over the same cache */
+    put(wk_attention_reuse(b, linear(b, y), y, NULL, &a));
 }
 static void experts(const struct wk_builder *b)
 {

@@ -242,6 +242,69 @@ static void attention_flags(const struct wk_builder *b)
     wk_value x = begin(b);
     finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .flags = 2 }));
 }
+static void attention_chunk(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .chunk = 33 }));
+}
+static void attention_chunk_window(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x,
+                     (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .chunk = 64, .window = 8 }));
+}
+static void attention_chunk_both(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x,
+                     (struct wk_op_attention){
+                         .heads = 4, .kv_heads = 4, .scale = 1, .chunk = 64, .flags = WK_ATTENTION_BIDIRECTIONAL }));
+}
+static void attention_slope(const struct wk_builder *b)
+{
+    static const float slopes[4] = { 1, 0.5f, INFINITY, 0 };
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .slopes = slopes }));
+}
+static void attention_no_v(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, wk_none(), (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1 }));
+}
+static void attention_two_v(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, x, (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .value_in_key = 4 }));
+}
+static void attention_wide_v(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, attend(b, x, x, wk_none(),
+                     (struct wk_op_attention){ .heads = 4, .kv_heads = 4, .scale = 1, .value_in_key = 9 }));
+}
+static void reuse_of(const struct wk_builder *b, bool attention, uint32_t heads, struct wk_op_attention a)
+{
+    const struct wk_op_attention first = { .heads = 4, .kv_heads = 4, .scale = 1, .window = 8 };
+    wk_value x = begin(b), y = attention ? attend(b, x, x, x, first) : x;
+    a.heads = heads;
+    finish(b, wk_add(b, y, wk_attention_reuse(b, x, y, NULL, &a)));
+}
+static void reuse_of_none(const struct wk_builder *b)
+{
+    reuse_of(b, false, 4, (struct wk_op_attention){ .kv_heads = 4, .scale = 1, .window = 8 });
+}
+static void reuse_heads(const struct wk_builder *b)
+{
+    reuse_of(b, true, 8, (struct wk_op_attention){ .kv_heads = 4, .scale = 1, .window = 8 });
+}
+static void reuse_kv_heads(const struct wk_builder *b)
+{
+    reuse_of(b, true, 4, (struct wk_op_attention){ .kv_heads = 2, .scale = 1, .window = 8 });
+}
+static void reuse_window(const struct wk_builder *b)
+{
+    reuse_of(b, true, 4, (struct wk_op_attention){ .kv_heads = 4, .scale = 1 });
+}
 static void windows(const struct wk_builder *b)
 {
     wk_value x = begin(b);
@@ -524,6 +587,22 @@ static const struct broken {
     { attention_no_heads, WK_INVALID, "blk.0.attention: 0 heads for 0 of k and v, must be a multiple" },
     { attention_scale, WK_INVALID, "blk.0.attention: scale is not a finite number" },
     { attention_flags, WK_UNSUPPORTED, "blk.0.attention: flags 0x2 are unknown to this host (ABI 1.0)" },
+    { attention_chunk, WK_INVALID,
+      "blk.0.attention: chunks of 33 positions must be a multiple of 32, without a window, one-directional" },
+    { attention_chunk_window, WK_INVALID,
+      "blk.0.attention: chunks of 64 positions must be a multiple of 32, without a window, one-directional" },
+    { attention_chunk_both, WK_INVALID,
+      "blk.0.attention: chunks of 64 positions must be a multiple of 32, without a window, one-directional" },
+    { attention_slope, WK_INVALID, "blk.0.attention: a slope is not a finite number" },
+    { attention_no_v, WK_INVALID, "blk.0.attention: no v, and value_in_key is 0 for keys of 8" },
+    { attention_two_v, WK_INVALID, "blk.0.attention: v is given, and value_in_key is 4" },
+    { attention_wide_v, WK_INVALID, "blk.0.attention: no v, and value_in_key is 9 for keys of 8" },
+    { reuse_of_none, WK_INVALID, "blk.0.attention: token_embd is not the result of an attention" },
+    { reuse_heads, WK_INVALID, "blk.0.attention.2: q is 32 wide for 8 heads, keys of blk.0.attention have 8" },
+    { reuse_kv_heads, WK_INVALID,
+      "blk.0.attention.2: kv_heads, window, chunk and value_in_key must be those of blk.0.attention" },
+    { reuse_window, WK_INVALID,
+      "blk.0.attention.2: kv_heads, window, chunk and value_in_key must be those of blk.0.attention" },
     { windows, WK_INVALID, "blk.0.attention.9: more than 8 different attention windows" },
     { rope_head, WK_INVALID, "token_embd.rope: token_embd is 32 wide, not a multiple of head 5" },
     { rope_pairs, WK_INVALID, "token_embd.rope: 5 pairs in a head of 8" },

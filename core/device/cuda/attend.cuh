@@ -61,6 +61,9 @@ struct attend_args {
     uint64_t page_halves, out_stride;
     float scale, softcap;
     uint32_t seqs, page_stride, ring_pages, window;
+    uint32_t chunk;      /* these three: of tiles of prompts alone (attend_tile.cuh's ANY) */
+    const float *slopes; /* [heads] or NULL */
+    bool both_ways;
     uint32_t heads, kv_heads, group, dk, dv; /* group: query heads of a KV head */
     uint32_t group_magic;                    /* x / group = high word of x * group_magic, for small x; group > 1 */
     uint32_t shift, act_k, max_splits, head; /* head: the padded size */
@@ -81,6 +84,22 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
 __device__ __forceinline__ uint32_t first_key(uint32_t window, uint32_t position)
 {
     return window && position + 1 > window ? position + 1 - window : 0;
+}
+
+/* The same of what `any` attention has, and the last position that a row sees; end: the last of its sequence. */
+__device__ __forceinline__ uint32_t first_key_any(const attend_args &a, uint32_t position)
+{
+    return a.chunk ? position - position % a.chunk : first_key(a.window, position);
+}
+__device__ __forceinline__ uint32_t last_key_any(const attend_args &a, uint32_t position, uint32_t end)
+{
+    if (!a.both_ways) return position;
+    return a.window && position < end && end - position >= a.window ? position + a.window - 1 : end;
+}
+/* A score behind scale and cap becomes one with its slope. */
+__device__ __forceinline__ float sloped(float s, float slope, uint32_t position, uint32_t key)
+{
+    return __fmaf_rn(-slope, position < key ? (float)(key - position) : (float)(position - key), s);
 }
 
 __device__ __forceinline__ const uint32_t *page_entry(const attend_args &a, uint32_t seq, uint32_t page)

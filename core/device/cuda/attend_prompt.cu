@@ -5,7 +5,10 @@
  * tiles of 64 absolute positions, two pages, which stream through two stages of shared memory. Scores, probabilities
  * and results stay in registers: a warp owns 16 ROWS rows whole, so a row's maximum and sum never leave it. Keys come
  * from the cache alone, also those of the same step: chunks of any size give the same bits, since a row meets the same
- * tiles in the same order and what it does not see changes nothing. */
+ * tiles in the same order and what it does not see changes nothing.
+ *
+ * Attention in chunks, with slopes or in both directions has kernels of its own (ANY), on every GPU; and so goes, in
+ * steps of generated rows too, what reads another layer's cache: its keys are of the same step. */
 #include "device/cuda/attend_tile.cuh"
 #include "device/cuda/launch.cuh"
 
@@ -53,7 +56,7 @@ __global__ void __launch_bounds__(32 * STORE_WARPS)
                  uint32_t rows)
 {
     __shared__ float row_of[STORE_WARPS][D];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, units = a.heads + 2 * a.kv_heads,
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, units = a.heads + (a.k.x ? 2 * a.kv_heads : 0),
                    first = blockIdx.y * STORE_HEADS;
     const uint32_t row = blockIdx.x * STORE_WARPS + warp;
     wk_release();
@@ -66,14 +69,14 @@ __global__ void __launch_bounds__(32 * STORE_WARPS)
         const uint32_t unit = first + i;
         if (unit < a.heads)
             load_head<D>(h[i], place_head(a.q, row, unit, a.dk));
-        else if (unit < a.heads + a.kv_heads)
+        else if (unit < units && unit < a.heads + a.kv_heads)
             load_head<D>(h[i], place_head(a.k, row, unit - a.heads, a.dk));
         else if (unit < units)
             load_head<D>(h[i], place_head(a.v, row, unit - a.heads - a.kv_heads, a.dv));
     }
     uint32_t seq = 0, position = 0, id = 0;
     bool stored = false;
-    if (first + STORE_HEADS > a.heads) stored = find_row(a, row, &seq, &position);
+    if (first + STORE_HEADS > a.heads && first < units && a.k.x) stored = find_row(a, row, &seq, &position);
     if (stored) id = __ldg(page_entry(a, seq, position / KV_PAGE));
 #pragma unroll
     for (uint32_t i = 0; i < STORE_HEADS; i++) {
@@ -180,7 +183,7 @@ template <int D, int ROWS, int W> struct prompt_shared {
     } stage[2];
 };
 
-template <int D, int ROWS, int W, int BLOCKS>
+template <int D, int ROWS, int W, int BLOCKS, bool ANY = false>
 __global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_args a, const __half *q_half)
 {
     extern __shared__ __align__(128) unsigned char memory[];
@@ -190,10 +193,11 @@ __global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_arg
     tile t;
     wk_release();
     wk_depend();
-    if (!find_tile<M>(a, blockIdx.y, t)) return;
+    if (!find_tile<M, ANY>(a, blockIdx.y, t)) return;
     const uint32_t first = warp * 16 * ROWS, position = t.position + first; /* of the warp */
     const uint32_t begin = t.low / KEYS * KEYS, q_at = shared_address(m.q) + first * D * 2;
-    const bool folded = a.softcap == 0.0f && a.scale > 0.0f;
+    const bool sloping = ANY && a.slopes, folded = a.softcap == 0.0f && a.scale > 0.0f && !sloping;
+    const float slope = sloping ? __ldg(a.slopes + head) : 0.0f;
     const float f = folded ? a.scale * 1.4426950408889634f : 1.0f;
 
     uint32_t ids[TILE_PAGES];
@@ -220,11 +224,18 @@ __global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_arg
             __syncthreads();
         }
         /* A tile that none of the warp's rows sees changes none of them. */
-        if (first >= t.n || key > position + 16 * ROWS - 1 || key + KEYS <= first_key(a.window, position)) continue;
+        if (first >= t.n || key > (ANY ? t.high : position + 16 * ROWS - 1) ||
+            key + KEYS <= (ANY ? first_key_any(a, position) : first_key(a.window, position)))
+            continue;
         float s[ROWS][KEYS / 8][4];
         tile_scores<D, ROWS>(s, q_at, shared_address(m.stage[at].k));
-        if (!folded) cap_scores<ROWS>(s, a);
-        if (key + KEYS - 1 > position || key < first_key(a.window, position + 16 * ROWS - 1))
+        if (sloping)
+            slope_scores<ROWS>(s, a, slope, position, key);
+        else if (!folded)
+            cap_scores<ROWS>(s, a);
+        if (ANY)
+            mask_any<ROWS>(s, a, t, position, key);
+        else if (key + KEYS - 1 > position || key < first_key(a.window, position + 16 * ROWS - 1))
             mask_scores<ROWS>(s, a.window, position, key);
         tile_softmax<D, ROWS>(w, s, f);
         tile_values<D, ROWS>(w, s, shared_address(m.stage[at].v));
@@ -244,13 +255,15 @@ template <int D> __global__ void attend_scores(const attend_args a, const __half
     const bool any = find_row(a, row, &seq, &position);
     for (uint32_t p = threadIdx.x; p < keys; p += blockDim.x) {
         float s = -INFINITY;
-        if (any && p <= position && p >= first_key(a.window, position)) {
+        if (any && p >= first_key_any(a, position) &&
+            p <= last_key_any(a, position, a.seq[seq].position + a.seq[seq].n_rows - 1)) {
             const __half *k = page_of<D>(a, *page_entry(a, seq, p / KV_PAGE), kv);
             s = 0.0f;
             for (uint32_t d = 0; d < D; d++)
                 s = __fmaf_rn(__half2float(q[d]), __half2float(k[block_offset<D>(p % KV_PAGE, d / 8) + d % 8]), s);
             s = __fmul_rn(s, a.scale);
             if (a.softcap != 0.0f) s = capped(s, a.softcap);
+            if (a.slopes) s = sloped(s, a.slopes[head], position, p);
         }
         y[p] = s;
     }
@@ -279,7 +292,7 @@ static wk_status launch_store(const struct cuda_attend *a, const struct attend_a
                               const struct wk_err *err)
 {
     const dim3 grid((a->batch->rows + STORE_WARPS - 1) / STORE_WARPS,
-                    (x.heads + 2 * x.kv_heads + STORE_HEADS - 1) / STORE_HEADS);
+                    (x.heads + (a->k ? 2 * x.kv_heads : 0) + STORE_HEADS - 1) / STORE_HEADS);
     return cuda_launch("attend_store", attend_store<D>, grid, dim3(32 * STORE_WARPS), 0, true, stream, err, x,
                        store_bias{ a->q_bias, a->k_bias, a->v_bias }, static_cast<__half *>(q_half), a->batch->rows);
 }
@@ -301,18 +314,33 @@ wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *str
 }
 
 /* Tiles: at most one more than a sequence's rows fill. */
-template <int D, int ROWS, int W, int BLOCKS>
+template <int D, int ROWS, int W, int BLOCKS, bool ANY = false>
 static wk_status launch_prompt(const struct cuda_attend *a, const struct attend_args &x, const void *q_half,
                                void *stream, const struct wk_err *err)
 {
     const size_t bytes = sizeof(prompt_shared<D, ROWS, W>);
-    const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt<D, ROWS, W, BLOCKS>,
+    const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt<D, ROWS, W, BLOCKS, ANY>,
                                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                                     "attend_prompt", err);
     if (s != WK_OK) return s;
     const dim3 grid(x.heads, a->batch->rows / (16 * ROWS * W) + x.seqs);
-    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS>, grid, dim3(32 * W), bytes, true, stream, err,
-                       x, static_cast<const __half *>(q_half));
+    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS, ANY>, grid, dim3(32 * W), bytes, true, stream,
+                       err, x, static_cast<const __half *>(q_half));
+}
+
+/* Tiles of half the rows: a step of generated rows has few in each. */
+static wk_status launch_any(const struct cuda_attend *a, const struct attend_args &x, const void *q_half, void *stream,
+                            const struct wk_err *err)
+{
+    switch (x.head) {
+    case 16: return launch_prompt<16, 1, 4, 2, true>(a, x, q_half, stream, err);
+    case 32: return launch_prompt<32, 1, 4, 2, true>(a, x, q_half, stream, err);
+    case 64: return launch_prompt<64, 1, 4, 2, true>(a, x, q_half, stream, err);
+    case 80: return launch_prompt<80, 1, 4, 2, true>(a, x, q_half, stream, err);
+    case 96: return launch_prompt<96, 1, 4, 2, true>(a, x, q_half, stream, err);
+    case 128: return launch_prompt<128, 1, 4, 2, true>(a, x, q_half, stream, err);
+    default: return launch_prompt<256, 1, 4, 1, true>(a, x, q_half, stream, err);
+    }
 }
 
 wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err)
@@ -320,6 +348,7 @@ wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, vo
     struct attend_args x;
     bool done = false;
     wk_status s = check_prompt(a, "attend_prompt", q_half, &x, err);
+    if (s == WK_OK && (a->chunk || a->slopes || a->both_ways)) return launch_any(a, x, q_half, stream, err);
     if (s == WK_OK) s = attend_prompt_sm90_launch(&x, a->batch->rows, q_half, stream, err, &done);
     if (s != WK_OK || done) return s;
     switch (x.head) {

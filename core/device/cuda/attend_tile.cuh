@@ -17,11 +17,12 @@ struct tile {
     uint32_t seq, row, n; /* rows [row, row + n) of the batch */
     uint32_t position;    /* of its first row */
     uint32_t low, high;   /* positions that any of its rows sees: [low, high] */
+    uint32_t end;         /* ANY: the last position of its sequence */
 };
 
 /* Tile `index` of the step, from the last: later rows see more, and long work is to begin first. false: there are
- * fewer. By a whole warp. */
-template <int M> __device__ bool find_tile(const attend_args &a, uint32_t index, tile &t)
+ * fewer. By a whole warp. ANY: of attention in chunks, with slopes or in both directions. */
+template <int M, bool ANY = false> __device__ bool find_tile(const attend_args &a, uint32_t index, tile &t)
 {
     const uint32_t lane = threadIdx.x & 31u;
     for (uint32_t base = (a.seqs + 31) / 32 * 32; base > 0;) {
@@ -46,6 +47,11 @@ template <int M> __device__ bool find_tile(const attend_args &a, uint32_t index,
             t.position = __shfl_sync(0xffffffffu, s.position, at) + first;
             t.low = first_key(a.window, t.position);
             t.high = t.position + t.n - 1;
+            if constexpr (ANY) {
+                t.end = t.high + (n_rows - first - t.n);
+                t.low = first_key_any(a, t.position);
+                t.high = last_key_any(a, t.high, t.end);
+            }
             return true;
         }
         index -= __shfl_sync(0xffffffffu, from, 0);
@@ -125,6 +131,48 @@ __device__ __forceinline__ void mask_scores(float (&s)[ROWS][KEYS / 8][4], uint3
                     if (p > at || p < low) s[r][n][2 * h + j] = -INFINITY;
                 }
         }
+}
+
+/* The same of attention in chunks and in both directions. */
+template <int ROWS>
+__device__ __forceinline__ void mask_any(float (&s)[ROWS][KEYS / 8][4], const attend_args &a, const tile &t,
+                                         uint32_t position, uint32_t key)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint32_t at = position + 16 * r + 8 * h + (lane >> 2), low = first_key_any(a, at),
+                           high = last_key_any(a, at, t.end);
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const uint32_t p = key + 8 * n + 2 * (lane & 3) + j;
+                    if (p > high || p < low) s[r][n][2 * h + j] = -INFINITY;
+                }
+        }
+}
+
+/* cap_scores with slopes. */
+template <int ROWS>
+__device__ __forceinline__ void slope_scores(float (&s)[ROWS][KEYS / 8][4], const attend_args &a, float slope,
+                                             uint32_t position, uint32_t key)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float x = __fmul_rn(s[r][n][i], a.scale);
+                s[r][n][i] = __fmul_rn(sloped(a.softcap != 0.0f ? capped(x, a.softcap) : x, slope,
+                                              position + 16 * r + 8 * (i / 2) + (lane >> 2),
+                                              key + 8 * n + 2 * (lane & 3) + i % 2),
+                                       1.4426950408889634f);
+            }
 }
 
 /* Probabilities 2^((s - max) f) in place of scores, and everything so far brought to the new maximum. */

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "device/kv_pages.h"
+
 /* A promise of the tape broken, or a form that these kernels do not have. */
 static wk_status broken(const struct wk_err *err, wk_status status, const struct tape_launch *l, const char *what)
 {
@@ -156,12 +158,15 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     const struct tape_program *p = x->program;
     const struct tape_op *op = op_at(x, l->attention), *q_rope = op_at(x, l->q_rope), *k_rope = op_at(x, l->k_rope);
     const struct tape_kv_layer *layer = &p->kv_layers[op->u.attn.kv_layer];
-    const struct cuda_value *q = value_of(x, l->q), *k = value_of(x, l->k), *v = value_of(x, l->v),
-                            *out = value_of(x, l->out);
-    if (!q || !k || !v || !out || q->form != VALUE_F32 || k->form != VALUE_F32 || v->form != VALUE_F32)
-        return broken(err, WK_INTERNAL, l, "a value of attention has no rows");
-    if (q->rows != ROWS_ALL || k->rows != ROWS_ALL || v->rows != ROWS_ALL || out->rows != ROWS_ALL)
-        return broken(err, WK_INTERNAL, l, "a value of attention is not there for all rows");
+    const bool stores = op == &p->ops[layer->op];
+    const struct cuda_value *q = value_of(x, l->q), *k = stores ? value_of(x, l->k) : NULL,
+                            *v = stores ? value_of(x, l->v) : NULL, *out = value_of(x, l->out);
+    if (!q || !out || q->form != VALUE_F32 || q->rows != ROWS_ALL || out->rows != ROWS_ALL)
+        return broken(err, WK_INTERNAL, l, "a value of attention has no rows, or not all");
+    if (stores &&
+        (!k || !v || k->form != VALUE_F32 || v->form != VALUE_F32 || k->rows != ROWS_ALL || v->rows != ROWS_ALL))
+        return broken(err, WK_INTERNAL, l, "keys or values of attention have no rows, or not all");
+    const struct kv_span span = kv_span(&p->groups[layer->group], x->o.context);
     struct cuda_attend *a = &s->attend.call;
     *a = (struct cuda_attend){ .heads = op->u.attn.heads,
                                .kv_heads = op->u.attn.kv_heads,
@@ -169,15 +174,18 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                                .dv = op->u.attn.head_v,
                                .scale = op->u.attn.scale,
                                .softcap = op->u.attn.softcap,
-                               .window = op->u.attn.window,
+                               .window = span.window,
+                               .chunk = span.chunk,
+                               .slopes = op->u.attn.slopes ? x->slopes + cuda_slopes_before(p, l->attention) : NULL,
+                               .both_ways = op->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL,
                                .group = layer->group,
                                .ring_pages = x->prepare.ring_pages[layer->group],
                                .q = (const float *)(const void *)q->data,
-                               .k = (const float *)(const void *)k->data,
-                               .v = (const float *)(const void *)v->data,
+                               .k = k ? (const float *)(const void *)k->data : NULL,
+                               .v = v ? (const float *)(const void *)v->data : NULL,
                                .q_stride = q->stride,
-                               .k_stride = k->stride,
-                               .v_stride = v->stride,
+                               .k_stride = k ? k->stride : 0,
+                               .v_stride = v ? v->stride : 0,
                                .q_norm = head_norm(x, l->q_norm),
                                .k_norm = head_norm(x, l->k_norm),
                                .v_norm = head_norm(x, l->v_norm),
@@ -196,6 +204,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     s->attend.op = op;
     s->attend.out = out;
     s->attend.wanted = l->rows == ROWS_WANTED;
+    s->attend.tiles = a->chunk || a->slopes || a->both_ways || !stores;
     return WK_OK;
 }
 

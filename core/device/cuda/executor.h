@@ -111,6 +111,7 @@ struct cuda_attend_stage {
     struct cuda_attend call, many; /* all that does not change from run to run; many: of prompts */
     const struct cuda_value *out;
     bool wanted; /* its result is for the wanted rows alone */
+    bool tiles;  /* generated rows too go by tiles: chunks, slopes, both directions, another layer's cache */
 };
 /* One part of an embedding: rows of a table. */
 struct cuda_part {
@@ -256,6 +257,7 @@ struct executor {
     uint32_t *attend_counters;
     uint32_t *route_ticket; /* one, for routes and large products */
     double *freq;           /* of all turn tables */
+    float *slopes;          /* of all attentions that have some, see cuda_slopes_before */
     float *logits;
     uint64_t logits_stride;
     float *pooled, *running;
@@ -299,6 +301,8 @@ const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tens
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
 uint32_t cuda_row_index(const struct executor *x, const struct tape_op *embed); /* in prepare.row; not of tokens */
 bool cuda_is_vector(const struct tape_program *p, uint32_t value);
+/* Slopes of the program's attentions before operation `op`: where its own lie. */
+uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op);
 uint32_t cuda_bucket(uint32_t rows); /* the least that holds them, else the largest */
 uint32_t cuda_bucket_at(uint32_t i); /* rows of bucket i < BUCKETS */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);

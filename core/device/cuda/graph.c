@@ -29,7 +29,7 @@ static uint32_t captured(const struct executor *x)
                    most = cuda_bucket(rows);
     uint32_t n = 1;
     while (n < BUCKETS && cuda_bucket_at(n) <= most) n++;
-    return x->program->embedding_width ? 0 : n; /* embeddings are made of prompts */
+    return tape_whole_prompt(x->program) ? 0 : n; /* nothing is generated */
 }
 
 static uint32_t nodes(const struct executor *x, uint32_t rows)
@@ -39,8 +39,11 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
     uint32_t n = 2;                                                /* inputs, sampler */
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
-        n += (l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ATTEND ? calls : 1u) + (l->norm != TAPE_NONE && rows > 1) +
-             (l->kind == LAUNCH_ROUTE ? 2u : 0u) +
+        const uint32_t attends = calls > 2 ? calls : 2; /* or the store and tiles */
+        n += (l->kind == LAUNCH_PRODUCT  ? calls
+              : l->kind == LAUNCH_ATTEND ? attends
+                                         : 1u) +
+             (l->norm != TAPE_NONE && rows > 1) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) +
              (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
     }
     return n;

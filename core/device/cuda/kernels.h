@@ -227,7 +227,10 @@ struct cuda_attend {
     float scale, softcap;
     uint32_t window, group, ring_pages; /* group: page table of the batch; ring_pages: the entry of a position is
                                            position / KV_PAGE, modulo ring_pages unless that is 0 */
-    const float *q, *k, *v;             /* F32 rows, before head norms and rope */
+    uint32_t chunk;                     /* 0, or with window 0: rows see their own chunk of so many positions alone */
+    const float *slopes;                /* [heads] in device memory, or NULL: * -|distance| behind scale and cap */
+    bool both_ways;                     /* rows see what comes after them; all rows of a sequence are in the batch */
+    const float *q, *k, *v;             /* F32 rows, before head norms and rope; k and v NULL: nothing is stored */
     uint64_t q_stride, k_stride, v_stride;
     const float *q_bias, *k_bias, *v_bias; /* added first, by cuda_attend_store alone; NULL: none */
     struct cuda_head_norm q_norm, k_norm, v_norm;
@@ -248,12 +251,13 @@ uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
 /* Rows of class few: those of at most WK_CUDA_FEW sequences of a run, any number a sequence, few in practice (rows: of
  * the whole run); norms, rope and the store of k and v are inside. Grid, workspace and counters depend on the buckets
  * and the context (most positions of a sequence) only. Page tables, positions, seq and turns are read before wk_depend,
- * as is what earlier steps stored in the cache. */
+ * as is what earlier steps stored in the cache. Not with chunk, slopes, both_ways, nor without k and v. */
 uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
 uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                              /* words */
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);
 /* Prompt rows: first the store (norms, rope, rounding of q into q_half, of k and v into the cache), then tiles of
- * queries against the pages; any number of rows and sequences. Not in a graph; always dependent launches. q_half:
+ * queries against the pages; any number of rows and sequences. Always dependent launches, which read everything behind
+ * wk_depend; grids follow from rows and sequences alone. q_half:
  * cuda_attend_query_bytes, 256-byte aligned. */
 uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv);
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err);

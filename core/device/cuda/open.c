@@ -83,6 +83,19 @@ static wk_status take_pinned(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
+static wk_status send_slopes(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    wk_status s = WK_OK;
+    for (uint32_t i = 0; i < p->n_ops && !s; i++)
+        if (p->ops[i].kind == WK_OP_ATTENTION && p->ops[i].u.attn.slopes)
+            s = cuda_check(x->device,
+                           (int)cudaMemcpy(x->slopes + cuda_slopes_before(p, i), p->ops[i].u.attn.slopes,
+                                           p->ops[i].u.attn.heads * sizeof *x->slopes, cudaMemcpyHostToDevice),
+                           "copy of slopes", err);
+    return s;
+}
+
 /* The tables of rotations were known by the program's frequencies; the device has its own copy. */
 static wk_status send_tables(struct executor *x, const struct wk_err *err)
 {
@@ -148,6 +161,7 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     if (!s) s = cuda_build_stages(x, err);
     if (!s) s = cuda_build_upload(x, err);
     if (!s) s = send_tables(x, err);
+    if (!s) s = send_slopes(x, err);
     if (!s) s = open_libraries(x, err);
     if (!s) s = cuda_upload(x->device, &x->upload, err);
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_load_products(x, &x->stages[i], err);

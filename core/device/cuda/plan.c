@@ -397,11 +397,12 @@ static struct sizes measure(const struct executor *x)
         if (p->ops[l->ops[0]].kind == WK_OP_POOL)
             most(&z.running, (uint64_t)x->o.max_sequences * p->values[l->x].width * p->values[l->x].slots);
     }
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const struct tape_kv_layer *k = &p->kv_layers[i];
-        const uint32_t heads = p->ops[k->op].u.attn.heads, rows = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
-        most(&z.q_half, cuda_attend_query_bytes(x->cap_all, heads, k->head_k, k->head_v));
-        most(&z.attend, cuda_attend_workspace(rows, heads, k->head_k, k->head_v, x->o.context));
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        if (p->ops[i].kind != WK_OP_ATTENTION) continue;
+        const uint32_t heads = p->ops[i].u.attn.heads, head_k = p->ops[i].u.attn.head_k,
+                       head_v = p->ops[i].u.attn.head_v, rows = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
+        most(&z.q_half, cuda_attend_query_bytes(x->cap_all, heads, head_k, head_v));
+        most(&z.attend, cuda_attend_workspace(rows, heads, head_k, head_v, x->o.context));
         most(&z.counters, cuda_attend_counters(rows, heads));
     }
     for (uint32_t i = 0; i < p->n_ops; i++)
@@ -535,6 +536,7 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
         h->groups = carve(c, wk_cuda_group_words(h->slots, (uint64_t)x->cap_all * h->slots), sizeof *h->groups);
     }
     x->freq = carve(c, pairs, sizeof *x->freq);
+    x->slopes = carve(c, cuda_slopes_before(x->program, x->program->n_ops), sizeof *x->slopes);
     x->masks.words = cuda_mask_words(x->n_logits);
     x->masks.device = carve(c, (uint64_t)x->run_rows * x->masks.words, sizeof *x->masks.device);
     x->sampler_memory = carve(c, x->n_logits ? cuda_sampler_bytes(x->o.max_sequences, x->n_logits, x->run_rows) : 0, 1);
@@ -561,6 +563,14 @@ wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
 /* ---- tables of rotations and positions ----------------------------------------------------------------- */
 
 /* Ropes of equal tables share their cosines and sines. */
+uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < op; i++)
+        if (p->ops[i].kind == WK_OP_ATTENTION && p->ops[i].u.attn.slopes) n += p->ops[i].u.attn.heads;
+    return n;
+}
+
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *op)
 {
     for (uint32_t i = 0; i < x->prepare.n_turns; i++) {

@@ -589,6 +589,7 @@ void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struc
     struct cuda_product_stage *p = &s->product;
     struct cuda_attend *a = &attend->attend.many;
     const uint32_t value[3] = { attend->launch->q, attend->launch->k, attend->launch->v };
+    if (value[1] == TAPE_NONE || value[2] == TAPE_NONE) return;
     if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || s->tapped || attend->tapped || p->experts ||
         p->n_routers || p->n_map || p->glu || p->residual.v || p->out || p->n_seg != 3)
         return;

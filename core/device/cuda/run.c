@@ -172,10 +172,10 @@ void cuda_begin_step(struct executor *x, const struct step *s)
     for (uint32_t i = 0; i < s->n_wanted; i++) x->wanted_at[s->wanted[i]] = i;
 }
 
-/* Embeddings are made of prompts, whatever they are called. */
+/* Prompts that are one step are prompts, whatever they are called. */
 static bool is_few(const struct executor *x, const struct step_seq *q)
 {
-    return q->role == ROW_GENERATED && !x->program->embedding_width;
+    return q->role == ROW_GENERATED && !tape_whole_prompt(x->program);
 }
 
 wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err)

@@ -202,9 +202,11 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
 }
 
 static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS,    ZOO_EXPERTS, ZOO_EMBEDDING,
-                                       ZOO_WIDE,  ZOO_WINDOWS, ZOO_ROUTES };
+                                       ZOO_WIDE,  ZOO_WINDOWS, ZOO_ROUTES,  ZOO_CHUNKS,
+                                       ZOO_BOTH,  ZOO_HEADS,   ZOO_CLASSES, ZOO_LEARNED };
 enum { KINDS = sizeof kinds / sizeof *kinds };
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_MAPS, ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_MAPS,   ZOO_EXPERTS, ZOO_WINDOWS,
+                                            ZOO_ROUTES, ZOO_CHUNKS, ZOO_HEADS,   ZOO_LEARNED };
 enum { CHAT_KINDS = sizeof chat_kinds / sizeof *chat_kinds };
 
 /* Opens the plugins and runs `tests` in it, or skips (77) where there is no GPU. */

@@ -59,11 +59,13 @@ static void on_tap(void *user, const char *name, const float *data, uint32_t row
 static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
 {
     enum { N = 60 };
-    static const char *const all[] = { "*", "blk.0.attention.scores" };
+    static const char *const all[] = { "*", "blk.0.attention.scores", "blk.1.attention.scores",
+                                       "blk.2.attention.scores", "blk.3.attention.scores" };
+    const uint32_t n_all = kind == ZOO_CHUNKS ? 5 : kind == ZOO_BOTH ? 4 : 2;
     const double bound = 1e-2;
     struct bench b;
     struct reference r;
-    bench_open(&b, kind, FUSE_ALL, true, taps ? all : NULL, taps ? 2 : 0);
+    bench_open(&b, kind, FUSE_ALL, true, taps ? all : NULL, taps ? n_all : 0);
     reference_run(&r, b.z.program, b.s[0].tokens, N);
     struct tapped seen = { b.z.program, &r, 0, 0, kind == ZOO_EXPERTS || kind == ZOO_ROUTES ? N / 10 : 0, bound };
     if (taps) cuda->taps(b.x, on_tap, &seen);
@@ -74,7 +76,7 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     if (r.embedding) check_close("embedding", b.s[0].pooled, r.embedding, 1, b.z.program->embedding_width, bound, 0);
     if (taps) {
         assert_true(seen.seen >= b.z.program->n_values / 2);
-        assert_true(seen.scores >= 1);
+        assert_int_equal(seen.scores, n_all - 1);
     }
     assert_false(b.s[0].failed);
     reference_free(&r);
