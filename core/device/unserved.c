@@ -3,22 +3,17 @@
 
 #include "tape/tape.h"
 
-static bool state(const struct tape_program *p, const struct tape_op *o)
-{
-    (void)p;
-    return o->kind == WK_OP_STATE;
-}
 static bool value_in_key(const struct tape_program *p, const struct tape_op *o)
 {
     (void)p;
     return o->kind == WK_OP_ATTENTION && o->u.attn.value_in_key;
 }
+
 static const struct {
     const char *what;
     unsigned devices; /* that do not have it */
     bool (*used)(const struct tape_program *p, const struct tape_op *o);
 } rows[] = {
-    { "a state", DEVICE_CUDA, state },
     { "values in keys", DEVICE_CUDA, value_in_key },
 };
 

@@ -72,6 +72,10 @@ static void bench_open(struct bench *b, const struct zoo *z, const struct device
     b->program = z->program;
     b->random = 5;
     const struct model_weights w = { z->file };
+    struct device_options wide = *o;
+    for (uint32_t g = 0; g < z->program->n_groups; g++) /* for blocks that a step passes */
+        if (z->program->groups[g].state) wide.kv_sequences = 5 * SEQUENCES;
+    o = &wide;
     if (device_cpu()->plan(z->program, o, &b->plan, &err) || device_cpu()->open(z->program, &w, o, &b->x, &err))
         fail_msg("%s", text);
     zoo_pages_open(&b->pages, b->program, &b->plan, shuffled ? 5 : 0);

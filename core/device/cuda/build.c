@@ -208,6 +208,42 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     return WK_OK;
 }
 
+/* ---- states -------------------------------------------------------------------------------------------- */
+
+static wk_status state_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                             const struct wk_err *err)
+{
+    const struct tape_op *op = op_at(x, l->ops[0]);
+    const uint32_t group = x->program->kv_layers[op->u.state.kv_layer].group;
+    const struct cuda_value *out = value_of(x, l->out);
+    struct cuda_state *a = &s->state;
+    if (!out || out->form != VALUE_F32 || out->rows != ROWS_ALL)
+        return broken(err, WK_INTERNAL, l, "its result is not there for all rows");
+    *a = (struct cuda_state){ .kind = op->u.state.kind,
+                              .width = out->width,
+                              .kernel = op->u.state.kernel,
+                              .heads = op->u.state.heads,
+                              .groups = op->u.state.groups,
+                              .dk = op->u.state.head_k,
+                              .dv = op->u.state.head_v,
+                              .group = group,
+                              .ring_pages = x->prepare.ring_pages[group],
+                              .w = vector_of(x, op->t[0]),
+                              .b = vector_of(x, op->t[1]),
+                              .y = (float *)(void *)out->data,
+                              .y_stride = out->stride,
+                              .cache = x->cache[op->u.state.kv_layer] };
+    for (uint32_t j = 0; j < sizeof a->x / sizeof *a->x; j++) {
+        const struct cuda_value *in = value_of(x, op->in[j]);
+        if (op->in[j] == TAPE_NONE) continue;
+        if (!in || in->form != VALUE_F32 || in->rows != ROWS_ALL)
+            return broken(err, WK_INTERNAL, l, "a value of a state is not there for all rows");
+        a->x[j] = (const float *)(const void *)in->data;
+        a->x_stride[j] = in->stride;
+    }
+    return WK_OK;
+}
+
 /* ---- embeddings ---------------------------------------------------------------------------------------- */
 
 static const uint32_t *index_of(const struct executor *x, const struct tape_op *op)
@@ -336,6 +372,7 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
             s->attend.many = s->attend.call;
             if (!st && i > 0) cuda_product_attended(x, &s[-1], s);
             break;
+        case LAUNCH_STATE: st = state_stage(x, l, s, err); break;
         case LAUNCH_EMBED: st = embed_stage(x, l, s, err); break;
         default:
             st = op_at(x, l->ops[0])->kind == WK_OP_CUSTOM ? cuda_custom_stage(x, l, s, err) : row_stage(x, l, s, err);

@@ -14,7 +14,7 @@
  * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192,
  * 256, filled up with padding) and is one graph launch; a run of class many holds the rows of as many prompts and is
  * launched kernel by kernel. A row's class follows its role alone. All work is on one stream, so runs follow each
- * other, and each leaves nothing but keys and values. */
+ * other, and each leaves nothing but keys, values and states. */
 #ifndef CORE_DEVICE_CUDA_EXECUTOR_H
 #define CORE_DEVICE_CUDA_EXECUTOR_H
 
@@ -139,6 +139,7 @@ struct cuda_stage {
     bool tapped, logits;
     struct cuda_product_stage product;
     struct cuda_attend_stage attend;
+    struct cuda_state state; /* all that does not change from run to run */
     struct cuda_row_stage row;
     struct cuda_custom_stage custom;
     uint32_t n_parts;
@@ -394,6 +395,9 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
 /* A run of padding alone. */
 wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err);
 void cuda_begin_step(struct executor *x, const struct step *s);
+/* The step's flag; NULL where it goes on from a state in the page that it changes: half of it could not be run again.
+ */
+const bool *cuda_cancel_of(const struct executor *x, const struct step *s);
 /* After a failure: waits for what was enqueued and asks the device which run it has begun last. */
 void cuda_resync(struct executor *x);
 

@@ -211,6 +211,31 @@ struct cuda_pool {
 };
 wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err *err);
 
+/* ---- state.cu: states of sequences, over all rows of a run, in order -----------------------------------
+ *
+ * Cache of one layer: pages of cuda_state_page_bytes follow each other, 256-byte aligned: the F32 state behind the last
+ * row of its block, of a scan or delta rule [heads][slices][dk][16], zero behind a head's last column, of a convolution
+ * the rows that the next row sees, oldest first: [kernel - 1][width]. A table has a page for every block that the rows
+ * of the run are in and for that of the row before: of a block that has none the next one's. A row's bits do not depend
+ * on how rows are cut into runs, or on other sequences. The result of a row of padding is 0. */
+enum { CUDA_STATE_HEAD = 256 }; /* dk, dv: at most */
+struct cuda_state {
+    bool dependent;
+    uint32_t kind, width, kernel; /* WK_STATE_*; width: of the result */
+    uint32_t heads, groups, dk, dv;
+    uint32_t group, ring_pages; /* of the page table */
+    const struct cuda_batch *batch;
+    const float *x[5]; /* F32 rows: as the inputs of the operation */
+    uint64_t x_stride[5];
+    const float *w, *b; /* convolution: [width][kernel], [width] or NULL */
+    float *y;
+    uint64_t y_stride;
+    void *cache;
+};
+bool cuda_state_serves(uint32_t head_k, uint32_t head_v);
+uint64_t cuda_state_page_bytes(const struct cuda_state *a); /* of kind, sizes and heads */
+wk_status cuda_state(const struct cuda_state *a, void *stream, const struct wk_err *err);
+
 /* ---- attend.cu, attend_prompt.cu
  * -------------------------------------------------------------------------------------- Cache of one KV layer: pages
  * of cuda_attend_page_bytes follow each other, 256-byte aligned; a page holds for every KV head its K, then its V, in

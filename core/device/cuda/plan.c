@@ -79,6 +79,11 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
 {
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
+        if (op->kind == WK_OP_STATE && !cuda_state_serves(op->u.state.head_k, op->u.state.head_v))
+            return wk_fail(err, WK_UNSUPPORTED,
+                           "%s: heads of %u (keys) and %u (values): cuda serves states of at most %d each; use --device"
+                           " cpu",
+                           p->values[op->out].name, op->u.state.head_k, op->u.state.head_v, CUDA_STATE_HEAD);
         if (op->kind == WK_OP_ATTENTION && !cuda_attend_serves(op->u.attn.head_k, op->u.attn.head_v))
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",
@@ -235,9 +240,9 @@ static void hold_all(struct executor *x, const struct tape_launch *l, uint32_t v
     if (x->values[v].rows == ROWS_WANTED) x->values[v].rows = ROWS_ALL;
 }
 
-/* Attention reads q and gives its result for all rows of a run, and so do embeddings, rotations and custom operations,
- * whose indices and tables are by row; whoever wants fewer picks them. What such values are made from is then there for
- * all rows too. So a row's class does not depend on fusion. */
+/* Attention reads q and gives its result for all rows of a run, and so do states, embeddings, rotations and custom
+ * operations, whose indices and tables are by row; whoever wants fewer picks them. What such values are made from is
+ * then there for all rows too. So a row's class does not depend on fusion. */
 static void find_rows(struct executor *x)
 {
     const struct tape_program *p = x->program;
@@ -246,7 +251,8 @@ static void find_rows(struct executor *x)
         const uint16_t alone = l->kind == LAUNCH_ALONE ? p->ops[l->ops[0]].kind : 0;
         const bool by_row = alone == WK_OP_ROPE || alone == WK_OP_CUSTOM;
         if (l->kind == LAUNCH_OUTPUT) continue;
-        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_EMBED || by_row || l->heads) each_result(x, l, hold_all);
+        if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_STATE || l->kind == LAUNCH_EMBED || by_row || l->heads)
+            each_result(x, l, hold_all);
         if (l->kind == LAUNCH_ATTEND || cuda_launch_rows(x, l) == ROWS_ALL) each_input(x, l, hold_all);
         if (cuda_launch_rows(x, l) == ROWS_ALL) each_result(x, l, hold_all);
     }
@@ -279,7 +285,8 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
                       (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
     const bool whole = !l->heads || y->width / l->heads % 32 == 0;
     if (!acts || x->program->values[v].tapped || !whole) y->form = VALUE_F32;
-    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_ROUTE || l->heads || kind == WK_OP_CUSTOM || kind == WK_OP_POOL ||
+    if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_STATE || l->kind == LAUNCH_ROUTE || l->heads ||
+        kind == WK_OP_CUSTOM || kind == WK_OP_POOL ||
         (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group))
         y->partials = false;
     y->shift = kind == WK_OP_NORM || kind == WK_OP_ATTENTION ? 0 : ACT_SHIFT;
@@ -453,19 +460,26 @@ static uint32_t ring_pages(const struct executor *x, uint32_t g)
     return kv_bounded(span) && seen < kv_pages_of(x->o.context) ? (uint32_t)seen : 0;
 }
 
-static uint64_t layer_page_bytes(const struct tape_kv_layer *k)
+static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_layer *k)
 {
-    return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
+    const struct tape_op *op = &x->program->ops[k->op];
+    if (!x->program->groups[k->group].state) return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
+    return cuda_state_page_bytes(&(struct cuda_state){ .kind = op->u.state.kind,
+                                                       .width = x->program->values[op->out].width,
+                                                       .kernel = op->u.state.kernel,
+                                                       .heads = op->u.state.heads,
+                                                       .dk = op->u.state.head_k,
+                                                       .dv = op->u.state.head_v });
 }
 
 static wk_status carve_cache(struct executor *x, struct cuda_carve *c, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_kv_layers; i++)
-        x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(&p->kv_layers[i]);
+        x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
     wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
     for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
-        x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(&p->kv_layers[i]));
+        x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(x, &p->kv_layers[i]));
     return s;
 }
 

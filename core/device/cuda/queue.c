@@ -152,7 +152,7 @@ static wk_status submit_many(struct executor *x, const struct step *s, const str
 {
     const struct run *r = &x->run;
     wk_status st = cuda_launch_held(x, err);
-    if (!st) st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, s->cancel, NULL, err);
+    if (!st) st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, cuda_cancel_of(x, s), NULL, err);
     for (uint32_t at = r->n_sampled, n; !st && at < r->n_wanted; at += n) {
         n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
         st = cuda_enqueue_logits(x, r, at, n, err);

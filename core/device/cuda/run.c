@@ -65,6 +65,13 @@ static struct block block_of(const struct executor *x, uint32_t serial)
     return (struct block){ .line = (struct prepare_line *)(void *)b, .pages = (uint32_t *)(void *)(b + l->pages) };
 }
 
+/* The page of block i of a group; of states, where the block has none, the next that the step has. */
+static uint32_t page_of(const struct executor *x, const struct step_seq *q, uint32_t g, uint32_t i)
+{
+    while (x->program->groups[g].state && q->pages[g][i] == UINT32_MAX) i++;
+    return q->pages[g][i];
+}
+
 /* The pages that rows at positions [from, end) see; those of a bounded span in turn, where the kernels look for them.
  */
 static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q,
@@ -75,10 +82,10 @@ static void put_pages(const struct executor *x, const struct block *b, uint32_t 
         const uint32_t ring = x->prepare.ring_pages[g],
                        first = kv_first(kv_span(&x->program->groups[g], x->o.context), from) / KV_PAGE,
                        n = (end + KV_PAGE - 1) / KV_PAGE;
-        if (!ring)
+        if (!ring && !x->program->groups[g].state)
             memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
         else
-            for (uint32_t i = first; i < n; i++) to[i % ring] = q->pages[g][i];
+            for (uint32_t i = first; i < n; i++) to[ring ? i % ring : i] = page_of(x, q, g, i);
         to += prepare_pages(ring, end);
     }
 }
@@ -170,6 +177,15 @@ void cuda_begin_step(struct executor *x, const struct step *s)
 {
     for (uint32_t i = 0; i < s->n_rows; i++) x->wanted_at[i] = TAPE_NONE;
     for (uint32_t i = 0; i < s->n_wanted; i++) x->wanted_at[s->wanted[i]] = i;
+}
+
+const bool *cuda_cancel_of(const struct executor *x, const struct step *s)
+{
+    bool states = false;
+    for (uint32_t g = 0; g < x->program->n_groups; g++) states = states || x->program->groups[g].state;
+    for (uint32_t i = 0; states && i < s->n_seqs; i++)
+        if (s->seqs[i].position % KV_PAGE) return NULL;
+    return s->cancel;
 }
 
 /* Prompts that are one step are prompts, whatever they are called. */

@@ -204,6 +204,20 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     return cuda_attend_prompt(&a, x->q_half, x->stream, err);
 }
 
+/* ---- states -------------------------------------------------------------------------------------------- */
+
+static wk_status enqueue_state(struct executor *x, const struct cuda_stage *s, const struct run *r,
+                               const struct wk_err *err)
+{
+    struct cuda_batch batch = x->batch;
+    batch.rows = r->rows;
+    batch.seqs = r->seqs;
+    struct cuda_state a = s->state;
+    a.batch = &batch;
+    a.dependent = true;
+    return cuda_state(&a, x->stream, err);
+}
+
 /* ---- a stage ------------------------------------------------------------------------------------------- */
 
 wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text,
@@ -229,6 +243,7 @@ static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const s
     case LAUNCH_PRODUCT: return cuda_enqueue_product(x, s, r, first, rows, err);
     case LAUNCH_ROUTE: return cuda_enqueue_route(x, s, r, rows, err);
     case LAUNCH_ATTEND: return enqueue_attend(x, s, r, err);
+    case LAUNCH_STATE: return enqueue_state(x, s, r, err);
     case LAUNCH_COMBINE: return enqueue_combine(x, s, r, rows, err);
     case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, first, rows, err) : enqueue_pool(x, s, r, err);
     default: break;

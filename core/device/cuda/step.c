@@ -200,7 +200,7 @@ static wk_status run_logits(struct executor *x, struct step *s, const struct wk_
     const struct run *r = &x->run;
     wk_status st = r->few && !x->tap
                        ? cuda_launch_few(x, r, PROGRAM_LOGITS, err)
-                       : cuda_enqueue_run(x, r, PROGRAM_LOGITS, s->cancel, x->tap ? see_stage : NULL, err);
+                       : cuda_enqueue_run(x, r, PROGRAM_LOGITS, cuda_cancel_of(x, s), x->tap ? see_stage : NULL, err);
     if (!st && r->few) st = give_logits(x, s, r, 0, r->n_wanted, err);
     for (uint32_t at = 0, n; !r->few && at < r->n_wanted && !st; at += n) {
         n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
@@ -213,6 +213,7 @@ static wk_status run_logits(struct executor *x, struct step *s, const struct wk_
 
 static wk_status run_all(struct executor *x, struct step *s, const struct wk_err *err)
 {
+    const bool *cancel = cuda_cancel_of(x, s);
     for (uint32_t few = 2; few-- > 0;) {
         struct run_cursor c = { .step = s, .few = few };
         for (bool more = true;;) {
@@ -221,8 +222,7 @@ static wk_status run_all(struct executor *x, struct step *s, const struct wk_err
             if (!st) st = run_logits(x, s, err);
             if (st) return st;
             x->oldest = x->next_serial;
-            if (s->cancel && __atomic_load_n(s->cancel, __ATOMIC_RELAXED))
-                return wk_fail(err, WK_CANCELLED, "cancelled");
+            if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)) return wk_fail(err, WK_CANCELLED, "cancelled");
         }
     }
     return WK_OK;

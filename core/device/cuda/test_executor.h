@@ -203,11 +203,12 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
 
 static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS,    ZOO_EXPERTS, ZOO_EMBEDDING,
                                        ZOO_WIDE,  ZOO_WINDOWS, ZOO_ROUTES,  ZOO_CHUNKS,
-                                       ZOO_BOTH,  ZOO_HEADS,   ZOO_CLASSES, ZOO_LEARNED };
-enum { KINDS = sizeof kinds / sizeof *kinds };
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_MAPS,   ZOO_EXPERTS, ZOO_WINDOWS,
-                                            ZOO_ROUTES, ZOO_CHUNKS, ZOO_HEADS,   ZOO_LEARNED };
-enum { CHAT_KINDS = sizeof chat_kinds / sizeof *chat_kinds };
+                                       ZOO_BOTH,  ZOO_HEADS,   ZOO_CLASSES, ZOO_LEARNED,
+                                       ZOO_STATES, ZOO_HYBRID };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_MAPS,  ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES,
+                                            ZOO_CHUNKS, ZOO_HEADS, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID };
+/* The first can be gone on from at any row whose pages are there; states only where they are. */
+enum { KINDS = sizeof kinds / sizeof *kinds, CHAT_KINDS = sizeof chat_kinds / sizeof *chat_kinds, STATELESS = 8 };
 
 /* Opens the plugins and runs `tests` in it, or skips (77) where there is no GPU. */
 static inline int test_main(int (*tests)(int argc, char **argv), int argc, char **argv)

@@ -61,7 +61,7 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     enum { N = 60 };
     static const char *const all[] = { "*", "blk.0.attention.scores", "blk.1.attention.scores",
                                        "blk.2.attention.scores", "blk.3.attention.scores" };
-    const uint32_t n_all = kind == ZOO_CHUNKS ? 5 : kind == ZOO_BOTH ? 4 : 2;
+    const uint32_t n_all = kind == ZOO_CHUNKS ? 5 : kind == ZOO_BOTH ? 4 : kind == ZOO_STATES ? 1 : 2;
     const double bound = 1e-2;
     struct bench b;
     struct reference r;
@@ -169,7 +169,7 @@ static void test_passed(void **state)
 {
     (void)state;
     enum { N = 32 };
-    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
+    for (uint32_t k = 0; k < STATELESS; k++) {
         struct bench b;
         static float alone[N][V];
         bench_open(&b, chat_kinds[k], FUSE_ALL, false, NULL, 0);
@@ -197,7 +197,7 @@ static void test_repeats(void **state)
     enum { N = 60, STEPS = 3 };
     const char *asked = getenv("KERNEL_REPEATS");
     const int times = asked && atoi(asked) > 1 ? atoi(asked) : 100;
-    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
+    for (uint32_t k = 0; k < STATELESS; k++) {
         struct bench b;
         float *first = NULL;
         bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
@@ -231,7 +231,7 @@ static void test_batches(void **state)
     (void)state;
     enum { STEPS = 3 };
     static const uint32_t sizes[] = { 1, 2, 3, 7, 8, 16, 33, 64 };
-    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
+    for (uint32_t k = 0; k < STATELESS; k++) {
         struct bench b;
         static float alone[SEQUENCES][STEPS][V];
         uint32_t length[SEQUENCES];
@@ -267,7 +267,7 @@ static void test_large_batches(void **state)
     enum { STEPS = 2, APART = 17 };
     static const uint32_t sizes[] = { 65, 128, 131, 256 };
     sequences = MOST_SEQUENCES;
-    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
+    for (uint32_t k = 0; k < STATELESS; k++) {
         struct bench b;
         static float alone[MOST_SEQUENCES][STEPS][V];
         uint32_t length[MOST_SEQUENCES];
@@ -299,7 +299,7 @@ static void test_large_batches(void **state)
 static void test_many_generated(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < CHAT_KINDS; k++) {
+    for (uint32_t k = 0; k < STATELESS; k++) {
         struct bench b;
         bench_open(&b, chat_kinds[k], FUSE_ALL, true, NULL, 0);
         for (uint32_t i = 0; i < 90; i++) add(&b, &t, 0, 1, ROW_GENERATED, 0), run(&b, &t);
