@@ -74,7 +74,7 @@ static void run_record(struct check *c)
     for (uint32_t i = 0; metadata_of(c, i, &m); i++) {
         struct check_recorder *r = recorder_make(c, 0);
         if (!r) check_leave(c);
-        (void)metadata_open(&m, r, text);
+        (void)metadata_open(&m, r, false, text);
         recorder_free(r);
     }
 }

@@ -21,7 +21,8 @@ struct check_list {
 };
 #define CHECK_LIST(name, group_, array) \
     const struct check_list name = { group_, array, sizeof(array) / sizeof((array)[0]) }
-extern const struct check_list checks_static, checks_load, checks_negotiation, checks_errors, checks_quant, checks_cuda,
+extern const struct check_list checks_architecture;
+extern const struct check_list checks_static, checks_load, checks_negotiation, checks_errors, checks_quant,
     checks_memory, checks_performance;
 
 /* A check in its process. */
@@ -69,6 +70,7 @@ uint32_t check_draw(struct check_draw *d, uint32_t below); /* 0 .. below - 1 */
 
 enum metadata_way {
     METADATA_PLAIN = 0, /* what a small model says */
+    METADATA_WHOLE,     /* and what one with experts and windows says besides */
     METADATA_ABSENT,    /* the file does not have it, where the table allows that */
     METADATA_SMALLEST,  /* of the range; of a text: none */
     METADATA_LARGEST,   /* of a text: 4096 bytes */
@@ -111,8 +113,14 @@ struct check_recorder {
 struct check_recorder *recorder_make(struct check *c, uint32_t extra);
 void recorder_free(struct check_recorder *r);
 
-/* open(), then the metadata are taken away; if it took them record() and close(). Returns open's status; its text is
- * `text`. r NULL: no record(). */
-wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, char text[256]);
+/* open(), and if it took the metadata record() and close(); frees the metadata, at the end or (early) before record().
+ * Returns open's status; its text is `text`. r NULL: no record(). */
+wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, bool early, char text[256]);
+
+/* ---- small_model.c: a model of the architecture that is checked, as small as can be ---------------------- */
+
+/* A file in memory of plain metadata, with the tensors that record() asks for: F32, made of a seed. It lives as long as
+ * the process. NULL: none could be made, and why. The text is [256]. */
+struct gguf *small_model_make(struct check *c, uint32_t which, char text[256]);
 
 #endif

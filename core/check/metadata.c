@@ -17,28 +17,29 @@ uint32_t check_draw(struct check_draw *d, uint32_t below)
     return (uint32_t)((d->state >> 20) % below);
 }
 
-/* What a small model of any architecture says: widths that divide each other. */
+/* What a small model of any architecture says: widths that divide each other. whole: not all have it. */
 static const struct {
     const char *name;
     double value;
+    bool whole;
 } plain[] = {
-    { "block_count", LAYERS },
-    { "context_length", 128 },
-    { "embedding_length", COLS },
-    { "feed_forward_length", 128 },
-    { "attention.head_count", 4 },
-    { "attention.head_count_kv", 4 }, /* as many as heads: no architecture refuses that */
-    { "attention.key_length", 16 },
-    { "attention.value_length", 16 },
-    { "attention.layer_norm_epsilon", 1e-5 },
-    { "attention.layer_norm_rms_epsilon", 1e-5 },
-    { "attention.sliding_window", 32 },
-    { "rope.dimension_count", 16 },
-    { "rope.freq_base", 10000 },
-    { "expert_count", 4 },
-    { "expert_used_count", 2 },
-    { "expert_feed_forward_length", 64 },
-    { "vocab_size", ROWS },
+    { "block_count", LAYERS, false },
+    { "context_length", 128, false },
+    { "embedding_length", COLS, false },
+    { "feed_forward_length", 128, false },
+    { "attention.head_count", 4, false },
+    { "attention.head_count_kv", 4, false }, /* as many as heads: no architecture refuses that */
+    { "attention.key_length", 16, false },
+    { "attention.value_length", 16, false },
+    { "attention.layer_norm_epsilon", 1e-5, false },
+    { "attention.layer_norm_rms_epsilon", 1e-5, false },
+    { "attention.sliding_window", 32, true },
+    { "rope.dimension_count", 16, false },
+    { "rope.freq_base", 10000, false },
+    { "expert_count", 4, true },
+    { "expert_used_count", 2, true },
+    { "expert_feed_forward_length", 64, true },
+    { "vocab_size", ROWS, false },
 };
 
 static double clamp(const struct wk_key *k, double value)
@@ -46,13 +47,13 @@ static double clamp(const struct wk_key *k, double value)
     return value < k->min ? k->min : value > k->max ? k->max : value;
 }
 
-/* The key's plain value, if the file of a small model has it. */
-static bool plain_value(const struct wk_key *k, double *out)
+/* The key's plain value, if the file of a small model has it. whole: of one that has more. */
+static bool plain_value(const struct wk_key *k, bool whole, double *out)
 {
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
         if (strcmp(k->name, plain[i].name) == 0) {
             *out = clamp(k, plain[i].value);
-            return true;
+            return whole || !plain[i].whole || (k->flags & WK_KEY_REQUIRED);
         }
     *out = clamp(k, 1);
     return (k->flags & WK_KEY_REQUIRED) != 0;
@@ -63,7 +64,7 @@ static double whole(const struct wk_key *k, double value) { return k->type == WK
 static double number(struct check_metadata *m, const struct wk_key *k, enum metadata_way way)
 {
     double value;
-    (void)plain_value(k, &value);
+    (void)plain_value(k, true, &value);
     if (way == METADATA_SMALLEST) value = k->min;
     if (way == METADATA_LARGEST) value = k->max;
     if (way == METADATA_RANDOM) {
@@ -111,7 +112,7 @@ static bool array(struct check_metadata *m, const struct wk_key *k, enum metadat
 /* Elements of an array of any length. */
 static uint32_t any_length(struct check_metadata *m, enum metadata_way way)
 {
-    return way == METADATA_PLAIN || way == METADATA_STRANGE ? 1
+    return way <= METADATA_WHOLE || way == METADATA_STRANGE ? 1
            : way == METADATA_SMALLEST                       ? 0
            : way == METADATA_LARGEST                        ? WK_KEY_ARRAY_MAX
                                                             : check_draw(&m->draw, 40);
@@ -123,7 +124,8 @@ static bool fill(struct check_metadata *m, const struct wk_key *k, enum metadata
     *v = (struct wk_key_value){ .number = k->default_number, .text = "" };
     const bool none = m->which < 16 && (k->flags & WK_KEY_NOT_FOR(m->which));
     const bool required = (k->flags & WK_KEY_REQUIRED) != 0;
-    const bool absent = way == METADATA_PLAIN    ? !plain_value(k, &value)
+    const bool absent = way == METADATA_PLAIN    ? !plain_value(k, false, &value)
+                        : way == METADATA_WHOLE  ? !plain_value(k, true, &value)
                         : way == METADATA_RANDOM ? check_draw(&m->draw, 4) == 0
                                                  : way == METADATA_ABSENT;
     if (none || (absent && !required)) return true;
@@ -230,7 +232,7 @@ void metadata_free(struct check_metadata *m)
     m->values = NULL;
 }
 
-wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, char text[256])
+wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, bool early, char text[256])
 {
     const struct wk_arch *a = m->arch;
     struct plugin_call call;
@@ -239,7 +241,7 @@ wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, char
     PLUGIN_CALL(&call, a->open, "open");
     const wk_status status = a->open(m->meta, &model, &(struct wk_err){ text, 256 });
     plugin_call_end(&call);
-    metadata_free(m); /* valid during open alone */
+    if (early || status != WK_OK) metadata_free(m);
     if (status != WK_OK) return status;
     if (r) {
         PLUGIN_CALL(&call, a->record, "record");
@@ -249,5 +251,6 @@ wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, char
     PLUGIN_CALL(&call, a->close, "close");
     a->close(model);
     plugin_call_end(&call);
+    metadata_free(m);
     return status;
 }

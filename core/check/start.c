@@ -34,7 +34,7 @@ static void exercise_arch(struct check *c)
     char text[256];
     struct check_recorder *r = recorder_make(c, 0);
     if (r && metadata_make(&m, c->arch, plugin_host(c->entry.plugin), UINT32_MAX, METADATA_PLAIN, 0, 0))
-        (void)metadata_open(&m, r, text);
+        (void)metadata_open(&m, r, false, text);
 }
 
 /* What a product touches beside its memory is another rule's. */

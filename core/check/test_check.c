@@ -16,9 +16,14 @@
 static char folder[] = "/tmp/worker-test-check-XXXXXX",
             alone[64]; /* alone: where a plugin of the zoo notes who has it */
 
+static struct plugin_registry *plugins; /* of the formats that a small model is in */
+
 static int setup(void **state)
 {
     (void)state;
+    if (setenv("WORKER_PLUGIN_PATH", PLUGINS, 0) ||
+        plugin_registry_open(&(struct plugin_options){ .dirs = NULL }, &plugins, NULL))
+        return -1;
     if (!mkdtemp(folder)) return -1;
     (void)snprintf(alone, sizeof alone, "%s/alone", folder);
     FILE *f = fopen(alone, "w");
@@ -28,6 +33,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
+    plugin_registry_close(plugins);
     return unlink(alone) || rmdir(folder);
 }
 
@@ -67,7 +73,7 @@ static void run_checks(const char *path, struct told *t)
 {
     const char *ids[256];
     char text[256] = "";
-    struct check_options o = { .path = path, .isa = FORMAT_ISAS, .seconds = 4, .only = ids };
+    struct check_options o = { .path = path, .isa = FORMAT_ISAS, .seconds = 4, .only = ids, .plugins = plugins };
     for (uint32_t i = 0; i < check_count(); i++) /* what is only reported takes a while to measure */
         if (check_group_of(i) != CHECK_PERFORMANCE && o.n_only < 256) ids[o.n_only++] = check_at(i)->id;
     memset(t, 0, sizeof *t);
@@ -203,6 +209,10 @@ static const struct {
     { "arch_leak_close", "errors.leak" },
     { "arch_endless", "errors.record" },
     { "arch_long_record", "errors.record" },
+    { "arch_keeps", "architecture.kept" },
+    { "arch_state", "architecture.pure" },
+    { "arch_address", "architecture.pure" },
+    { "arch_neighbours", "architecture.rows" },
 };
 
 static void test_broken(void **state)

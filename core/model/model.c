@@ -51,11 +51,24 @@ void model_name(const struct gguf *file, char out[MODEL_NAME])
     out[n] = 0;
 }
 
-static wk_status find_arch(struct model *m, const struct wk_err *err)
+static bool claims(const struct wk_plugin *p, const char *architecture)
+{
+    bool found = false;
+    for (uint32_t i = 0; p && p->arch && i < p->arch->n_names; i++)
+        found = found || strcmp(p->arch->names[i], architecture) == 0;
+    return found;
+}
+
+static wk_status find_arch(struct model *m, const struct wk_plugin *plugin, const struct wk_err *err)
 {
     char name[TAPE_NAME], known[2048], key[TAPE_NAME + 8];
     if (!file_text(m->file, "general.architecture", name, sizeof name))
         return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
+    if (claims(plugin, name)) {
+        m->arch = plugin->arch;
+        m->host = plugin_host(plugin);
+        return WK_OK;
+    }
     const struct plugin_entry *who;
     m->arch = plugin_find_arch(m->plugins, name, &who);
     if (m->arch) m->host = plugin_host(who->plugin);
@@ -139,7 +152,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     m->accepted = (struct gguf_accepted){ .names = o->accept, .n = o->n_accept };
     m->identify = o->identify;
     model_name(m->file, m->name);
-    wk_status s = find_arch(m, err);
+    wk_status s = find_arch(m, o->plugin, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);
     if (!s) s = open_tokenizer(m, o->tokenizer, err);

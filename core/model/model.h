@@ -27,7 +27,9 @@ struct model_options {
         *tokenizer; /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
     const char *const *accept; /* [n_accept] keys that the file may have unread; alive as long as the model */
     uint32_t n_accept;
-    bool identify; /* loading makes the model's identity */
+    bool identify;                  /* loading makes the model's identity */
+    const struct wk_plugin *plugin; /* whose architecture the model is, whoever else serves it; NULL: as the registry
+                                       has it */
 };
 
 struct model {

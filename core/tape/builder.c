@@ -211,6 +211,11 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
         if (slab_files) t = slab_files[0];
     }
     if (!t) {
+        if (need == WK_REQUIRED && b->options->missing) {
+            char full[2 * TAPE_NAME];
+            (void)snprintf(full, sizeof full, "%s%s%s", b->scope, name, suffix);
+            b->options->missing(b->options->user, full, rows, cols, slabs);
+        }
         if (need == WK_REQUIRED)
             messages_say(b->messages, WK_INVALID,
                          "%s%s%s: missing in the file, the plugin asks for %u rows x %u columns", b->scope, name,

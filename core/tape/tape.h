@@ -282,6 +282,8 @@ struct tape_options {
     const char *(*type_owner)(void *user, uint32_t ggml_type); /* id of the plugin that serves a type of its own number;
                                                                   NULL: files need not say whose it is */
     void (*describe_types)(void *user, char *text, size_t cap); /* who was asked, for the refusal */
+    /* Told of each required tensor that the file does not have; NULL: nobody wants to know. */
+    void (*missing)(void *user, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs);
     void *user;
 };
 
