@@ -22,7 +22,7 @@ struct check_list {
 #define CHECK_LIST(name, group_, array) \
     const struct check_list name = { group_, array, sizeof(array) / sizeof((array)[0]) }
 extern const struct check_list checks_architecture;
-extern const struct check_list checks_static, checks_load, checks_negotiation, checks_errors, checks_quant,
+extern const struct check_list checks_static, checks_load, checks_negotiation, checks_errors, checks_quant, checks_cuda,
     checks_memory, checks_performance;
 
 /* A check in its process. */

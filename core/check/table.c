@@ -3,9 +3,9 @@
 
 #include "check/internal.h"
 
-static const struct check_list *const lists[] = { &checks_static, &checks_load,       &checks_negotiation,
-                                                  &checks_errors, &checks_quant,      &checks_architecture,
-                                                  &checks_memory, &checks_performance };
+static const struct check_list *const lists[] = { &checks_static, &checks_load,   &checks_negotiation,
+                                                  &checks_errors, &checks_quant,  &checks_architecture,
+                                                  &checks_cuda,   &checks_memory, &checks_performance };
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
 const char *check_group_name(enum check_group group)

@@ -651,21 +651,25 @@ wk_status plugin_try_cuda(const char *path, const struct wk_plugin *plugin, stru
                           const struct wk_err *err)
 {
     struct vetted v;
-    const struct wk_err text = { m->failure, sizeof m->failure };
-    m->asked = true;
-    m->status = vet_file(e->cuda, &v, &text);
-    const char *name = strrchr(e->cuda, '/') + 1;
-    if (m->status == WK_OK)
-        m->status = e->plugin->arch ? module_open_arch_cuda(&v, name, e->plugin, &m->arch, &text)
-                                    : module_open_cuda(&v, name, e->plugin, &m->quant, &text);
+    *out = NULL;
+    wk_status status = vet_file(path, &v, err);
+    if (status == WK_OK) status = module_open_cuda(&v, strrchr(path, '/') + 1, plugin, out, err);
     vet_release(&v);
     return status;
 }
 
 static void load_cuda(const struct plugin_entry *e, struct cuda_module *m)
 {
+    const struct wk_err err = { m->failure, sizeof m->failure };
+    struct vetted v;
     m->asked = true;
-    m->status = plugin_try_cuda(e->cuda, e->plugin, &m->quant, &(struct wk_err){ m->failure, sizeof m->failure });
+    if (!e->plugin->arch) {
+        m->status = plugin_try_cuda(e->cuda, e->plugin, &m->quant, &err);
+        return;
+    }
+    m->status = vet_file(e->cuda, &v, &err);
+    if (m->status == WK_OK) m->status = module_open_arch_cuda(&v, strrchr(e->cuda, '/') + 1, e->plugin, &m->arch, &err);
+    vet_release(&v);
 }
 
 wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out,

@@ -201,10 +201,9 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
                  first % V, (double)a[first], (double)b[first]);
 }
 
-static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_MAPS,    ZOO_EXPERTS, ZOO_EMBEDDING,
-                                       ZOO_WIDE,  ZOO_WINDOWS, ZOO_ROUTES,  ZOO_CHUNKS,
-                                       ZOO_BOTH,  ZOO_HEADS,   ZOO_CLASSES, ZOO_LEARNED,
-                                       ZOO_STATES, ZOO_HYBRID };
+static const enum zoo_kind kinds[] = { ZOO_DENSE,   ZOO_MAPS,    ZOO_EXPERTS, ZOO_EMBEDDING, ZOO_WIDE,
+                                       ZOO_WINDOWS, ZOO_ROUTES,  ZOO_CHUNKS,  ZOO_BOTH,      ZOO_HEADS,
+                                       ZOO_CLASSES, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID };
 static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_MAPS,  ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES,
                                             ZOO_CHUNKS, ZOO_HEADS, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID };
 /* The first can be gone on from at any row whose pages are there; states only where they are. */

@@ -102,8 +102,7 @@ static void test_weights(void **state)
 {
     (void)state;
     for (uint32_t kind = 0; kind < ZOO_KINDS; kind++) {
-        if (kind == ZOO_LEARNED || kind == ZOO_LATENT)
-            continue;
+        if (kind == ZOO_LEARNED || kind == ZOO_LATENT) continue;
         struct zoo z;
         struct memory_plan p;
         const struct device_options o = options();
