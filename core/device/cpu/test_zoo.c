@@ -248,7 +248,7 @@ static const struct wk_op_route zoo_routes[ROUTES] = {
 static bool zoo_biased(uint32_t layer) { return layer == 0 || layer == 3 || layer == 5; }
 
 /* Heads of a part that turns and a part that does not; the keys' turning part is one for all. */
-static wk_value parted_attention(const struct wk_builder *b, wk_value h)
+static wk_value parted_attention(const struct wk_builder *b, wk_value x, wk_value h)
 {
     enum { H = 4, G = 2, N = 16, R = 16, DV = 24 };
     const struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.2f };
@@ -260,7 +260,7 @@ static wk_value parted_attention(const struct wk_builder *b, wk_value h)
     wk_value parts = wk_slice(b, kv, R, G * (N + DV)), turned = wk_rope(b, wk_slice(b, kv, 0, R), R, &rope);
     wk_value k = wk_concat_groups(b, wk_slice_groups(b, parts, G, 0, N), turned, G, 2);
     wk_value a = wk_attention(b, q, k, wk_slice_groups(b, parts, G, N, DV), NULL, &att);
-    wk_value gate = wk_unary(b, wk_linear(b, h, "head_gate", H, 0), WK_UNARY_SIGMOID, 0);
+    wk_value gate = wk_unary(b, wk_linear(b, x, "head_gate", H, 0), WK_UNARY_SIGMOID, 0);
     return wk_linear(b, wk_mul(b, wk_mul(b, a, gate), wk_vector(b, "head_gain", H, 1)), "attn_output", E, 0);
 }
 
@@ -299,7 +299,7 @@ static void routes_record(const struct wk_builder *b, const void *model)
     x = wk_add(b, x, wk_mul(b, x, wk_embed_row(b, "type_embd", 3, E, 2)));
     for (uint32_t l = 0; l < ROUTES; l++) {
         wk_layer(b, l);
-        x = wk_add(b, x, parted_attention(b, wk_rms_norm(b, x, "attn_norm", 1e-5f)));
+        x = wk_add(b, x, parted_attention(b, x, wk_rms_norm(b, x, "attn_norm", 1e-5f)));
         x = wk_add(b, x, wk_vector(b, "layer_bias", 1, E));
         wk_value h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
         x = wk_add(b, x, routed(b, h, l));
