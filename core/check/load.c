@@ -182,8 +182,9 @@ static void run_again(struct check *c)
         (void)close(started[0]);
         (void)close(ended[1]);
         const wk_status status = plugin_try(c->options->path, NULL, &c->entry, &err);
-        if (write(started[1], &byte, 1) == 1 && status == WK_OK)
-            (void)read(ended[0], &byte, 1); /* until that one ends */
+        ssize_t waited = write(started[1], &byte, 1);
+        if (waited == 1 && status == WK_OK) waited = read(ended[0], &byte, 1); /* until that one ends */
+        (void)waited;
         (void)syscall(SYS_exit_group, 0);
     }
     (void)close(started[1]);

@@ -359,12 +359,26 @@ static void test_table(void **state)
     }
 }
 
+/* A sanitizer takes the place of what the zoo's plugins are told by: its allocator says nothing of leaks, its handlers
+ * write and exit where a signal is expected. */
 int main(void)
 {
+#if defined(SANITIZED)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_only),
+    };
+    (void)test_good;
+    (void)test_broken;
+    (void)test_ends;
+#else
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),  cmocka_unit_test(test_rules), cmocka_unit_test(test_good),
         cmocka_unit_test(test_broken), cmocka_unit_test(test_files), cmocka_unit_test(test_ends),
         cmocka_unit_test(test_only),
     };
+#endif
     return cmocka_run_group_tests(tests, setup, teardown);
 }
