@@ -1,6 +1,6 @@
 /* check.c: holds the kernels of a plugin's module to worker/quant_cuda.h on the GPU itself, one type and one rule a
- * call: for `worker plugin check`, in a process that ends afterwards, so that nothing is freed and a fault of a kernel
- * costs nobody else. What is compared with is the plugin's own CPU side, which other checks look at. */
+ * call: for `worker plugin check`, in a process that ends afterwards, so that a fault of a kernel costs nobody else.
+ * What is compared with is the plugin's own CPU side, which other checks look at. */
 #include <cuda_runtime_api.h>
 #include <inttypes.h>
 #include <math.h>
@@ -26,6 +26,8 @@ struct subject {
     const struct wk_type_cuda *cuda;
     const struct wk_type_cpu *cpu;
     cudaStream_t stream;
+    uint8_t *memory; /* [MEMORY_BYTES] on the device, of which `used` are taken */
+    uint64_t used;
     uint32_t seed;
     const struct wk_err *err;
 };
@@ -45,18 +47,24 @@ static float noise(struct subject *s) { return (float)draw(s) / 8388608.0f - 1.0
 /* ---- memory of the device with a guard at either end --------------------------------------------------- */
 
 enum { GUARD = 4096, FILL = 0xff };
+#define MEMORY_BYTES (1ull << 30)
 struct buffer {
     const char *name;
     uint8_t *base, *p, *host; /* p: on the device; host: [bytes] */
     size_t bytes;
 };
 
-static wk_status make(const struct subject *s, struct buffer *b, const char *name, size_t bytes)
+static wk_status make(struct subject *s, struct buffer *b, const char *name, size_t bytes)
 {
     *b = (struct buffer){ .name = name, .bytes = bytes, .host = malloc(bytes + 1) };
     if (!b->host) return wk_fail(s->err, WK_NO_MEMORY, "out of memory");
     memset(b->host, FILL, bytes);
-    TRY(ok(s, cudaMalloc((void **)&b->base, bytes + 2 * GUARD), "cudaMalloc"));
+    const uint64_t taken = (bytes + 3ull * GUARD - 1) / GUARD * GUARD;
+    if (taken > MEMORY_BYTES - s->used)
+        return wk_fail(s->err, WK_NO_MEMORY, "%s: %zu bytes, of %llu are left", b->name, bytes,
+                       (unsigned long long)(MEMORY_BYTES - s->used));
+    b->base = s->memory + s->used;
+    s->used += taken;
     b->p = b->base + GUARD;
     TRY(ok(s, cudaMemset(b->base, FILL, bytes + 2 * GUARD), "cudaMemset"));
     return ok(s, cudaDeviceSynchronize(), b->name);
@@ -442,17 +450,28 @@ static wk_status check_stream(struct subject *s)
 
 /* ---- one rule ------------------------------------------------------------------------------------------ */
 
-wk_status cuda_check_format(uint32_t gpu, enum device_check what, const struct wk_quant_cuda *module,
-                            const struct wk_type_cpu *cpu, const struct wk_err *err)
+static wk_status check_on(struct subject *s, struct cuda_device *d, uint32_t gpu, enum device_check what)
 {
     static wk_status (*const checks[DEVICE_CHECKS])(struct subject *) = { check_tiles, check_product, check_row,
                                                                           check_stream };
+    void *memory;
+    TRY(cuda_memory_take(d, MEMORY_WORKSPACE, MEMORY_BYTES, &memory, s->err));
+    s->memory = memory;
+    s->stream = cuda_device_stream(d);
+    CALL(s, "open", s->module->open((int32_t)gpu, s->err));
+    return checks[what](s);
+}
+
+wk_status cuda_check_format(uint32_t gpu, enum device_check what, const struct wk_quant_cuda *module,
+                            const struct wk_type_cpu *cpu, const struct wk_err *err)
+{
     struct subject s = { .module = module, .cpu = cpu, .seed = 1, .err = err };
+    struct cuda_device *d;
     for (uint32_t i = 0; i < module->n_types; i++)
         if (module->types[i]->ggml_type == cpu->ggml_type) s.cuda = module->types[i];
     if (!s.cuda) return wk_fail(err, WK_UNSUPPORTED, "type %s: the module has no kernels for it", cpu->name);
-    TRY(ok(&s, cudaSetDevice((int)gpu), "cudaSetDevice"));
-    TRY(ok(&s, cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
-    CALL(&s, "open", module->open((int32_t)gpu, err));
-    return checks[what](&s);
+    TRY(cuda_device_open(gpu, NULL, &d, err));
+    const wk_status status = check_on(&s, d, gpu, what);
+    cuda_device_close(d);
+    return status;
 }

@@ -62,7 +62,8 @@ static wk_status check_heads(const struct tape_program *p, const struct tape_op 
     const uint32_t k = p->tensors[op->t[0]].cols, n = op->u.linear.n;
     if (k % 16 == 0 && n % 16 == 0) return WK_OK;
     return wk_fail(err, WK_UNSUPPORTED,
-                   "%s: parts of %u values become parts of %u: cuda serves multiples of 16; use --device cpu",
+                   "%s: cuda does not serve parts of %u values that become parts of %u, but multiples of 16; use "
+                   "--device cpu",
                    p->values[op->out].name, k, n);
 }
 
