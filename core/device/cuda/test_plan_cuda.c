@@ -118,8 +118,9 @@ static void test_weights(void **state)
                 const struct tape_op *op = &z.program->ops[i];
                 for (uint32_t s = 0; s < 4; s++) {
                     if (op->t[s] != t) continue;
-                    const bool product = (op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT) && s == 0 &&
-                                         x->role != ROLE_ROUTER; /* a router is kept as a vector */
+                    const bool product =
+                        (op->kind == WK_OP_LINEAR || op->kind == WK_OP_EXPERT || op->kind == WK_OP_LINEAR_HEADS) &&
+                        s == 0 && x->role != ROLE_ROUTER; /* a router is kept as a vector */
                     if (!product && op->kind != WK_OP_EMBED) {
                         vector = true;
                         continue;
