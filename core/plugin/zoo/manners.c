@@ -194,9 +194,9 @@ static uint32_t last_of(const struct wk_key_value *v)
 static void count_rows(const struct wk_meta *meta)
 {
     uint32_t rows = 0;
-    static unsigned char seen[1 << 16];
+    static volatile unsigned char seen[1 << 16]; /* volatile: else the compiler leaves out what nobody reads */
     if (!meta->tensor(meta->self, "token_embd.weight", &rows, NULL, NULL)) return;
-    if (BAD(TENSOR_SIZE)) memset(seen, 1, rows);
+    for (uint32_t i = 0; BAD(TENSOR_SIZE) && i < rows; i++) seen[i] = 1;
 }
 
 static wk_status open_model(const struct wk_meta *meta, void **out, const struct wk_err *err)
