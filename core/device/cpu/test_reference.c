@@ -446,6 +446,7 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
         run[f.op->kind](&f);
         for (uint32_t j = 0; j < TAPE_IN; j++) free(w[j]);
     }
+    r->embedding = pooled.embedding;
 }
 
 void reference_free(struct reference *r)

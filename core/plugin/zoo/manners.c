@@ -194,7 +194,8 @@ static uint32_t last_of(const struct wk_key_value *v)
 static void count_rows(const struct wk_meta *meta)
 {
     uint32_t rows = 0;
-    static volatile unsigned char seen[1 << 16]; /* volatile: else the compiler leaves out what nobody reads */
+    static unsigned char room[1 << 16];
+    volatile unsigned char *const seen = room; /* volatile: else a compiler leaves out what nobody reads */
     if (!meta->tensor(meta->self, "token_embd.weight", &rows, NULL, NULL)) return;
     for (uint32_t i = 0; BAD(TENSOR_SIZE) && i < rows; i++) seen[i] = 1;
 }
