@@ -186,13 +186,16 @@ static bool adds_vector(const struct fuser *f, const struct tape_op *add)
     return op_at(f, producer(f, add->in[1]))->kind == WK_OP_VECTOR;
 }
 
+/* Functions that products end with (worker/quant_cuda.h). */
+static bool ends_product(const struct tape_op *unary) { return unary->u.unary.fn <= WK_UNARY_SOFTCAP; }
+
 /* May the reader of v be the next step of the epilogue of a product of this kind? */
 static bool epilogue_takes(const struct fuser *f, const struct tape_launch *l, uint16_t kind, uint32_t op)
 {
     const struct tape_op *o = op_at(f, op);
     if (done(f, op)) return false;
     switch (o->kind) {
-    case WK_OP_UNARY: return !l || l->n_map < MAX_MAPS;
+    case WK_OP_UNARY: return ends_product(o) && (!l || l->n_map < MAX_MAPS);
     case WK_OP_ADD: return kind == WK_OP_LINEAR && !adds_vector(f, o);
     case WK_OP_OUTPUT: return kind == WK_OP_LINEAR && o->u.output.what == WK_OUTPUT_LOGITS;
     default: return false;

@@ -18,7 +18,7 @@ enum { MAP = 64, MAPS = MAP + WK_UNARY_END };
 static __device__ __forceinline__ float mapped(const struct element_launch &p, float x)
 {
 #pragma unroll 1
-    for (uint32_t m = 0; m < 4 && p.map[m].fn; m++) x = wk_map_value(p.map[m].fn, x, p.map[m].p);
+    for (uint32_t m = 0; m < 4 && p.map[m].fn; m++) x = wk_unary_value(p.map[m].fn, x, p.map[m].p);
     return x;
 }
 
@@ -26,7 +26,7 @@ template <uint32_t FN> static __device__ __forceinline__ float applied(const str
 {
     if (FN == 0) return a;
     if (FN == MAPS) return mapped(p, a);
-    if (FN > MAP) return wk_map_value(FN - MAP, a, p.map[0].p);
+    if (FN > MAP) return wk_unary_value(FN - MAP, a, p.map[0].p);
     return FN == ELEMENT_ADD   ? __fadd_rn(a, b)
            : FN == ELEMENT_MUL ? __fmul_rn(a, b)
                                : wk_glu_value(FN, a, b, p.alpha, p.limit);

@@ -79,7 +79,8 @@ struct wk_cuda_segment {
 };
 
 /* rows x (segments of n columns): v = sum over k + bias; then of the two segments glu, or the maps in order; then +
- * residual; then stored. The functions are those of worker/arch.h (WK_GLU_*, WK_UNARY_*), in F32. */
+ * residual; then stored. The functions are those of worker/arch.h (WK_GLU_*, WK_UNARY_* up to
+ * WK_UNARY_SOFTCAP), in F32. */
 enum {
     WK_CUDA_DEPENDENT = 1u << 0,   /* launched with programmatic dependence on what precedes it in the stream */
     WK_CUDA_GROUPS_KNOWN = 1u << 1 /* what precedes it is a product with the same groups, which lets this one begin only

@@ -43,7 +43,7 @@ __device__ __forceinline__ float wk_clamp_glu(float g, float u, float alpha, flo
     return __fmul_rn(wk_quotient(g, __fadd_rn(1.0f, expf(-__fmul_rn(alpha, g)))), __fadd_rn(u, 1.0f));
 }
 
-/* WK_UNARY_*; an unknown fn (0: none) gives x. */
+/* WK_UNARY_* up to WK_UNARY_SOFTCAP, which products end with; another fn (0: none) gives x. */
 __device__ __forceinline__ float wk_map_value(uint32_t fn, float x, float p)
 {
     switch (fn) {
@@ -55,9 +55,17 @@ __device__ __forceinline__ float wk_map_value(uint32_t fn, float x, float p)
     case WK_UNARY_TANH: return tanhf(x);
     case WK_UNARY_RELU: return x < 0.0f ? 0.0f : x;
     case WK_UNARY_SOFTCAP: return __fmul_rn(p, tanhf(__fdiv_rn(x, p)));
+    default: return x;
+    }
+}
+
+/* All of WK_UNARY_*. The others are rare, and each makes every product's code longer, which costs time. */
+__device__ __forceinline__ float wk_unary_value(uint32_t fn, float x, float p)
+{
+    switch (fn) {
     case WK_UNARY_SOFTPLUS: return __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x))));
     case WK_UNARY_EXP: return expf(x);
-    default: return x;
+    default: return wk_map_value(fn, x, p);
     }
 }
 
