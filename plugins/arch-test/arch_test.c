@@ -146,6 +146,11 @@ static void must_be(const struct arch_test *t, struct gguf_build *g, const char 
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
+static const char *architecture_of(const struct arch_test *t, uint32_t file)
+{
+    return t->architecture ? t->architecture(file) : t->plugin;
+}
+
 static void try_number(const struct arch_test *t, uint32_t file, const struct wk_key *k, const char *key, double x)
 {
     struct gguf_build *g = t->make(file);
@@ -207,7 +212,7 @@ static void try_absent(const struct arch_test *t, uint32_t file, const struct wk
 static void try_key(const struct arch_test *t, uint32_t file, const struct wk_key *k)
 {
     char key[128];
-    (void)snprintf(key, sizeof key, "%s.%s", t->architecture(file), k->name);
+    (void)snprintf(key, sizeof key, "%s.%s", architecture_of(t, file), k->name);
     try_absent(t, file, k, key);
     try_other_types(t, file, k, key);
     if (k->type == WK_KEY_TEXT || k->type == WK_KEY_BOOL) return;
@@ -227,8 +232,9 @@ static void try_key(const struct arch_test *t, uint32_t file, const struct wk_ke
     for (size_t n = 0; n < ARCH_COUNT(numbers); n++) try_number(t, file, k, key, numbers[n]);
 }
 
-void arch_every_key(const struct arch_test *t)
+void arch_every_key(void **state)
 {
+    const struct arch_test *t = *state;
     const struct wk_arch *arch = arch_of(t);
     n_cases = n_refused = 0;
     for (uint32_t file = 0; file < t->n_files; file++)
@@ -248,13 +254,14 @@ static wk_status attempt_current(struct gguf_build *g, struct gguf_accepted *acc
     return arch_attempt(current, g, accepted);
 }
 
-void arch_converter_keys(const struct arch_test *t)
+void arch_converter_keys(void **state)
 {
+    const struct arch_test *t = *state;
     const struct wk_arch *arch = arch_of(t);
     current = t;
     for (uint32_t file = 0; file < t->n_files; file++) {
         uint32_t which = 0;
-        while (strcmp(arch->names[which], t->architecture(file)) != 0) which++;
+        while (strcmp(arch->names[which], architecture_of(t, file)) != 0) which++;
         test_every_converter_key(arch, which, t->make, file, attempt_current, arch_text);
     }
 }
@@ -262,11 +269,12 @@ void arch_converter_keys(const struct arch_test *t)
 void arch_arrays(const struct arch_test *t, uint32_t file)
 {
     current = t;
-    test_arrays_of_layers(t->architecture(file), t->make, file, attempt_current, arch_text);
+    test_arrays_of_layers(architecture_of(t, file), t->make, file, attempt_current, arch_text);
 }
 
-void arch_architectures(const struct arch_test *t)
+void arch_architectures(void **state)
 {
+    const struct arch_test *t = *state;
     struct gguf_build *g = t->make(0);
     gguf_build_str(g, "general.architecture", "no-such");
     arch_must_refuse(t, g, "general.architecture is no-such, which this plugin does not serve");
@@ -281,7 +289,7 @@ void arch_relations(const struct arch_test *t, const struct arch_relation *rows,
 {
     for (size_t i = 0; i < n; i++) {
         struct gguf_build *g = t->make(rows[i].file);
-        put_key(g, t->architecture(rows[i].file), &rows[i].key);
+        put_key(g, architecture_of(t, rows[i].file), &rows[i].key);
         arch_must_refuse(t, g, rows[i].about);
         gguf_build_free(g);
     }
@@ -317,8 +325,9 @@ static void break_tensor(const struct arch_test *t, uint32_t file, const struct 
     gguf_build_free(g);
 }
 
-void arch_every_tensor(const struct arch_test *t)
+void arch_every_tensor(void **state)
 {
+    const struct arch_test *t = *state;
     n_cases = n_refused = 0;
     for (uint32_t file = 0; file < t->n_files; file++) {
         struct gguf_build *g = t->make(file);

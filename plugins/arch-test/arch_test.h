@@ -23,8 +23,8 @@ struct arch_shape {
 struct arch_test {
     const char *plugin; /* "gemma2": gemma2.so of WORKER_PLUGIN_PATH */
     uint32_t n_files;
-    const char *(*architecture)(uint32_t file);
-    struct gguf_build *(*make)(uint32_t file); /* T_L layers of the sizes in tape/test_models.h; the caller's */
+    const char *(*architecture)(uint32_t file); /* NULL: every file's has the plugin's name */
+    struct gguf_build *(*make)(uint32_t file);  /* T_L layers of the sizes in tape/test_models.h; the caller's */
     /* What the refusal of a file must name that lacks the tensor, or has a row more of it; NULL: the file is taken. */
     const char *(*without)(uint32_t file, const char *tensor);
     const char *(*longer)(uint32_t file, const char *tensor);
@@ -63,16 +63,22 @@ wk_status arch_attempt(const struct arch_test *t, struct gguf_build *g, struct g
 extern char arch_text[8192];
 void arch_must_refuse(const struct arch_test *t, struct gguf_build *g, const char *about);
 
+/* What every plugin passes, as rows of a group of cmocka's; test: a struct arch_test. */
+#define ARCH_EVERY_PLUGIN(test)                                                      \
+    ARCH_UNIT_TEST(arch_every_key, test), ARCH_UNIT_TEST(arch_converter_keys, test), \
+        ARCH_UNIT_TEST(arch_architectures, test), ARCH_UNIT_TEST(arch_every_tensor, test)
+#define ARCH_UNIT_TEST(function, test) cmocka_unit_test_prestate(function, (void *)&(test))
 /* Every key of the table, in every file: absent, at and beyond its bounds, NaN, of other types, arrays. */
-void arch_every_key(const struct arch_test *t);
+void arch_every_key(void **state);
 /* Every key of the ecosystem's converter is read, changes nothing, or refuses the file by name. */
-void arch_converter_keys(const struct arch_test *t);
+void arch_converter_keys(void **state);
+/* Another architecture's name, or none, in file 0. */
+void arch_architectures(void **state);
+/* Every tensor of every file: missing, transposed, one more of each dimension, of a type nobody serves, cut off. */
+void arch_every_tensor(void **state);
+
 /* Arrays with an element for each layer: the file has T_G heads of k and v. */
 void arch_arrays(const struct arch_test *t, uint32_t file);
-/* Another architecture's name, or none, in file 0. */
-void arch_architectures(const struct arch_test *t);
-/* Every tensor of every file: missing, transposed, one more of each dimension, of a type nobody serves, cut off. */
-void arch_every_tensor(const struct arch_test *t);
 
 struct arch_relation { /* numbers that are right alone and wrong together */
     uint32_t file;

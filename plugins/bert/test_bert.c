@@ -14,12 +14,6 @@
 enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, FILES };
 enum { LABELS = 2 };
 
-static const char *architecture(uint32_t file)
-{
-    (void)file;
-    return "bert";
-}
-
 static struct gguf_build *make(uint32_t file)
 {
     static const struct arch_key keys[] = {
@@ -70,7 +64,7 @@ static const char *longer(uint32_t file, const char *tensor)
     return strcmp(tensor, "token_embd.weight") == 0 || strcmp(tensor, "token_types.weight") == 0 ? NULL : tensor;
 }
 
-static const struct arch_test test = { "bert", FILES, architecture, make, without, longer };
+static const struct arch_test test = { "bert", FILES, NULL, make, without, longer };
 
 /* ---- recordings ---------------------------------------------------------------------------------------- */
 
@@ -129,27 +123,6 @@ static void pooling(void **state)
 
 /* ---- hostile files ------------------------------------------------------------------------------------- */
 
-static void every_key(void **state)
-{
-    (void)state;
-    arch_every_key(&test);
-}
-static void converter_keys(void **state)
-{
-    (void)state;
-    arch_converter_keys(&test);
-}
-static void architectures(void **state)
-{
-    (void)state;
-    arch_architectures(&test);
-}
-static void every_tensor(void **state)
-{
-    (void)state;
-    arch_every_tensor(&test);
-}
-
 static void relations(void **state)
 {
     (void)state;
@@ -195,9 +168,8 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers),         cmocka_unit_test(pooling),         cmocka_unit_test(every_key),
-        cmocka_unit_test(converter_keys), cmocka_unit_test(architectures),   cmocka_unit_test(every_tensor),
-        cmocka_unit_test(relations),      cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(layers),    cmocka_unit_test(pooling),         ARCH_EVERY_PLUGIN(test),
+        cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,12 +16,6 @@ enum { LITE, WHOLE, V2, V3, FILES };
 /* Of the latent row; of a head: what does not rotate, what does, its value; of experts, and of the shared ones. */
 enum { LATENT = 16, NOPE = 12, ROPE = 4, VALUE = 8, QUERY = 24, FX = 20, SHARED = 2 };
 
-static const char *architecture(uint32_t file)
-{
-    (void)file;
-    return "deepseek2";
-}
-
 static void put_attention(struct gguf_build *g, uint32_t l, uint32_t file)
 {
     static const struct arch_shape all[] = { { "attn_norm.weight", 1, T_E, 1 },
@@ -129,7 +123,7 @@ static const char *longer(uint32_t file, const char *tensor)
     return strcmp(tensor, "token_embd.weight") == 0 ? "output.weight" : tensor;
 }
 
-static const struct arch_test test = { "deepseek2", FILES, architecture, make, without, longer };
+static const struct arch_test test = { "deepseek2", FILES, NULL, make, without, longer };
 
 /* ---- recordings ---------------------------------------------------------------------------------------- */
 
@@ -235,27 +229,6 @@ static void defaults(void **state)
 
 /* ---- hostile files ------------------------------------------------------------------------------------- */
 
-static void every_key(void **state)
-{
-    (void)state;
-    arch_every_key(&test);
-}
-static void converter_keys(void **state)
-{
-    (void)state;
-    arch_converter_keys(&test);
-}
-static void architectures(void **state)
-{
-    (void)state;
-    arch_architectures(&test);
-}
-static void every_tensor(void **state)
-{
-    (void)state;
-    arch_every_tensor(&test);
-}
-
 static void relations(void **state)
 {
     (void)state;
@@ -331,9 +304,8 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(latent_attention), cmocka_unit_test(positions),    cmocka_unit_test(choice_of_experts),
-        cmocka_unit_test(defaults),         cmocka_unit_test(every_key),    cmocka_unit_test(converter_keys),
-        cmocka_unit_test(architectures),    cmocka_unit_test(every_tensor), cmocka_unit_test(relations),
+        cmocka_unit_test(latent_attention), cmocka_unit_test(positions), cmocka_unit_test(choice_of_experts),
+        cmocka_unit_test(defaults),         ARCH_EVERY_PLUGIN(test),     cmocka_unit_test(relations),
         cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

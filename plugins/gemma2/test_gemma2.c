@@ -13,12 +13,6 @@
 
 enum { PLAIN, UNTIED, FILES }; /* UNTIED: with an output of its own */
 
-static const char *architecture(uint32_t file)
-{
-    (void)file;
-    return "gemma2";
-}
-
 static struct gguf_build *make(uint32_t file)
 {
     static const struct arch_key keys[] = { { "context_length", T_C, true },
@@ -69,7 +63,7 @@ static const char *longer(uint32_t file, const char *tensor)
     return file == UNTIED ? "output.weight" : NULL;
 }
 
-static const struct arch_test test = { "gemma2", FILES, architecture, make, without, longer };
+static const struct arch_test test = { "gemma2", FILES, NULL, make, without, longer };
 
 /* ---- recordings ---------------------------------------------------------------------------------------- */
 
@@ -174,30 +168,10 @@ static void older_files(void **state)
 
 /* ---- hostile files ------------------------------------------------------------------------------------- */
 
-static void every_key(void **state)
-{
-    (void)state;
-    arch_every_key(&test);
-}
-static void converter_keys(void **state)
-{
-    (void)state;
-    arch_converter_keys(&test);
-}
 static void arrays(void **state)
 {
     (void)state;
     arch_arrays(&test, PLAIN);
-}
-static void architectures(void **state)
-{
-    (void)state;
-    arch_architectures(&test);
-}
-static void every_tensor(void **state)
-{
-    (void)state;
-    arch_every_tensor(&test);
 }
 
 static void relations(void **state)
@@ -238,8 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers),      cmocka_unit_test(heads),           cmocka_unit_test(query_scale),
-        cmocka_unit_test(older_files), cmocka_unit_test(every_key),       cmocka_unit_test(converter_keys),
-        cmocka_unit_test(arrays),      cmocka_unit_test(architectures),   cmocka_unit_test(every_tensor),
+        cmocka_unit_test(older_files), ARCH_EVERY_PLUGIN(test),           cmocka_unit_test(arrays),
         cmocka_unit_test(relations),   cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,30 +13,10 @@
 
 #include <cmocka.h>
 
-static void every_key(void **state)
-{
-    (void)state;
-    arch_every_key(&gpt_test);
-}
-static void converter_keys(void **state)
-{
-    (void)state;
-    arch_converter_keys(&gpt_test);
-}
 static void arrays(void **state)
 {
     (void)state;
     arch_arrays(&gpt_test, GPT_OSS);
-}
-static void architectures(void **state)
-{
-    (void)state;
-    arch_architectures(&gpt_test);
-}
-static void every_tensor(void **state)
-{
-    (void)state;
-    arch_every_tensor(&gpt_test);
 }
 
 /* Which layers are behind the window: a list, or a number. */
@@ -183,17 +163,10 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key),
-        cmocka_unit_test(converter_keys),
-        cmocka_unit_test(arrays),
-        cmocka_unit_test(architectures),
-        cmocka_unit_test(every_tensor),
-        cmocka_unit_test(window_patterns),
-        cmocka_unit_test(equal_elements_count_as_one),
-        cmocka_unit_test(missing_keys),
-        cmocka_unit_test(relations),
-        cmocka_unit_test(extreme_windows),
-        cmocka_unit_test(surplus_tensors),
+        ARCH_EVERY_PLUGIN(gpt_test),       cmocka_unit_test(arrays),
+        cmocka_unit_test(window_patterns), cmocka_unit_test(equal_elements_count_as_one),
+        cmocka_unit_test(missing_keys),    cmocka_unit_test(relations),
+        cmocka_unit_test(extreme_windows), cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,30 +13,10 @@
 
 #include <cmocka.h>
 
-static void every_key(void **state)
-{
-    (void)state;
-    arch_every_key(&llama_test);
-}
-static void converter_keys(void **state)
-{
-    (void)state;
-    arch_converter_keys(&llama_test);
-}
 static void arrays(void **state)
 {
     (void)state;
     arch_arrays(&llama_test, LLAMA);
-}
-static void architectures(void **state)
-{
-    (void)state;
-    arch_architectures(&llama_test);
-}
-static void every_tensor(void **state)
-{
-    (void)state;
-    arch_every_tensor(&llama_test);
 }
 
 static void equal_elements_count_as_one(void **state)
@@ -134,10 +114,11 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key),       cmocka_unit_test(converter_keys),
-        cmocka_unit_test(arrays),          cmocka_unit_test(architectures),
-        cmocka_unit_test(every_tensor),    cmocka_unit_test(equal_elements_count_as_one),
-        cmocka_unit_test(relations),       cmocka_unit_test(rope_settings_that_do_not_fit),
+        ARCH_EVERY_PLUGIN(llama_test),
+        cmocka_unit_test(arrays),
+        cmocka_unit_test(equal_elements_count_as_one),
+        cmocka_unit_test(relations),
+        cmocka_unit_test(rope_settings_that_do_not_fit),
         cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,12 +14,6 @@
 enum { ONE_GROUP, TWO_GROUPS, UNTIED, FILES };
 enum { D = 64, HEADS = 4, N = 8, KERNEL = 4 };
 
-static const char *architecture(uint32_t file)
-{
-    (void)file;
-    return "mamba2";
-}
-
 static uint32_t groups(uint32_t file) { return file == TWO_GROUPS ? 2 : 1; }
 
 static struct gguf_build *make(uint32_t file)
@@ -66,7 +60,7 @@ static const char *longer(uint32_t file, const char *tensor)
     return file == UNTIED ? "output.weight" : NULL;
 }
 
-static const struct arch_test test = { "mamba2", FILES, architecture, make, without, longer };
+static const struct arch_test test = { "mamba2", FILES, NULL, make, without, longer };
 
 /* ---- recordings ---------------------------------------------------------------------------------------- */
 
@@ -125,27 +119,6 @@ static void norms(void **state)
 
 /* ---- hostile files ------------------------------------------------------------------------------------- */
 
-static void every_key(void **state)
-{
-    (void)state;
-    arch_every_key(&test);
-}
-static void converter_keys(void **state)
-{
-    (void)state;
-    arch_converter_keys(&test);
-}
-static void architectures(void **state)
-{
-    (void)state;
-    arch_architectures(&test);
-}
-static void every_tensor(void **state)
-{
-    (void)state;
-    arch_every_tensor(&test);
-}
-
 static void relations(void **state)
 {
     (void)state;
@@ -190,9 +163,8 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers),         cmocka_unit_test(norms),           cmocka_unit_test(every_key),
-        cmocka_unit_test(converter_keys), cmocka_unit_test(architectures),   cmocka_unit_test(every_tensor),
-        cmocka_unit_test(relations),      cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(layers),    cmocka_unit_test(norms),           ARCH_EVERY_PLUGIN(test),
+        cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
