@@ -21,10 +21,12 @@ static void put_key(struct gguf_build *g, const char *architecture, const struct
 {
     char full[128];
     (void)snprintf(full, sizeof full, "%s.%s", architecture, key->name);
-    if (key->whole)
+    if (!key->whole)
+        gguf_build_f32(g, full, (float)key->value);
+    else if (key->value < 0)
         gguf_build_i64(g, full, (int64_t)key->value);
     else
-        gguf_build_f32(g, full, (float)key->value);
+        gguf_build_u32(g, full, (uint32_t)key->value);
 }
 
 void arch_put_keys(struct gguf_build *g, const char *architecture, const struct arch_key *keys, size_t n)

@@ -12,7 +12,7 @@
 struct arch_key {
     const char *name;
     double value;
-    bool whole; /* U32, else F32 */
+    bool whole; /* U32, or I64 below 0; else F32 */
 };
 struct arch_shape {
     const char *name;

@@ -7,17 +7,13 @@ static const char *const architectures[GPT_FILES] = { "gpt2", "gpt2", "gpt-oss",
 
 static const char *architecture_of(uint32_t which) { return architectures[which]; }
 
-struct shape {
-    const char *name;
-    uint32_t rows, cols, slabs;
-};
-static const struct shape gpt2_layer[] = {
+static const struct arch_shape gpt2_layer[] = {
     { "attn_norm.weight", 1, T_E, 1 },  { "attn_norm.bias", 1, T_E, 1 },       { "attn_qkv.weight", 3 * T_E, T_E, 1 },
     { "attn_qkv.bias", 1, 3 * T_E, 1 }, { "attn_output.weight", T_E, T_E, 1 }, { "attn_output.bias", 1, T_E, 1 },
     { "ffn_norm.weight", 1, T_E, 1 },   { "ffn_norm.bias", 1, T_E, 1 },        { "ffn_up.weight", T_F, T_E, 1 },
     { "ffn_up.bias", 1, T_F, 1 },       { "ffn_down.weight", T_E, T_F, 1 },    { "ffn_down.bias", 1, T_E, 1 },
 };
-static const struct shape gpt_oss_layer[] = {
+static const struct arch_shape gpt_oss_layer[] = {
     { "attn_norm.weight", 1, T_E, 1 },           { "attn_q.weight", T_H *T_D, T_E, 1 },
     { "attn_q.bias", 1, T_H *T_D, 1 },           { "attn_k.weight", T_G *T_D, T_E, 1 },
     { "attn_k.bias", 1, T_G *T_D, 1 },           { "attn_v.weight", T_G *T_D, T_E, 1 },
@@ -36,76 +32,54 @@ static const char *stored_name(uint32_t which, const char *name)
                                                 { "attn_output.bias", "attn_out.bias" },
                                                 { "attn_sinks.weight", "attn_sinks" },
                                                 { "post_attention_norm.weight", "ffn_norm.weight" } };
-    for (size_t i = 0; which == GPTOSS && i < sizeof of_ollama / sizeof of_ollama[0]; i++)
+    for (size_t i = 0; which == GPTOSS && i < ARCH_COUNT(of_ollama); i++)
         if (strcmp(name, of_ollama[i][0]) == 0) return of_ollama[i][1];
     return name;
 }
 
-static void layer(struct gguf_build *g, unsigned l, uint32_t which)
+static void layer(struct gguf_build *g, uint32_t l, uint32_t which)
 {
     const bool oss = which == GPT_OSS || which == GPTOSS;
-    const struct shape *shapes = oss ? gpt_oss_layer : gpt2_layer;
-    const size_t n = oss ? sizeof gpt_oss_layer / sizeof *shapes : sizeof gpt2_layer / sizeof *shapes;
+    const struct arch_shape *shapes = oss ? gpt_oss_layer : gpt2_layer;
+    const size_t n = oss ? ARCH_COUNT(gpt_oss_layer) : ARCH_COUNT(gpt2_layer);
     for (size_t i = 0; i < n; i++) {
-        char full[64];
-        (void)snprintf(full, sizeof full, "blk.%u.%s", l, stored_name(which, shapes[i].name));
-        gguf_build_floats(g, full, shapes[i].rows, shapes[i].cols, shapes[i].slabs, NULL);
+        struct arch_shape stored = shapes[i];
+        stored.name = stored_name(which, stored.name);
+        arch_put_layer(g, l, &stored, 1);
     }
-}
-
-static void put_u32(struct gguf_build *g, uint32_t which, const char *name, uint32_t value)
-{
-    char key[96];
-    (void)snprintf(key, sizeof key, "%s.%s", architectures[which], name);
-    gguf_build_u32(g, key, value);
-}
-static void put_f32(struct gguf_build *g, uint32_t which, const char *name, float value)
-{
-    char key[96];
-    (void)snprintf(key, sizeof key, "%s.%s", architectures[which], name);
-    gguf_build_f32(g, key, value);
-}
-
-static void gpt_oss_keys(struct gguf_build *g, uint32_t which)
-{
-    static const struct {
-        const char *key;
-        uint32_t value;
-    } numbers[] = { { "attention.head_count_kv", T_G },
-                    { "attention.sliding_window", 40 },
-                    { "expert_count", T_X },
-                    { "expert_used_count", T_K },
-                    { "rope.scaling.original_context_length", 4096 } };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) put_u32(g, which, numbers[i].key, numbers[i].value);
-    put_f32(g, which, "attention.layer_norm_rms_epsilon", 1e-5f);
-    put_f32(g, which, "rope.freq_base", 150000);
-    put_f32(g, which, "rope.scaling.factor", 32);
-    if (which == GPT_OSS) gguf_build_str(g, "gpt-oss.rope.scaling.type", "yarn");
 }
 
 struct gguf_build *gpt_file(uint32_t which)
 {
-    static const struct {
-        const char *key;
-        uint32_t value;
-    } numbers[] = { { "context_length", T_C },
-                    { "embedding_length", T_E },
-                    { "block_count", T_L },
-                    { "feed_forward_length", T_F },
-                    { "attention.head_count", T_H } };
-    struct gguf_build *g = gguf_build_new(architectures[which]);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) put_u32(g, which, numbers[i].key, numbers[i].value);
+    static const struct arch_key all[] = { { "context_length", T_C, true },
+                                           { "embedding_length", T_E, true },
+                                           { "block_count", T_L, true },
+                                           { "feed_forward_length", T_F, true },
+                                           { "attention.head_count", T_H, true } },
+                                 gpt2[] = { { "attention.layer_norm_epsilon", 1e-5, false } },
+                                 gpt_oss[] = { { "attention.head_count_kv", T_G, true },
+                                               { "attention.sliding_window", 40, true },
+                                               { "expert_count", T_X, true },
+                                               { "expert_used_count", T_K, true },
+                                               { "rope.scaling.original_context_length", 4096, true },
+                                               { "attention.layer_norm_rms_epsilon", 1e-5, false },
+                                               { "rope.freq_base", 150000, false },
+                                               { "rope.scaling.factor", 32, false } };
+    const char *a = architectures[which];
+    struct gguf_build *g = gguf_build_new(a);
+    arch_put_keys(g, a, all, ARCH_COUNT(all));
     gguf_build_floats(g, "token_embd.weight", T_V, T_E, 1, NULL);
     gguf_build_floats(g, "output_norm.weight", 1, T_E, 1, NULL);
     if (which != GPT2) gguf_build_floats(g, "output.weight", T_V, T_E, 1, NULL); /* GPT-2 as published: tied */
     if (which == GPT_OSS || which == GPTOSS) {
-        gpt_oss_keys(g, which);
+        arch_put_keys(g, a, gpt_oss, ARCH_COUNT(gpt_oss));
+        if (which == GPT_OSS) gguf_build_str(g, "gpt-oss.rope.scaling.type", "yarn");
     } else {
-        put_f32(g, which, "attention.layer_norm_epsilon", 1e-5f);
+        arch_put_keys(g, a, gpt2, ARCH_COUNT(gpt2));
         gguf_build_floats(g, "output_norm.bias", 1, T_E, 1, NULL);
         gguf_build_floats(g, "position_embd.weight", T_C, T_E, 1, NULL);
     }
-    for (unsigned l = 0; l < T_L; l++) layer(g, l, which);
+    for (uint32_t l = 0; l < T_L; l++) layer(g, l, which);
     return g;
 }
 

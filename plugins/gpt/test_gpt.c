@@ -110,27 +110,20 @@ static void ollama(void **state)
 static void heads_and_experts_of_their_own_length(void **state)
 {
     (void)state;
+    static const struct arch_shape longer[] = {
+        { "attn_q.weight", 64, T_E, 1 },      { "attn_q.bias", 1, 64, 1 },
+        { "attn_k.weight", 32, T_E, 1 },      { "attn_k.bias", 1, 32, 1 },
+        { "attn_v.weight", 16, T_E, 1 },      { "attn_v.bias", 1, 16, 1 },
+        { "attn_output.weight", T_E, 32, 1 }, { "ffn_gate_exps.weight", 24, T_E, T_X },
+        { "ffn_gate_exps.bias", T_X, 24, 1 }, { "ffn_up_exps.weight", 24, T_E, T_X },
+        { "ffn_up_exps.bias", T_X, 24, 1 },   { "ffn_down_exps.weight", T_E, 24, T_X }
+    };
     struct gguf_build *g = gpt_file(GPT_OSS); /* 4 heads of 16 in a row of 32, v of 8; experts of 24 */
     gguf_build_u32(g, "gpt-oss.attention.key_length", 16);
     gguf_build_u32(g, "gpt-oss.attention.value_length", 8);
     gguf_build_u32(g, "gpt-oss.rope.dimension_count", 10);
     gguf_build_u32(g, "gpt-oss.expert_feed_forward_length", 24);
-    for (unsigned l = 0; l < T_L; l++) {
-        static const struct {
-            const char *name;
-            uint32_t rows, cols, slabs;
-        } t[] = { { "attn_q.weight", 64, T_E, 1 },      { "attn_q.bias", 1, 64, 1 },
-                  { "attn_k.weight", 32, T_E, 1 },      { "attn_k.bias", 1, 32, 1 },
-                  { "attn_v.weight", 16, T_E, 1 },      { "attn_v.bias", 1, 16, 1 },
-                  { "attn_output.weight", T_E, 32, 1 }, { "ffn_gate_exps.weight", 24, T_E, T_X },
-                  { "ffn_gate_exps.bias", T_X, 24, 1 }, { "ffn_up_exps.weight", 24, T_E, T_X },
-                  { "ffn_up_exps.bias", T_X, 24, 1 },   { "ffn_down_exps.weight", T_E, 24, T_X } };
-        for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
-            char name[64];
-            (void)snprintf(name, sizeof name, "blk.%u.%s", l, t[i].name);
-            gguf_build_floats(g, name, t[i].rows, t[i].cols, t[i].slabs, NULL);
-        }
-    }
+    for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, longer, ARCH_COUNT(longer));
     struct arch_opened r = arch_record(&gpt_test, g);
     const struct tape_op *a = arch_op(r.p, "blk.1.attention");
     assert_true(a->u.attn.head_k == 16 && a->u.attn.head_v == 8);
@@ -251,30 +244,23 @@ static void declare_layer(struct published *f, unsigned l, uint32_t experts)
 }
 static void put_keys(struct gguf_build *g, uint32_t layers, uint32_t experts)
 {
-    const struct {
-        const char *key;
-        uint32_t value;
-    } numbers[] = { { "context_length", 131072 },
-                    { "embedding_length", E },
-                    { "block_count", layers },
-                    { "feed_forward_length", E },
-                    { "expert_feed_forward_length", E },
-                    { "attention.head_count", HEADS },
-                    { "attention.head_count_kv", KV_HEADS },
-                    { "attention.key_length", HEAD },
-                    { "attention.value_length", HEAD },
-                    { "attention.sliding_window", 128 },
-                    { "expert_count", experts },
-                    { "expert_used_count", 4 },
-                    { "rope.scaling.original_context_length", 4096 } };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        char key[96];
-        (void)snprintf(key, sizeof key, "gpt-oss.%s", numbers[i].key);
-        gguf_build_u32(g, key, numbers[i].value);
-    }
-    gguf_build_f32(g, "gpt-oss.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_build_f32(g, "gpt-oss.rope.freq_base", 150000);
-    gguf_build_f32(g, "gpt-oss.rope.scaling.factor", 32);
+    const struct arch_key keys[] = { { "context_length", 131072, true },
+                                     { "embedding_length", E, true },
+                                     { "block_count", layers, true },
+                                     { "feed_forward_length", E, true },
+                                     { "expert_feed_forward_length", E, true },
+                                     { "attention.head_count", HEADS, true },
+                                     { "attention.head_count_kv", KV_HEADS, true },
+                                     { "attention.key_length", HEAD, true },
+                                     { "attention.value_length", HEAD, true },
+                                     { "attention.sliding_window", 128, true },
+                                     { "expert_count", experts, true },
+                                     { "expert_used_count", 4, true },
+                                     { "rope.scaling.original_context_length", 4096, true },
+                                     { "attention.layer_norm_rms_epsilon", 1e-5, false },
+                                     { "rope.freq_base", 150000, false },
+                                     { "rope.scaling.factor", 32, false } };
+    arch_put_keys(g, "gpt-oss", keys, ARCH_COUNT(keys));
     gguf_build_str(g, "gpt-oss.rope.scaling.type", "yarn");
 }
 /* The header as built, with the places that the tensors have in a whole file, in front of as much address space. */

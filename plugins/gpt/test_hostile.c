@@ -1,12 +1,8 @@
 /* test_hostile.c: files with wrong hyper-parameters and wrong tensors. Every one is refused with a text, or, where the
  * numbers happen to make sense, recorded into a program that passes the checker; nothing divides by zero, overflows or
  * takes long. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "gpt_files.h" /* before cmocka.h, whose macro fail() would change the SDK */
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,15 +33,12 @@ static void window_patterns(void **state)
             gguf_build_array(g, key, GGUF_BOOL, T_L, rows[i].list);
         else
             gguf_build_u32(g, key, (uint32_t)rows[i].number);
-        struct gguf *file = gguf_build_open(g);
-        struct tape_options o = test_options();
-        struct tape_program *p;
-        assert_int_equal(tape_record(arch_of(&gpt_test), file, &o, &p, NULL), WK_OK);
-        assert_int_equal(p->n_kv_layers, T_L);
+        struct arch_opened r = arch_record(&gpt_test, g);
+        assert_int_equal(r.p->n_kv_layers, T_L);
         for (uint32_t l = 0; l < T_L; l++)
-            assert_int_equal(p->ops[p->kv_layers[l].op].u.attn.window != 0, rows[i].behind[l]);
-        tape_free(p);
-        gguf_close(file);
+            assert_int_equal(r.p->ops[r.p->kv_layers[l].op].u.attn.window != 0, rows[i].behind[l]);
+        arch_close(&r);
+        g = gpt_file(GPT_OSS);
         gguf_build_array(g, key, GGUF_BOOL, T_L - 1, rows[i].list);
         arch_must_refuse(&gpt_test, g, key);
         gguf_build_free(g);

@@ -3,14 +3,12 @@
 
 #include <string.h>
 
-static void floats(struct gguf_build *g, unsigned layer, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs)
+static void floats(struct gguf_build *g, uint32_t layer, const char *name, uint32_t rows, uint32_t cols, uint32_t slabs)
 {
-    char full[64];
-    (void)snprintf(full, sizeof full, "blk.%u.%s", layer, name);
-    gguf_build_floats(g, full, rows, cols, slabs, NULL);
+    arch_put_layer(g, layer, &(struct arch_shape){ name, rows, cols, slabs }, 1);
 }
 
-static void attention(struct gguf_build *g, unsigned l, uint32_t which)
+static void attention(struct gguf_build *g, uint32_t l, uint32_t which)
 {
     floats(g, l, "attn_norm.weight", 1, T_E, 1);
     floats(g, l, "attn_output.weight", T_E, T_H * T_D, 1);
@@ -33,7 +31,7 @@ static void attention(struct gguf_build *g, unsigned l, uint32_t which)
     }
 }
 
-static void feed_forward(struct gguf_build *g, unsigned l, uint32_t which)
+static void feed_forward(struct gguf_build *g, uint32_t l, uint32_t which)
 {
     floats(g, l, "ffn_norm.weight", 1, T_E, 1);
     if (which == MIXTRAL || which == QWEN3MOE) {
@@ -62,32 +60,24 @@ static const char *architecture_of(uint32_t which)
 
 struct gguf_build *llama_file(uint32_t which)
 {
-    static const struct {
-        const char *key;
-        uint32_t value;
-    } numbers[] = { { "context_length", T_C },      { "embedding_length", T_E },     { "block_count", T_L },
-                    { "feed_forward_length", T_F }, { "attention.head_count", T_H }, { "attention.head_count_kv", T_G },
-                    { "rope.dimension_count", T_D } };
+    static const struct arch_key all[] = { { "context_length", T_C, true },
+                                           { "embedding_length", T_E, true },
+                                           { "block_count", T_L, true },
+                                           { "feed_forward_length", T_F, true },
+                                           { "attention.head_count", T_H, true },
+                                           { "attention.head_count_kv", T_G, true },
+                                           { "rope.dimension_count", T_D, true },
+                                           { "attention.layer_norm_rms_epsilon", 1e-5, false } },
+                                 experts[] = { { "expert_count", T_X, true }, { "expert_used_count", T_K, true } };
     const char *a = architecture_of(which);
     struct gguf_build *g = gguf_build_new(a);
-    char key[96];
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        (void)snprintf(key, sizeof key, "%s.%s", a, numbers[i].key);
-        gguf_build_u32(g, key, numbers[i].value);
-    }
-    (void)snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", a);
-    gguf_build_f32(g, key, 1e-5f);
-    if (which == MIXTRAL || which == QWEN3MOE) {
-        (void)snprintf(key, sizeof key, "%s.expert_count", a);
-        gguf_build_u32(g, key, T_X);
-        (void)snprintf(key, sizeof key, "%s.expert_used_count", a);
-        gguf_build_u32(g, key, T_K);
-    }
+    arch_put_keys(g, a, all, ARCH_COUNT(all));
+    if (which == MIXTRAL || which == QWEN3MOE) arch_put_keys(g, a, experts, ARCH_COUNT(experts));
     gguf_build_floats(g, "token_embd.weight", T_V, T_E, 1, NULL);
     gguf_build_floats(g, "output_norm.weight", 1, T_E, 1, NULL);
     if (which != QWEN3) gguf_build_floats(g, "output.weight", T_V, T_E, 1, NULL); /* qwen3: tied */
     if (which == LLAMA_BIASED) gguf_build_floats(g, "output.bias", 1, T_V, 1, NULL);
-    for (unsigned l = 0; l < T_L; l++) {
+    for (uint32_t l = 0; l < T_L; l++) {
         attention(g, l, which);
         feed_forward(g, l, which);
     }

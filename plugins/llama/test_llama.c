@@ -17,7 +17,7 @@ static void launches_a_layer(void **state)
 {
     (void)state;
     for (int i = 0; i < LLAMA_FILES; i++) {
-        struct arch_opened r = arch_record_for(&llama_test, llama_file((uint32_t)i), 0);
+        struct arch_opened r = arch_record(&llama_test, llama_file((uint32_t)i));
         for (uint32_t l = 0; l < T_L; l++)
             assert_int_equal(test_launches_of_layer(r.p, l), i == MIXTRAL || i == QWEN3MOE ? 7 : 5);
         assert_int_equal(test_launches_of_layer(r.p, TAPE_NONE), 2);
@@ -30,39 +30,36 @@ static void launches_a_layer(void **state)
 static void what_tells_members_apart(void **state)
 {
     (void)state;
-    struct arch_opened r = arch_record_for(&llama_test, llama_file(LLAMA), 0);
+    struct arch_opened r = arch_record(&llama_test, llama_file(LLAMA));
     assert_int_equal(arch_op(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_INTERLEAVED);
     assert_int_equal(arch_op(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
     arch_close(&r);
-    r = arch_record_for(&llama_test, llama_file(LLAMA_BIASED), 0);
+    r = arch_record(&llama_test, llama_file(LLAMA_BIASED));
     assert_int_not_equal(arch_op(r.p, "blk.0.attn_q")->t[1], TAPE_NONE);
     assert_int_not_equal(arch_op(r.p, "blk.2.attn_output")->t[1], TAPE_NONE);
     static const char *const biased[] = { "blk.0.ffn_gate", "blk.1.ffn_up", "blk.2.ffn_down", "logits" };
     for (size_t i = 0; i < sizeof biased / sizeof *biased; i++)
         assert_int_not_equal(arch_op(r.p, biased[i])->t[1], TAPE_NONE);
     arch_close(&r);
-    r = arch_record_for(&llama_test, llama_file(QWEN2), 0);
+    r = arch_record(&llama_test, llama_file(QWEN2));
     assert_int_equal(arch_op(r.p, "blk.0.attn_q.rope")->u.rope.style, WK_ROPE_HALF);
     assert_int_not_equal(arch_op(r.p, "blk.1.attn_v")->t[1], TAPE_NONE);
     arch_close(&r);
-    r = arch_record_for(&llama_test, llama_file(QWEN3), 0);
+    r = arch_record(&llama_test, llama_file(QWEN3));
     assert_int_equal(arch_op(r.p, "blk.0.attn_k_norm")->u.norm.group, T_D);
     assert_string_equal(r.p->tensors[arch_op(r.p, "logits")->t[0]].name, "token_embd.weight"); /* tied */
     arch_close(&r);
-    r = arch_record_for(&llama_test, llama_file(MIXTRAL), 0);
+    r = arch_record(&llama_test, llama_file(MIXTRAL));
     assert_true(arch_op(r.p, "blk.0.route")->u.route.k == T_K &&
                 arch_op(r.p, "blk.0.route")->u.route.flags == WK_ROUTE_NORMALIZE);
     arch_close(&r);
     struct gguf_build *g = llama_file(QWEN3MOE);
-    for (uint32_t l = 0; l < T_L; l++) {
-        char bias[64];
-        (void)snprintf(bias, sizeof bias, "blk.%u.ffn_down_exps.bias", l);
-        gguf_build_floats(g, bias, T_X, T_E, 1, NULL);
-    }
-    r = arch_record_for(&llama_test, g, 0);
+    for (uint32_t l = 0; l < T_L; l++)
+        arch_put_layer(g, l, &(struct arch_shape){ "ffn_down_exps.bias", T_X, T_E, 1 }, 1);
+    r = arch_record(&llama_test, g);
     assert_int_not_equal(arch_op(r.p, "blk.1.ffn_down_exps")->t[1], TAPE_NONE);
     arch_close(&r);
-    r = arch_record_for(&llama_test, llama_file(PHI3), 0);
+    r = arch_record(&llama_test, llama_file(PHI3));
     const struct tape_op *k = arch_op(r.p, "blk.0.attn_qkv.2"), *u = arch_op(r.p, "blk.0.ffn_up.2");
     assert_true(k->u.linear.first == T_H * T_D && k->u.linear.n == T_G * T_D);
     assert_true(u->u.linear.first == T_F && u->u.linear.n == T_F);
@@ -73,23 +70,16 @@ static void what_tells_members_apart(void **state)
 static void heads_of_their_own_length(void **state)
 {
     (void)state;
+    static const struct arch_shape longer[] = {
+        { "attn_q.weight", 64, T_E, 1 },      { "attn_k.weight", 32, T_E, 1 },    { "attn_v.weight", 16, T_E, 1 },
+        { "attn_output.weight", T_E, 32, 1 }, { "attn_q_norm.weight", 1, 16, 1 }, { "attn_k_norm.weight", 1, 16, 1 }
+    };
     struct gguf_build *g = llama_file(QWEN3); /* 4 heads of 16 in a row of 32, v of 8 */
     gguf_build_u32(g, "qwen3.attention.key_length", 16);
     gguf_build_u32(g, "qwen3.attention.value_length", 8);
     gguf_build_u32(g, "qwen3.rope.dimension_count", 10);
-    for (unsigned l = 0; l < T_L; l++) {
-        static const struct {
-            const char *name;
-            uint32_t rows, cols;
-        } t[] = { { "attn_q.weight", 64, T_E },      { "attn_k.weight", 32, T_E },    { "attn_v.weight", 16, T_E },
-                  { "attn_output.weight", T_E, 32 }, { "attn_q_norm.weight", 1, 16 }, { "attn_k_norm.weight", 1, 16 } };
-        for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
-            char name[64];
-            (void)snprintf(name, sizeof name, "blk.%u.%s", l, t[i].name);
-            gguf_build_floats(g, name, t[i].rows, t[i].cols, 1, NULL);
-        }
-    }
-    struct arch_opened r = arch_record_for(&llama_test, g, 0);
+    for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, longer, ARCH_COUNT(longer));
+    struct arch_opened r = arch_record(&llama_test, g);
     const struct tape_op *a = arch_op(r.p, "blk.1.attention");
     assert_true(a->u.attn.head_k == 16 && a->u.attn.head_v == 8);
     assert_int_equal(arch_op(r.p, "blk.1.attn_q_norm.rope")->u.rope.n, 5);
@@ -115,7 +105,7 @@ static void linear_scaling(void **state)
         if (rows[i].type) gguf_build_str(g, "llama.rope.scaling.type", rows[i].type);
         gguf_build_f32(g, rows[i].key, rows[i].factor);
         gguf_build_f32(g, "llama.rope.freq_base", 500000);
-        struct arch_opened r = arch_record_for(&llama_test, g, 0);
+        struct arch_opened r = arch_record(&llama_test, g);
         arch_near(rope_of(&r)->u.rope.freq[0], rows[i].expected);
         arch_near(rope_of(&r)->u.rope.freq[1], rows[i].expected * pow(500000, -0.25));
         arch_near(rope_of(&r)->u.rope.mscale, 1);
@@ -129,7 +119,7 @@ static void llama3_scaling(void **state)
     const float factors[T_D / 2] = { 1, 1, 3.5f, 8 };
     struct gguf_build *g = llama_file(LLAMA);
     gguf_build_floats(g, "rope_freqs.weight", 1, T_D / 2, 1, factors);
-    struct arch_opened r = arch_record_for(&llama_test, g, 0);
+    struct arch_opened r = arch_record(&llama_test, g);
     for (uint32_t i = 0; i < T_D / 2; i++)
         arch_near(rope_of(&r)->u.rope.freq[i], pow(10000, -(double)i / 4) / (double)factors[i]);
     arch_close(&r);
@@ -162,7 +152,7 @@ static void yarn_scaling(void **state)
     gguf_build_f32(g, "llama.rope.scaling.factor", 32);
     gguf_build_u32(g, "llama.rope.scaling.original_context_length", 4096);
     gguf_build_f32(g, "llama.rope.freq_base", 150000);
-    struct arch_opened r = arch_record_for(&llama_test, g, 0);
+    struct arch_opened r = arch_record(&llama_test, g);
     const double low = 8.092779 / 8, high = 17.398025 / 8; /* bounds count pairs: 4 here, 32 there */
     const double ramp = (2 - low) / (high - low), plain = pow(150000, -0.5);
     arch_near(rope_of(&r)->u.rope.freq[0], 1);
@@ -187,7 +177,7 @@ static void windows(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct gguf_build *g = llama_file(rows[i].which);
         gguf_build_u32(g, rows[i].key, 48);
-        struct arch_opened r = arch_record_for(&llama_test, g, 0);
+        struct arch_opened r = arch_record(&llama_test, g);
         assert_int_equal(arch_op(r.p, "blk.0.attention")->u.attn.window, rows[i].window);
         arch_close(&r);
     }
@@ -218,8 +208,8 @@ static struct gguf_build *split_experts(unsigned left_out)
 static void experts_one_by_one(void **state)
 {
     (void)state;
-    struct arch_opened whole = arch_record_for(&llama_test, llama_file(MIXTRAL), 0),
-                       parts = arch_record_for(&llama_test, split_experts(T_X), 0);
+    struct arch_opened whole = arch_record(&llama_test, llama_file(MIXTRAL)),
+                       parts = arch_record(&llama_test, split_experts(T_X));
     assert_int_equal(whole.p->n_launches, parts.p->n_launches);
     assert_int_equal(whole.p->n_tensors, parts.p->n_tensors);
     for (uint32_t i = 0; i < whole.p->n_tensors; i++) {
@@ -239,28 +229,17 @@ static void experts_one_by_one(void **state)
     }
     arch_close(&whole);
     arch_close(&parts);
-    char text[1024];
     for (unsigned out = 0; out < T_X; out++) {
-        const struct wk_err err = { text, sizeof text };
-        struct tape_options o = test_options();
         struct gguf_build *g = split_experts(out);
-        struct gguf *file = gguf_build_open(g);
-        struct tape_program *p;
-        assert_int_equal(tape_record(arch_of(&llama_test), file, &o, &p, &err), WK_INVALID);
-        assert_non_null(strstr(text, "blk.1.ffn_up"));
-        assert_non_null(strstr(text, "missing in the file"));
-        gguf_close(file);
+        assert_int_equal(arch_attempt(&llama_test, g, NULL), WK_INVALID);
+        assert_non_null(strstr(arch_text, "blk.1.ffn_up"));
+        assert_non_null(strstr(arch_text, "missing in the file"));
         gguf_build_free(g);
     }
     struct gguf_build *g = split_experts(T_X); /* one of another type */
     gguf_build_tensor(g, "blk.2.ffn_down.1.weight", 1, T_E, T_F, 1, NULL, (size_t)T_E * T_F * 2);
-    struct gguf *file = gguf_build_open(g);
-    const struct wk_err err = { text, sizeof text };
-    struct tape_options o = test_options();
-    struct tape_program *p;
-    assert_int_equal(tape_record(arch_of(&llama_test), file, &o, &p, &err), WK_INVALID);
-    assert_non_null(strstr(text, "another type or shape"));
-    gguf_close(file);
+    assert_int_equal(arch_attempt(&llama_test, g, NULL), WK_INVALID);
+    assert_non_null(strstr(arch_text, "another type or shape"));
     gguf_build_free(g);
 }
 
