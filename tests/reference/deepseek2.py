@@ -211,6 +211,6 @@ class DeepSeek2(Network):
             self.tap(b, "ffn_norm", h)
             x = [i + j for i, j in zip(x, self.feed_forward(h, b), strict=True)]
         self.position += 1
-        logits = self.linear(self.norm(x, "output_norm"), "output")
+        logits = self.output(x)
         self.tap("", "logits", logits)
         return logits

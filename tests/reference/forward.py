@@ -16,8 +16,12 @@ def dot(a, b):
     return sum(map(mul, a, b))
 
 
+def silu(x):
+    return x / (1.0 + math.exp(-x))
+
+
 def silu_gate(g, u):
-    return g / (1.0 + math.exp(-g)) * u
+    return silu(g) * u
 
 
 def clamped_gate(g, u):
@@ -123,6 +127,10 @@ class Network:
         low, high = max(low, 0.0), min(high, 2 * n - 1.0)
         ramp = [min(max((i - low) / max(high - low, 0.001), 0.0), 1.0) for i in range(n)]
         return [f * (r / stretch + 1 - r) for f, r in zip(freq, ramp, strict=True)]
+
+    def output(self, x):
+        head = "output" if "output.weight" in self.t else "token_embd"
+        return self.linear(self.norm(x, "output_norm"), head)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
     def tap(self, scope, kind, value):
@@ -250,8 +258,7 @@ class Model(Network):
         self.tap(b, "ffn_down", out)
         return out
 
-    def layer(self, x, l):
-        b = "blk.%d." % l
+    def attention_branch(self, x, l, b):
         h = self.norm(x, b + "attn_norm")
         self.tap(b, "attn_norm", h)
         q, k, v = self.projections(h, b)
@@ -269,7 +276,11 @@ class Model(Network):
         self.tap(b, "attention", a)
         o = self.linear(a, b + "attn_output")
         self.tap(b, "attn_output", o)
-        x = [i + j for i, j in zip(x, o, strict=True)]
+        return o
+
+    def layer(self, x, l):
+        b = "blk.%d." % l
+        x = [i + j for i, j in zip(x, self.attention_branch(x, l, b), strict=True)]
         name = "post_attention_norm" if self.arch in GPT_OSS else "ffn_norm"
         h = self.norm(x, b + name)
         self.tap(b, name, h)
@@ -280,18 +291,21 @@ class Model(Network):
     def head_norm(self, x, name):
         return [v for h in range(0, len(x), self.D) for v in self.norm(x[h : h + self.D], name)]
 
+    def embedding(self, token):
+        x = self.rows("token_embd")[token]
+        if self.arch == "gpt2":
+            x = [a + b for a, b in zip(x, self.rows("position_embd")[self.position], strict=True)]
+        return x
+
     def step(self, token):
         """The logits behind one token more. closest: from an expert that was chosen to one that was not, in units of
         the spread of its router's logits."""
         self.closest = math.inf
-        x = self.rows("token_embd")[token]
-        if self.arch == "gpt2":
-            x = [a + b for a, b in zip(x, self.rows("position_embd")[self.position], strict=True)]
+        x = self.embedding(token)
         for l in range(self.L):
             x = self.layer(x, l)
         self.position += 1
-        head = "output" if "output.weight" in self.t else "token_embd"
-        logits = self.linear(self.norm(x, "output_norm"), head)
+        logits = self.output(x)
         self.tap("", "logits", logits)
         return logits
 

@@ -66,21 +66,7 @@ class Gemma2(Model):
 
     def layer(self, x, l):
         b = "blk.%d." % l
-        h = self.norm(x, b + "attn_norm")
-        self.tap(b, "attn_norm", h)
-        q, k, v = self.projections(h, b)
-        for kind, value in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
-            self.tap(b, kind, value)
-        q, k = self.rope(q), self.rope(k)
-        self.tap(b, "attn_q.rope", q)
-        self.tap(b, "attn_k.rope", k)
-        self.K[l].append(k)
-        self.V[l].append(v)
-        a = self.attention(q, l, b)
-        self.tap(b, "attention", a)
-        o = self.linear(a, b + "attn_output")
-        self.tap(b, "attn_output", o)
-        x = self.branch(x, o, b + "post_attention_norm")
+        x = self.branch(x, self.attention_branch(x, l, b), b + "post_attention_norm")
         h = self.norm(x, b + "ffn_norm")
         self.tap(b, "ffn_norm", h)
         g, u = self.linear(h, b + "ffn_gate"), self.linear(h, b + "ffn_up")
@@ -90,12 +76,8 @@ class Gemma2(Model):
         self.tap(b, "add2", x)
         return x
 
-    def step(self, token):
-        x = [v * math.sqrt(self.E) for v in self.rows("token_embd")[token]]
-        for l in range(self.L):
-            x = self.layer(x, l)
-        self.position += 1
-        logits = self.linear(self.norm(x, "output_norm"), "token_embd")
-        logits = [cap(v, self.key("final_logit_softcapping")) for v in logits]
-        self.tap("", "logits", logits)
-        return logits
+    def embedding(self, token):
+        return [v * math.sqrt(self.E) for v in super().embedding(token)]
+
+    def output(self, x):
+        return [cap(v, self.key("final_logit_softcapping")) for v in super().output(x)]

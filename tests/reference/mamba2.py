@@ -8,7 +8,7 @@ import math
 
 import gguf
 import models
-from forward import Network, dot
+from forward import Network, dot, silu, silu_gate
 
 # name: embedding, layers, heads, values a head, groups, state, kernel
 FAMILIES = {"mamba2": (64, 3, 8, 16, 1, 16, 4), "mamba2-groups": (48, 2, 6, 16, 2, 24, 3)}
@@ -35,10 +35,6 @@ def write(path, family):
     keys.update({"attention.head_count": 0, "attention.layer_norm_rms_epsilon": 1e-5, "ssm.conv_kernel": K})
     keys.update({"ssm.state_size": N, "ssm.group_count": G, "ssm.inner_size": inner, "ssm.time_step_rank": H})
     gguf.write(path, models.named("mamba2", family, keys), w.t)
-
-
-def silu(x):
-    return x / (1 + math.exp(-x))
 
 
 class Mamba2(Network):
@@ -82,7 +78,7 @@ class Mamba2(Network):
         z, dt = all_of[:inner], all_of[2 * inner + 2 * GN :]
         mixed = self.convolve(all_of[inner : 2 * inner + 2 * GN], l, b)
         y = self.scan(mixed[:inner], mixed[inner : inner + GN], mixed[inner + GN :], dt, l, b)
-        y = [v * silu(gate) for v, gate in zip(y, z, strict=True)]
+        y = list(map(silu_gate, z, y))
         w, size, normed = self.t[b + "ssm_norm.weight"][1], inner // self.G, []
         for g in range(0, inner, size):
             s = 1 / math.sqrt(math.fsum(v * v for v in y[g : g + size]) / size + self.eps)
@@ -96,6 +92,6 @@ class Mamba2(Network):
         for l in range(self.L):
             x = self.layer(x, l)
         self.position += 1
-        logits = self.linear(self.norm(x, "output_norm"), "output" if "output.weight" in self.t else "token_embd")
+        logits = self.output(x)
         self.tap("", "logits", logits)
         return logits
