@@ -13,8 +13,6 @@
 
 #include <cmocka.h>
 
-#include "tape/test_keys.h"
-
 /* ---- files --------------------------------------------------------------------------------------------- */
 
 static void put_key(struct gguf_build *g, const char *architecture, const struct arch_key *key)
@@ -64,6 +62,11 @@ const struct wk_arch *arch_of(const struct arch_test *t)
     if (!plugin || plugin->kind != WK_KIND_ARCH || !plugin->arch) fail_msg("%s cannot be used: %s", path, dlerror());
     arch = plugin->arch;
     return arch;
+}
+
+const char *arch_name(const struct arch_test *t, uint32_t file)
+{
+    return t->architecture ? t->architecture(file) : t->plugin;
 }
 
 struct arch_opened arch_record_for(const struct arch_test *t, struct gguf_build *g, uint32_t context)
@@ -148,11 +151,6 @@ static void must_be(const struct arch_test *t, struct gguf_build *g, const char 
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
-static const char *architecture_of(const struct arch_test *t, uint32_t file)
-{
-    return t->architecture ? t->architecture(file) : t->plugin;
-}
-
 static void try_number(const struct arch_test *t, uint32_t file, const struct wk_key *k, const char *key, double x)
 {
     struct gguf_build *g = t->make(file);
@@ -214,7 +212,7 @@ static void try_absent(const struct arch_test *t, uint32_t file, const struct wk
 static void try_key(const struct arch_test *t, uint32_t file, const struct wk_key *k)
 {
     char key[128];
-    (void)snprintf(key, sizeof key, "%s.%s", architecture_of(t, file), k->name);
+    (void)snprintf(key, sizeof key, "%s.%s", arch_name(t, file), k->name);
     try_absent(t, file, k, key);
     try_other_types(t, file, k, key);
     if (k->type == WK_KEY_TEXT || k->type == WK_KEY_BOOL) return;
@@ -249,31 +247,6 @@ void arch_every_key(void **state)
     print_message("%u cases, %u refused\n", n_cases, n_refused);
 }
 
-/* What the checks of tape/test_keys.h call. */
-static const struct arch_test *current;
-static wk_status attempt_current(struct gguf_build *g, struct gguf_accepted *accepted)
-{
-    return arch_attempt(current, g, accepted);
-}
-
-void arch_converter_keys(void **state)
-{
-    const struct arch_test *t = *state;
-    const struct wk_arch *arch = arch_of(t);
-    current = t;
-    for (uint32_t file = 0; file < t->n_files; file++) {
-        uint32_t which = 0;
-        while (strcmp(arch->names[which], architecture_of(t, file)) != 0) which++;
-        test_every_converter_key(arch, which, t->make, file, attempt_current, arch_text);
-    }
-}
-
-void arch_arrays(const struct arch_test *t, uint32_t file)
-{
-    current = t;
-    test_arrays_of_layers(architecture_of(t, file), t->make, file, attempt_current, arch_text);
-}
-
 void arch_architectures(void **state)
 {
     const struct arch_test *t = *state;
@@ -291,7 +264,7 @@ void arch_relations(const struct arch_test *t, const struct arch_relation *rows,
 {
     for (size_t i = 0; i < n; i++) {
         struct gguf_build *g = t->make(rows[i].file);
-        put_key(g, architecture_of(t, rows[i].file), &rows[i].key);
+        put_key(g, arch_name(t, rows[i].file), &rows[i].key);
         arch_must_refuse(t, g, rows[i].about);
         gguf_build_free(g);
     }

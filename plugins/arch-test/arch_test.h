@@ -37,7 +37,8 @@ void arch_put_tensors(struct gguf_build *g, const char *prefix, const struct arc
 void arch_put_layer(struct gguf_build *g, uint32_t layer, const struct arch_shape *shapes, size_t n);
 
 /* ---- recordings ---- */
-const struct wk_arch *arch_of(const struct arch_test *t); /* from the plugin, through its one symbol */
+const struct wk_arch *arch_of(const struct arch_test *t);        /* from the plugin, through its one symbol */
+const char *arch_name(const struct arch_test *t, uint32_t file); /* the file's general.architecture */
 
 struct arch_opened {
     struct gguf_build *build;

@@ -1,14 +1,13 @@
-/* test_keys.h: what every architecture plugin's table of keys must hold: a key of the ecosystem's converter is read,
- * changes nothing, or refuses the file by name. For the tests of plugins: attempt() records a file, its text is `text`.
- */
-#ifndef CORE_TAPE_TEST_KEYS_H
-#define CORE_TAPE_TEST_KEYS_H
+/* arch_test_keys.c: what every architecture plugin's table of keys must hold: a key of the ecosystem's converter is
+ * read, changes nothing, or refuses the file by name; an array has an element for each layer, or is refused. */
+#include "arch_test.h" /* before cmocka.h, whose macro fail() would change the SDK */
 
-#include <stdbool.h>
-#include <stdio.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
 
-#include "tape/test_models.h"
+#include <cmocka.h>
 
 /* Below the architecture's name: package gguf 0.19.0, constants.py; and some that no version has. */
 static const char *const converter_keys[] = {
@@ -129,7 +128,7 @@ static const char *const converter_keys[] = {
 };
 
 /* The key of the table, NULL: none. which: the architecture's index in the plugin's names. */
-static inline const struct wk_key *test_find_key(const struct wk_arch *arch, uint32_t which, const char *name)
+static const struct wk_key *find_key(const struct wk_arch *arch, uint32_t which, const char *name)
 {
     for (uint32_t i = 0; i < arch->n_keys; i++)
         if (strcmp(arch->keys[i].name, name) == 0 && !(arch->keys[i].flags & WK_KEY_NOT_FOR(which)))
@@ -137,90 +136,83 @@ static inline const struct wk_key *test_find_key(const struct wk_arch *arch, uin
     return NULL;
 }
 
-static inline bool test_key_ignored(const struct wk_arch *arch, const char *name)
+static bool is_ignored(const struct wk_arch *arch, const char *name)
 {
     for (uint32_t i = 0; i < arch->n_ignored_keys; i++)
         if (strcmp(arch->ignored_keys[i], name) == 0) return true;
     return false;
 }
 
-static inline void test_refused_for(wk_status status, const char *key, const char *text)
+/* With a value that is not the one that changes nothing the file is refused with the key's name, and taken where the
+ * key is accepted; then the key is noted as used. */
+static void try_converter_key(const struct arch_test *t, uint32_t file, uint32_t which, const char *name)
 {
-    if (!status || !strstr(text, key)) fail_msg("%s: taken, or another is named: %s", key, text);
+    const struct wk_arch *arch = arch_of(t);
+    const struct wk_key *k = find_key(arch, which, name);
+    const bool one_value = k && k->type != WK_KEY_TEXT && !(k->min < k->max);
+    char full[128];
+    const char *names[1] = { full };
+    struct gguf_accepted accepted = { .names = names, .n = 1 };
+    if (k && !one_value) return; /* read: other tests have its values */
+    (void)snprintf(full, sizeof full, "%s.%s", arch->names[which], name);
+    struct gguf_build *g = t->make(file);
+    if (one_value && k->type == WK_KEY_BOOL)
+        gguf_build_bool(g, full, !(k->min > 0));
+    else if (one_value && k->type == WK_KEY_F32)
+        gguf_build_f32(g, full, (float)k->min + 0.5f);
+    else
+        gguf_build_u32(g, full, one_value ? (uint32_t)k->min + 1 : 7);
+    if (is_ignored(arch, name)) {
+        if (arch_attempt(t, g, NULL)) fail_msg("%s: %s", full, arch_text);
+    } else {
+        arch_must_refuse(t, g, full);
+        if (arch_attempt(t, g, &accepted)) fail_msg("%s accepted: %s", full, arch_text);
+        if (accepted.used != 1) fail_msg("%s: not noted as used", full);
+    }
+    gguf_build_free(g);
+    if (!one_value) return;
+    g = t->make(file);
+    if (k->type == WK_KEY_BOOL)
+        gguf_build_bool(g, full, k->min > 0);
+    else
+        gguf_build_i64(g, full, (int64_t)k->min);
+    accepted.used = 0;
+    if (arch_attempt(t, g, &accepted)) fail_msg("%s with its one value: %s", full, arch_text);
+    if (accepted.used) fail_msg("%s: used without need", full);
+    gguf_build_free(g);
 }
 
-/* Arrays mean a value for each layer, of the keys that have one for each; of others they are refused. make: a file of
- * this architecture that is taken. */
-static inline void test_arrays_of_layers(const char *architecture, struct gguf_build *(*make)(uint32_t file),
-                                         uint32_t file_index,
-                                         wk_status (*attempt)(struct gguf_build *g, struct gguf_accepted *accepted),
-                                         const char *text)
+void arch_converter_keys(void **state)
+{
+    const struct arch_test *t = *state;
+    const struct wk_arch *arch = arch_of(t);
+    for (uint32_t file = 0; file < t->n_files; file++) {
+        uint32_t which = 0; /* the architecture's index in the plugin's names */
+        while (strcmp(arch->names[which], arch_name(t, file)) != 0) which++;
+        for (size_t i = 0; i < ARCH_COUNT(converter_keys); i++) try_converter_key(t, file, which, converter_keys[i]);
+    }
+}
+
+void arch_arrays(const struct arch_test *t, uint32_t file)
 {
     const uint32_t equal[4] = { T_G, T_G, T_G, T_G }, one[1] = { 1 };
     static const char *const scalars[] = { "context_length", "embedding_length", "block_count", "expert_used_count" };
     char key[128];
     for (uint64_t n = 0; n <= 4; n++) {
-        struct gguf_build *g = make(file_index);
-        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", architecture);
+        struct gguf_build *g = t->make(file);
+        (void)snprintf(key, sizeof key, "%s.attention.head_count_kv", arch_name(t, file));
         gguf_build_array(g, key, GGUF_U32, n, equal);
-        const wk_status status = attempt(g, NULL);
         if (n == T_L)
-            assert_int_equal(status, WK_OK);
+            assert_int_equal(arch_attempt(t, g, NULL), WK_OK);
         else
-            test_refused_for(status, key, text);
+            arch_must_refuse(t, g, key);
         gguf_build_free(g);
     }
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
-        struct gguf_build *g = make(file_index);
-        (void)snprintf(key, sizeof key, "%s.%s", architecture, scalars[i]);
+    for (size_t i = 0; i < ARCH_COUNT(scalars); i++) {
+        struct gguf_build *g = t->make(file);
+        (void)snprintf(key, sizeof key, "%s.%s", arch_name(t, file), scalars[i]);
         gguf_build_array(g, key, GGUF_U32, 1, one);
-        test_refused_for(attempt(g, NULL), key, text);
+        arch_must_refuse(t, g, key);
         gguf_build_free(g);
     }
 }
-
-/* A file with the key, of a value that is not the one that changes nothing, is refused with its name, and taken where
- * the key is accepted; then the key is noted as used. make: a file that is taken. */
-static inline void test_every_converter_key(const struct wk_arch *arch, uint32_t which,
-                                            struct gguf_build *(*make)(uint32_t file), uint32_t file_index,
-                                            wk_status (*attempt)(struct gguf_build *g, struct gguf_accepted *accepted),
-                                            const char *text)
-{
-    for (size_t i = 0; i < sizeof converter_keys / sizeof *converter_keys; i++) {
-        const struct wk_key *k = test_find_key(arch, which, converter_keys[i]);
-        const bool one_value = k && k->type != WK_KEY_TEXT && !(k->min < k->max);
-        char full[128];
-        const char *names[1] = { full };
-        struct gguf_accepted accepted = { .names = names, .n = 1 };
-        if (k && !one_value) continue; /* read: other tests have its values */
-        (void)snprintf(full, sizeof full, "%s.%s", arch->names[which], converter_keys[i]);
-        struct gguf_build *g = make(file_index);
-        if (one_value && k->type == WK_KEY_BOOL)
-            gguf_build_bool(g, full, !(k->min > 0));
-        else if (one_value && k->type == WK_KEY_F32)
-            gguf_build_f32(g, full, (float)k->min + 0.5f);
-        else
-            gguf_build_u32(g, full, one_value ? (uint32_t)k->min + 1 : 7);
-        const wk_status status = attempt(g, NULL);
-        if (test_key_ignored(arch, converter_keys[i])) {
-            if (status) fail_msg("%s: %s", full, text);
-        } else {
-            test_refused_for(status, full, text);
-            if (attempt(g, &accepted)) fail_msg("%s accepted: %s", full, text);
-            if (accepted.used != 1) fail_msg("%s: not noted as used", full);
-        }
-        gguf_build_free(g);
-        if (!one_value) continue;
-        g = make(file_index);
-        if (k->type == WK_KEY_BOOL)
-            gguf_build_bool(g, full, k->min > 0);
-        else
-            gguf_build_i64(g, full, (int64_t)k->min);
-        accepted.used = 0;
-        if (attempt(g, &accepted)) fail_msg("%s with its one value: %s", full, text);
-        if (accepted.used) fail_msg("%s: used without need", full);
-        gguf_build_free(g);
-    }
-}
-
-#endif
