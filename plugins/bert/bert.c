@@ -10,7 +10,7 @@
 
 /* ---- what the file may say ----------------------------------------------------------------------------- */
 
-enum { CONTEXT, EMBEDDING, BLOCKS, FEED_FORWARD, HEADS, KV_HEADS, EPS, POOLING, N_READ };
+enum { CONTEXT, EMBEDDING, BLOCKS, FEED_FORWARD, HEADS, KV_HEADS, EPS, POOLING };
 enum { MAX_CONTEXT = 1 << 20 };
 enum { POOL_MEAN = 1, POOL_FIRST, POOL_LAST, POOL_RANK }; /* values of pooling_type; 0: rows as they are, not served */
 

@@ -46,8 +46,7 @@ enum {
     ROPE_CONTEXT,
     YARN_LOG,
     YARN_FAST,
-    YARN_SLOW,
-    N_READ
+    YARN_SLOW
 };
 enum { MAX_HEAD = 1024, MAX_LATENT = 4096, MAX_CONTEXT = 1 << 27 };
 enum { GATING_NONE = 0, GATING_SOFTMAX, GATING_SIGMOID }; /* values of expert_gating_func; none: softmax */

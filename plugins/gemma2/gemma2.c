@@ -26,8 +26,7 @@ enum {
     LOGIT_CAP,
     ATTENTION_SCALE,
     ROPE_DIM,
-    ROPE_BASE,
-    N_READ
+    ROPE_BASE
 };
 enum { MAX_HEAD = 1024, MAX_CONTEXT = 1 << 27, LAYERS_OF_27B = 46 };
 

@@ -41,8 +41,7 @@ enum {
     YARN_FAST,
     YARN_SLOW,
     YARN_TRUNCATE,
-    WINDOW_PATTERN,
-    N_READ
+    WINDOW_PATTERN
 };
 enum { MAX_HEAD = 1024, MAX_LAYERS = 512, MAX_CONTEXT = 1 << 27 };
 

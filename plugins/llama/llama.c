@@ -40,8 +40,7 @@ enum {
     YARN_SLOW,
     ATTENTION_SCALE,
     EXPERT_SCALE,
-    EXPERT_NORM,
-    N_READ
+    EXPERT_NORM
 };
 enum { MAX_HEAD = 1024, MAX_CONTEXT = 1 << 27 };
 

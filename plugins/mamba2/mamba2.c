@@ -9,7 +9,7 @@
 
 /* ---- what the file may say ----------------------------------------------------------------------------- */
 
-enum { CONTEXT, EMBEDDING, BLOCKS, EPS, KERNEL, STATE, GROUPS, INNER, HEADS, N_READ };
+enum { CONTEXT, EMBEDDING, BLOCKS, EPS, KERNEL, STATE, GROUPS, INNER, HEADS };
 enum { MAX_CONTEXT = 1 << 27, MAX_INNER = 1 << 17, MAX_HEADS = 4096, MAX_STATE = 1024 };
 
 /* Ranges: several times what the published models have, small enough that every product below stays inside 32 bits.
