@@ -35,7 +35,10 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
     switch (o->kind) {
     case WK_OP_EMBED: put_u64(s, o->u.embed.index), put_u64(s, o->u.embed.offset); break;
     case WK_OP_LINEAR:
-    case WK_OP_EXPERT: put_u64(s, o->u.linear.first), put_u64(s, o->u.linear.n), put_u64(s, o->u.linear.slabs); break;
+    case WK_OP_EXPERT:
+    case WK_OP_LINEAR_HEADS:
+        put_u64(s, o->u.linear.first), put_u64(s, o->u.linear.n), put_u64(s, o->u.linear.slabs);
+        break;
     case WK_OP_NORM: put_u64(s, o->u.norm.kind), put_u64(s, o->u.norm.group), put_f32(s, o->u.norm.eps); break;
     case WK_OP_ROPE:
         put_u64(s, o->u.rope.head), put_u64(s, o->u.rope.style), put_u64(s, o->u.rope.n), put_f64(s, o->u.rope.mscale);

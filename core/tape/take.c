@@ -266,12 +266,25 @@ bool take_slice(struct builder *b, const union any_op *a, struct draft *d)
     d->slots = x->slots;
     return true;
 }
+/* Inputs and tensors of an operation that takes any number of them stand side by side. */
+static bool no_gaps(struct builder *b, const struct draft *d)
+{
+    for (uint32_t i = 1; i < TAPE_IN; i++) {
+        const bool in = d->op.in[i] != TAPE_NONE && d->op.in[i - 1] == TAPE_NONE,
+                   t = d->op.t[i] != TAPE_NONE && d->op.t[i - 1] == TAPE_NONE;
+        if ((in || t) && b->messages->status != WK_OK) return false; /* what is missing has failed before */
+        if (in || t)
+            REFUSE(WK_INVALID, "%s: %s %u stands behind one that is missing", d->name, in ? "input" : "tensor",
+                   (unsigned)i);
+    }
+    return true;
+}
 bool take_concat(struct builder *b, const union any_op *a, struct draft *d)
 {
     const struct wk_op_concat *c = &a->concat;
     const uint32_t groups = c->groups ? c->groups : 1;
     uint32_t n = 0;
-    if (!name_in_scope(b, d, "concat", true)) return false;
+    if (!name_in_scope(b, d, "concat", true) || !no_gaps(b, d)) return false;
     d->slots = input(b, d, 0)->slots;
     for (; n < TAPE_IN && d->op.in[n] != TAPE_NONE; n++) {
         const struct tape_value *x = input(b, d, (int)n);
@@ -284,8 +297,6 @@ bool take_concat(struct builder *b, const union any_op *a, struct draft *d)
                    (unsigned)groups);
         d->width += repeated ? (uint64_t)x->width * groups : x->width;
     }
-    for (uint32_t i = n; i < TAPE_IN; i++)
-        if (d->op.in[i] != TAPE_NONE) REFUSE(WK_INVALID, "%s: input %u stands behind one that is missing", d->name, i);
     if (n < TAPE_IN && c->repeated >> n)
         REFUSE(WK_INVALID, "%s: repeated is 0x%x for %u inputs", d->name, (unsigned)c->repeated, (unsigned)n);
     d->op.u.concat.groups = groups;
@@ -388,7 +399,8 @@ bool take_custom(struct builder *b, const union any_op *a, struct draft *d)
         return false;
     if (!def->name || !def->width || !def->cpu)
         REFUSE(WK_INVALID, "%scustom: the definition lacks a name, a width or a function", b->scope);
-    if (!name_in_scope(b, d, def->name, false) || !known(b, d, "split", def->split, 0, WK_SPLIT_END)) return false;
+    if (!name_in_scope(b, d, def->name, false) || !known(b, d, "split", def->split, 0, WK_SPLIT_END) || !no_gaps(b, d))
+        return false;
     uint32_t widths[TAPE_IN], n = 0;
     for (; n < TAPE_IN && d->op.in[n] != TAPE_NONE; n++) {
         if (!one_slot(b, d, (int)n)) return false;

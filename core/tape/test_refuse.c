@@ -470,6 +470,16 @@ static void custom_nothing(const struct wk_builder *b)
     wk_value x = begin(b);
     finish(b, wk_custom(b, NULL, &x, 1, NULL, 0, NULL, 0));
 }
+static uint32_t any_width(const uint32_t *in_width, uint32_t n_in) { return n_in ? in_width[0] : 0; }
+static void nothing(const struct wk_custom_call *call) { (void)call; }
+static void custom_hole(const struct wk_builder *b)
+{
+    static const struct wk_custom_def def = { sizeof def, WK_SPLIT_NONE, "odd", any_width, nothing };
+    struct wk_op_custom c = { .o = wk_op_head(sizeof c, WK_OP_CUSTOM), .def = &def };
+    wk_value x = begin(b);
+    c.o.in[0] = c.o.in[2] = x.id;
+    finish(b, wk_append(b, &c.o));
+}
 static uint32_t refuse_width(const uint32_t *in_width, uint32_t n_in) { return n_in == 1 && in_width[0] == 7 ? 7 : 0; }
 static uint32_t huge_width(const uint32_t *in_width, uint32_t n_in) { return n_in && in_width[0] ? TAPE_MAX_WIDTH : 0; }
 static void copy_row(const struct wk_custom_call *call)
@@ -568,6 +578,7 @@ static const struct broken {
     { slice_part_past, WK_INVALID, "token_embd.slice: columns 5 to 9 of token_embd, which is 8 wide" },
     { slice_nothing, WK_INVALID, "token_embd.slice: columns 4 to 4 of token_embd, which is 32 wide" },
     { concat_parts, WK_INVALID, "blk.0.concat1: token_embd.slice is 30 wide, not a multiple of 4 groups" },
+    { custom_hole, WK_INVALID, "blk.0.odd: input 2 stands behind one that is missing" },
     { concat_hole, WK_INVALID, "blk.0.concat1: input 2 stands behind one that is missing" },
     { concat_repeats, WK_INVALID, "blk.0.concat1: repeated is 0x4 for 2 inputs" },
     { concat_none, WK_INVALID, "blk.0.concat: input 0 is no value or tensor of this model" },
