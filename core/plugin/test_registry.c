@@ -804,13 +804,25 @@ int main(void)
 {
 #define ROW(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ROW(test_good_quant),   ROW(test_good_arch),        ROW(test_refused),
-        ROW(test_not_plugins),  ROW(test_inspect),          ROW(test_truncated_copies),
-        ROW(test_cuda_found),   ROW(test_cuda_absent),      ROW(test_cuda_fewer_types),
-        ROW(test_cuda_refused), ROW(test_shadowed),         ROW(test_earlier_folder),
-        ROW(test_custom),       ROW(test_shadowed),         ROW(test_earlier_folder),
-        ROW(test_conflict),     ROW(test_folders),          ROW(test_above),
-        ROW(test_without_proc), cmocka_unit_test(test_isa), cmocka_unit_test(test_isa_named),
+        ROW(test_good_quant),
+        ROW(test_good_arch),
+        ROW(test_refused),
+        ROW(test_not_plugins),
+        ROW(test_inspect),
+        ROW(test_truncated_copies),
+        ROW(test_cuda_found),
+        ROW(test_cuda_absent),
+        ROW(test_cuda_fewer_types),
+        ROW(test_cuda_refused),
+        ROW(test_custom),
+        ROW(test_shadowed),
+        ROW(test_earlier_folder),
+        ROW(test_conflict),
+        ROW(test_folders),
+        ROW(test_above),
+        ROW(test_without_proc),
+        cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_isa_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
