@@ -103,10 +103,7 @@ static int info(const struct options *o)
     else
         print_info(&e);
     free(path);
-    free(e.path);
-    free(e.reason);
-    free(e.warnings);
-    free(e.claims);
+    plugin_entry_clear(&e);
     return result;
 }
 

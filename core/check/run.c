@@ -403,10 +403,7 @@ static uint32_t kind_of(const char *path)
     struct plugin_entry e;
     (void)plugin_inspect(path, &e, NULL);
     const uint16_t kind = e.note.kind;
-    free(e.path);
-    free(e.reason);
-    free(e.warnings);
-    free(e.claims);
+    plugin_entry_clear(&e);
     return kind == WK_KIND_ARCH         ? CHECK_OF_ARCH
            : kind == WK_KIND_QUANT      ? CHECK_OF_QUANT
            : kind == WK_KIND_QUANT_CUDA ? CHECK_OF_CUDA

@@ -104,14 +104,16 @@ int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, 
 bool plugin_id_ok(const char *id);
 
 /* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure,
- * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. The caller frees path, reason,
- * warnings and claims. [any thread] */
+ * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. plugin_entry_clear in either
+ * case. [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
 
 /* The same, and then maps and starts it: after success the state is PLUGIN_LOADED. host: what the plugin is given,
- * which lives as long as the process; NULL: what every plugin gets. The caller frees plugin too. [main thread] */
+ * which lives as long as the process; NULL: what every plugin gets. [main thread] */
 wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin_entry *entry,
                      const struct wk_err *err);
+/* Frees what an entry that one of these two has filled points to. */
+void plugin_entry_clear(struct plugin_entry *entry);
 
 /* Vets and maps the CUDA module at `path` as that of `plugin`, which was mapped; nothing of it is called. The caller
  * frees *out. [main thread] */

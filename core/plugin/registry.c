@@ -61,7 +61,7 @@ static const char *file_name(const struct plugin_entry *e) { return strrchr(e->p
 
 static wk_status no_memory(const struct wk_err *err) { return wk_fail(err, WK_NO_MEMORY, "out of memory"); }
 
-static void clear_entry(struct plugin_entry *e)
+void plugin_entry_clear(struct plugin_entry *e)
 {
     free(e->path);
     free(e->reason);
@@ -513,7 +513,7 @@ wk_status plugin_registry_open(const struct plugin_options *o, struct plugin_reg
 void plugin_registry_close(struct plugin_registry *r)
 {
     if (!r) return;
-    for (uint32_t i = 0; i < r->n_entries; i++) clear_entry(&r->entries[i]);
+    for (uint32_t i = 0; i < r->n_entries; i++) plugin_entry_clear(&r->entries[i]);
     for (uint32_t i = 0; r->cuda && i < r->n_entries; i++) free(r->cuda[i].quant);
     for (uint32_t i = 0; i < r->n_folders; i++) free(r->folders[i].path);
     free(r->entries);

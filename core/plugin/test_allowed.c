@@ -82,15 +82,6 @@ static void allow(const char *content)
     if (plugin_allow_only(list, &err)) fail_msg("%s", text);
 }
 
-static void release(struct plugin_entry *e)
-{
-    free(e->path);
-    free(e->reason);
-    free(e->warnings);
-    free(e->claims);
-    free((void *)(uintptr_t)e->plugin);
-}
-
 static wk_status start(const char *path, struct plugin_entry *e, const struct wk_err *told)
 {
     return plugin_try(path, NULL, e, told);
@@ -103,7 +94,7 @@ static wk_status try(const char *name, wk_status (*how)(const char *, struct plu
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     text[0] = '\0';
     const wk_status status = how(path, &e, &err);
-    release(&e);
+    plugin_entry_clear(&e);
     return status;
 }
 

@@ -64,15 +64,6 @@ static wk_status try(const char *zoo, struct plugin_entry *e, char text[1024])
     return try_bytes(read_zoo(zoo), e, text);
 }
 
-static void release(struct plugin_entry *e)
-{
-    free(e->path);
-    free(e->reason);
-    free(e->warnings);
-    free(e->claims);
-    free((void *)(uintptr_t)e->plugin);
-}
-
 static void test_taken(void **state)
 {
     (void)state;
@@ -83,7 +74,7 @@ static void test_taken(void **state)
     assert_string_equal(t->name, "zoo_F");
     assert_int_equal(t->product_size, sizeof(struct wk_isa_product));
     assert_non_null(format_product_for(t, WK_ISA_AVX512));
-    release(&e);
+    plugin_entry_clear(&e);
 }
 
 static void test_refused(void **state)
@@ -115,7 +106,7 @@ static void test_refused(void **state)
         struct plugin_entry e;
         assert_int_not_equal(try(rows[i].zoo, &e, text), WK_OK);
         if (!strstr(text, rows[i].words)) fail_msg("%s: expected \"%s\" in: %s", rows[i].zoo, rows[i].words, text);
-        release(&e);
+        plugin_entry_clear(&e);
     }
 }
 
@@ -138,7 +129,7 @@ static void expect(size_t n, const char *words)
     struct plugin_entry e;
     if (try_bytes(n, &e, text) == WK_OK) fail_msg("taken; expected \"%s\"", words);
     if (!strstr(text, words)) fail_msg("expected \"%s\" in: %s", words, text);
-    release(&e);
+    plugin_entry_clear(&e);
 }
 
 /* Every number of ggml's: taken as ggml has it, refused with another block, size of a block, or name. */
@@ -153,7 +144,7 @@ static void test_every_number(void **state)
     if (try_bytes(n, &e, text) != WK_OK) fail_msg("%s", text);
     assert_int_equal(e.plugin->quant->n_types, NUMBERS);
     for (uint32_t i = 0; i < NUMBERS; i++) types[i] = *e.plugin->quant->types[i];
-    release(&e); /* what was mapped stays, and with it the names */
+    plugin_entry_clear(&e); /* what was mapped stays, and with it the names */
     for (uint32_t i = 0; i < NUMBERS; i++) {
         const struct wk_type_cpu *t = &types[i];
         char quoted[64] = ""; /* "\0name\0": no name is the end of another */
@@ -175,7 +166,7 @@ static void test_every_number(void **state)
         name[0] = (uint8_t)t->name[0];
     }
     if (try_bytes(n, &e, text) != WK_OK) fail_msg("%s", text);
-    release(&e);
+    plugin_entry_clear(&e);
 }
 
 /* The rule itself: every length from none to beyond the host's, every byte behind it. */

@@ -307,10 +307,7 @@ static void test_not_plugins(void **state)
     assert_words(p->text, path);
     assert_words(p->text, "its folder is writable by others");
     assert_int_equal(e.state, PLUGIN_REFUSED);
-    free(e.path);
-    free(e.reason);
-    free(e.warnings);
-    free(e.claims);
+    plugin_entry_clear(&e);
 }
 
 static void test_inspect(void **state)
@@ -338,18 +335,12 @@ static void test_inspect(void **state)
         assert_string_equal(e.path, path);
         assert_true((e.reason == NULL) == (rows[i].status == WK_OK));
         assert_null(e.plugin);
-        free(e.path);
-        free(e.reason);
-        free(e.warnings);
-        free(e.claims);
+        plugin_entry_clear(&e);
     }
     static const char *const paths[] = { "good.so", "./good.so", "", "/", "/nonexistent/folder/x.so", "/tmp/" };
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         assert_int_not_equal(plugin_inspect(paths[i], &e, &p->err), WK_OK);
-        free(e.path);
-        free(e.reason);
-        free(e.warnings);
-        free(e.claims);
+        plugin_entry_clear(&e);
     }
 }
 
@@ -408,8 +399,7 @@ static void test_cuda_found(void **state)
     assert_int_equal(plugin_inspect(path, &e, &p->err), WK_OK);
     assert_int_equal(e.note.kind, WK_KIND_QUANT_CUDA);
     assert_null(e.warnings); /* it imports setenv, as CUDA's runtime does */
-    free(e.path);
-    free(e.claims);
+    plugin_entry_clear(&e);
 }
 
 static void test_cuda_absent(void **state)
@@ -697,24 +687,18 @@ static void test_above(void **state)
             assert_words(p->text, "the folder /tmp/worker-test-plugin-0-");
             assert_words(p->text, "above it is writable by others");
         }
-        free(e.path);
-        free(e.claims);
-        free(e.reason);
+        plugin_entry_clear(&e);
     }
     assert_int_equal(chmod(p->dir[0], 0700), 0);
     if (geteuid() != 0) return;
     assert_int_equal(chmod(p->dir[0], 0775), 0); /* root's group may have members */
     assert_int_equal(plugin_inspect(path, &e, &p->err), WK_INVALID);
-    free(e.path);
-    free(e.claims);
-    free(e.reason);
+    plugin_entry_clear(&e);
     assert_int_equal(chmod(p->dir[0], 0755), 0);
     assert_int_equal(chown(p->dir[0], 12345, 0), 0);
     assert_int_equal(plugin_inspect(path, &e, &p->err), WK_INVALID);
     assert_words(p->text, "above it is owned by user 12345");
-    free(e.path);
-    free(e.claims);
-    free(e.reason);
+    plugin_entry_clear(&e);
     assert_int_equal(chown(p->dir[0], 0, 0), 0);
 }
 

@@ -345,11 +345,7 @@ static wk_status try(const char *path, char text[1024])
     struct plugin_entry e;
     text[0] = '\0';
     const wk_status status = plugin_try(path, NULL, &e, &(struct wk_err){ text, 1024 });
-    free(e.path);
-    free(e.reason);
-    free(e.warnings);
-    free(e.claims);
-    free((void *)(uintptr_t)e.plugin);
+    plugin_entry_clear(&e);
     return status;
 }
 
