@@ -1,7 +1,4 @@
 /* start.c: maps and starts the plugin in a check's process. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "check/quant.h"
 
 bool check_start(struct check *c, const struct wk_host *host)
@@ -13,8 +10,7 @@ bool check_start(struct check *c, const struct wk_host *host)
         c->quant = c->entry.plugin->quant;
         return true;
     }
-    const size_t path = strlen(c->options->path);
-    const char *reason = strncmp(text, c->options->path, path) == 0 && text[path] == ':' ? text + path + 2 : text;
+    const char *reason = c->entry.reason ? c->entry.reason : text;
     const char *rule = c->entry.rule ? c->entry.rule : "load.map";
     const uint32_t mine = check_find(c->def->id), broken = check_find(rule);
     if (mine == broken)

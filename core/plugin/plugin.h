@@ -104,8 +104,8 @@ int plugin_describe(const struct plugin_registry *r, uint16_t kind, char *text, 
 bool plugin_id_ok(const char *id);
 
 /* Vets one file without running it (`worker plugin info`). *entry: filled as far as the file allows, also on failure,
- * when reason is the text of err and state PLUGIN_REFUSED; after success PLUGIN_FOUND. plugin_entry_clear in either
- * case. [any thread] */
+ * when its state is PLUGIN_REFUSED and reason says why; after success PLUGIN_FOUND. plugin_entry_clear in either case.
+ * [any thread] */
 wk_status plugin_inspect(const char *path, struct plugin_entry *entry, const struct wk_err *err);
 
 /* The same, and then maps and starts it: after success the state is PLUGIN_LOADED. host: what the plugin is given,

@@ -425,19 +425,23 @@ static const struct service *candidates(const struct plugin_registry *r, const c
 
 /* ---- mapping ------------------------------------------------------------------------------------------- */
 
-static wk_status map_file(struct plugin_entry *e, const struct wk_host *host, const struct wk_err *err)
+/* What became of a plugin that was found is in its entry afterwards. reason: why it was refused, without the path. */
+static wk_status map_file(struct plugin_entry *e, const struct wk_host *host, char reason[REASON])
 {
+    const struct wk_err err = { reason, REASON };
     struct vetted v;
     struct wk_plugin *plugin = NULL;
-    wk_status status = vet_file(e->path, &v, err);
+    wk_status status = vet_file(e->path, &v, &err);
     if (status == WK_OK && strcmp(v.digest, e->digest) != 0) {
         v.rule = "static.file";
-        status = wk_fail(err, WK_INVALID, "was changed while this worker ran; start it again");
+        status = wk_fail(&err, WK_INVALID, "was changed while this worker ran; start it again");
     }
-    if (status == WK_OK) status = module_open(&v, file_name(e), host, &plugin, err);
+    if (status == WK_OK) status = module_open(&v, file_name(e), host, &plugin, &err);
     vet_release(&v);
     e->plugin = plugin;
     e->rule = status == WK_OK ? NULL : v.rule;
+    e->reason = status == WK_OK ? NULL : strdup(reason);
+    e->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
     return status;
 }
 
@@ -449,25 +453,17 @@ wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin
     if (kind_is_cuda(entry->note.kind))
         return wk_fail(err, WK_UNSUPPORTED, "%s: the CUDA module of %s, which is mapped with it on a GPU alone", path,
                        entry->note.id);
-    status = map_file(entry, host, &(struct wk_err){ reason, sizeof reason });
-    entry->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
+    status = map_file(entry, host, reason);
     return status == WK_OK ? WK_OK : wk_fail(err, status, "%s: %s", path, reason);
 }
 
 /* false: it was refused, now or before. */
 static bool map_entry(struct plugin_entry *e)
 {
-    char reason[REASON] = "";
+    char reason[REASON];
     if (e->state == PLUGIN_LOADED) return true;
     (void)pthread_mutex_lock(&mapping);
-    if (e->state == PLUGIN_FOUND) {
-        const wk_status status = map_file(e, NULL, &(struct wk_err){ reason, sizeof reason });
-        if (status != WK_OK) {
-            e->reason = strdup(reason);
-            warn("plugin_refused", e->path, reason);
-        }
-        e->state = status == WK_OK ? PLUGIN_LOADED : PLUGIN_REFUSED;
-    }
+    if (e->state == PLUGIN_FOUND && map_file(e, NULL, reason) != WK_OK) warn("plugin_refused", e->path, reason);
     (void)pthread_mutex_unlock(&mapping);
     return e->state == PLUGIN_LOADED;
 }
