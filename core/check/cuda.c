@@ -1,6 +1,5 @@
 /* cuda.c: a format's kernels: the module NAME-cuda.so beside NAME.so. That it is vetted and mapped needs no GPU; what
  * its kernels do is looked at on the GPU by the device's own module (device_ops.check_format). */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,12 +10,12 @@
  */
 static const struct wk_quant_cuda *open_module(struct check *c, bool mine)
 {
-    char path[4096], text[CHECK_TEXT] = "";
+    char text[CHECK_TEXT] = "";
     struct wk_quant_cuda *module = NULL;
     if (!check_start(c, NULL)) return NULL;
-    const size_t n = strlen(c->options->path);
-    if (n < 3 || snprintf(path, sizeof path, "%.*s-cuda.so", (int)(n - 3), c->options->path) >= (int)sizeof path ||
-        access(path, F_OK) != 0) {
+    const char *path = plugin_cuda_path(c->options->path);
+    if (!path) check_leave(c);
+    if (access(path, F_OK) != 0) {
         check_skip(c, "there is no %s beside it: its types have no kernels", strrchr(path, '/') + 1);
         return NULL;
     }

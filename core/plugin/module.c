@@ -534,21 +534,46 @@ static wk_status copy_quant_cuda(struct cuda_copy *c, const struct wk_quant_cuda
     return WK_OK;
 }
 
-/* The module is the plugin's own: its id, and no type that the plugin does not have. */
+static bool has_type(const struct wk_quant *quant, uint32_t type)
+{
+    for (uint32_t i = 0; i < quant->n_types; i++)
+        if (quant->types[i]->ggml_type == type) return true;
+    return false;
+}
+
+static bool has_name(const struct wk_arch *arch, const char *name)
+{
+    for (uint32_t i = 0; i < arch->n_names; i++)
+        if (strcmp(arch->names[i], name) == 0) return true;
+    return false;
+}
+
+/* The module is the plugin's own: of its kind and id, and claims nothing that the plugin does not have. */
 static wk_status check_belongs(const struct wk_note_desc *n, const struct claims *claims,
                                const struct wk_plugin *plugin, const struct wk_err *err)
 {
-    if (n->kind != WK_KIND_QUANT_CUDA)
-        return wk_fail(err, WK_INVALID, "is a plugin of kind %u, not a CUDA module (kind %d)", n->kind,
-                       WK_KIND_QUANT_CUDA);
+    const bool arch = plugin->kind == WK_KIND_ARCH;
+    const uint16_t kind = arch ? WK_KIND_ARCH_CUDA : WK_KIND_QUANT_CUDA;
+    if (n->kind != kind)
+        return wk_fail(err, WK_INVALID, "is a plugin of kind %u, not a CUDA module%s (kind %u)", n->kind,
+                       arch ? " of an architecture" : "", kind);
     if (strcmp(n->id, plugin->id) != 0) return wk_fail(err, WK_INVALID, "belongs to %s, not to %s", n->id, plugin->id);
     for (uint32_t i = 0; i < claims->n; i++) {
-        uint32_t j = 0;
-        while (j < plugin->quant->n_types && plugin->quant->types[j]->ggml_type != claims->type[i]) j++;
-        if (j == plugin->quant->n_types)
+        if (arch && !has_name(plugin->arch, claims->name[i]))
+            return wk_fail(err, WK_INVALID, "claims architecture %s, which its plugin does not serve", claims->name[i]);
+        if (!arch && !has_type(plugin->quant, claims->type[i]))
             return wk_fail(err, WK_INVALID, "claims ggml type %u, which its plugin does not serve", claims->type[i]);
     }
     return WK_OK;
+}
+
+/* Maps the module once it is known to be the plugin's. */
+static wk_status map_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
+                          struct claims *claims, struct module **out, const struct wk_err *err)
+{
+    wk_status status = claims_parse(v->note.kind, v->claims, claims, err);
+    if (status == WK_OK) status = check_belongs(&v->note, claims, plugin, err);
+    return status == WK_OK ? map(v, file_name, out, err) : status;
 }
 
 wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
@@ -558,9 +583,7 @@ wk_status module_open_cuda(const struct vetted *v, const char *file_name, const 
     const struct wk_quant_cuda *theirs = NULL;
     struct cuda_copy *copy = NULL;
     struct claims claims;
-    wk_status status = claims_parse(v->note.kind, v->claims, &claims, err);
-    if (status == WK_OK) status = check_belongs(&v->note, &claims, plugin, err);
-    if (status == WK_OK) status = map(v, file_name, &m, err);
+    wk_status status = map_cuda(v, file_name, plugin, &claims, &m, err);
     if (status == WK_OK) status = find_exported_cuda(m, &v->note, &theirs, err);
     if (status == WK_OK && !(copy = calloc(1, sizeof *copy))) status = wk_fail(err, WK_NO_MEMORY, "out of memory");
     if (status == WK_OK) status = copy_quant_cuda(copy, theirs, &claims, err);
@@ -595,28 +618,12 @@ static wk_status find_exported_arch_cuda(const struct module *m, const struct wk
     return WK_OK;
 }
 
-static bool has_name(const struct wk_arch *arch, const char *name)
-{
-    for (uint32_t i = 0; i < arch->n_names; i++)
-        if (strcmp(arch->names[i], name) == 0) return true;
-    return false;
-}
-
 wk_status module_open_arch_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
                                 const struct wk_arch_cuda **out, const struct wk_err *err)
 {
     struct module *m = NULL;
     struct claims claims;
-    if (v->note.kind != WK_KIND_ARCH_CUDA)
-        return wk_fail(err, WK_INVALID, "is a plugin of kind %u, not a CUDA module of an architecture (kind %d)",
-                       v->note.kind, WK_KIND_ARCH_CUDA);
-    if (strcmp(v->note.id, plugin->id) != 0)
-        return wk_fail(err, WK_INVALID, "belongs to %s, not to %s", v->note.id, plugin->id);
-    wk_status status = claims_parse(v->note.kind, v->claims, &claims, err);
-    for (uint32_t i = 0; status == WK_OK && i < claims.n; i++)
-        if (!has_name(plugin->arch, claims.name[i]))
-            return wk_fail(err, WK_INVALID, "claims architecture %s, which its plugin does not serve", claims.name[i]);
-    if (status == WK_OK) status = map(v, file_name, &m, err);
+    const wk_status status = map_cuda(v, file_name, plugin, &claims, &m, err);
     return status == WK_OK ? find_exported_arch_cuda(m, &v->note, out, err) : status;
 }
 

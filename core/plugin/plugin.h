@@ -115,6 +115,8 @@ wk_status plugin_try(const char *path, const struct wk_host *host, struct plugin
 /* Frees what an entry that one of these two has filled points to. */
 void plugin_entry_clear(struct plugin_entry *entry);
 
+/* Where the CUDA module of the plugin at `path` lies: NAME-cuda.so beside NAME.so. The caller's; NULL: no memory. */
+char *plugin_cuda_path(const char *path);
 /* Vets and maps the CUDA module at `path` as that of `plugin`, which was mapped; nothing of it is called. The caller
  * frees *out. [main thread] */
 wk_status plugin_try_cuda(const char *path, const struct wk_plugin *plugin, struct wk_quant_cuda **out,

@@ -113,8 +113,7 @@ static const struct plugin_entry *found_with_id(const struct plugin_registry *r,
     return NULL;
 }
 
-/* STEM-cuda.so beside STEM.so. */
-static char *cuda_path(const char *path)
+char *plugin_cuda_path(const char *path)
 {
     char *out;
     return asprintf(&out, "%.*s-cuda.so", (int)(strlen(path) - 3), path) < 0 ? NULL : out;
@@ -125,7 +124,7 @@ static wk_status note_cuda(struct plugin_entry *e, const struct wk_err *err)
 {
     struct stat st;
     if (e->state != PLUGIN_FOUND) return WK_OK;
-    e->cuda = cuda_path(e->path);
+    e->cuda = plugin_cuda_path(e->path);
     if (!e->cuda) return no_memory(err);
     if (lstat(e->cuda, &st) == 0) return WK_OK;
     free(e->cuda);
@@ -643,29 +642,37 @@ bool plugin_why_not(const struct plugin_registry *r, const char *key, char *text
     return explain(r, key, text, cap);
 }
 
-wk_status plugin_try_cuda(const char *path, const struct wk_plugin *plugin, struct wk_quant_cuda **out,
-                          const struct wk_err *err)
+/* Vets and maps the CUDA module at `path` as that of the plugin: *quant or *arch, by its kind. */
+static wk_status open_cuda(const char *path, const struct wk_plugin *plugin, struct wk_quant_cuda **quant,
+                           const struct wk_arch_cuda **arch, const struct wk_err *err)
 {
+    const char *name = strrchr(path, '/') + 1;
     struct vetted v;
-    *out = NULL;
     wk_status status = vet_file(path, &v, err);
-    if (status == WK_OK) status = module_open_cuda(&v, strrchr(path, '/') + 1, plugin, out, err);
+    if (status == WK_OK)
+        status = plugin->kind == WK_KIND_ARCH ? module_open_arch_cuda(&v, name, plugin, arch, err)
+                                              : module_open_cuda(&v, name, plugin, quant, err);
     vet_release(&v);
     return status;
 }
 
-static void load_cuda(const struct plugin_entry *e, struct cuda_module *m)
+wk_status plugin_try_cuda(const char *path, const struct wk_plugin *plugin, struct wk_quant_cuda **out,
+                          const struct wk_err *err)
 {
-    const struct wk_err err = { m->failure, sizeof m->failure };
-    struct vetted v;
+    *out = NULL;
+    return open_cuda(path, plugin, out, NULL, err);
+}
+
+/* What became of the entry's CUDA module, which is looked into at the first call. */
+static const struct cuda_module *cuda_of(const struct plugin_registry *r, const struct plugin_entry *e)
+{
+    struct cuda_module *m = &r->cuda[e - r->entries];
+    (void)pthread_mutex_lock(&mapping);
+    if (!m->asked)
+        m->status = open_cuda(e->cuda, e->plugin, &m->quant, &m->arch, &(struct wk_err){ m->failure, REASON });
     m->asked = true;
-    if (!e->plugin->arch) {
-        m->status = plugin_try_cuda(e->cuda, e->plugin, &m->quant, &err);
-        return;
-    }
-    m->status = vet_file(e->cuda, &v, &err);
-    if (m->status == WK_OK) m->status = module_open_arch_cuda(&v, strrchr(e->cuda, '/') + 1, e->plugin, &m->arch, &err);
-    vet_release(&v);
+    (void)pthread_mutex_unlock(&mapping);
+    return m;
 }
 
 wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, const struct wk_quant_cuda **out,
@@ -679,10 +686,7 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
     if (!e->cuda)
         return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no CUDA kernels: %.*s-cuda.so is not there",
                        ggml_type, t->name, file_name(e), (int)(strlen(e->path) - 3), e->path);
-    struct cuda_module *m = &r->cuda[e - r->entries];
-    (void)pthread_mutex_lock(&mapping);
-    if (!m->asked) load_cuda(e, m);
-    (void)pthread_mutex_unlock(&mapping);
+    const struct cuda_module *m = cuda_of(r, e);
     if (m->status != WK_OK)
         return wk_fail(err, m->status, "ggml type %u (%s): %s was refused: %s", ggml_type, t->name, e->cuda,
                        m->failure);
@@ -694,6 +698,7 @@ wk_status plugin_find_cuda(const struct plugin_registry *r, uint32_t ggml_type, 
     return wk_fail(err, WK_UNSUPPORTED, "ggml type %u (%s): %s has no kernels for this type", ggml_type, t->name,
                    e->cuda);
 }
+
 wk_status plugin_find_custom(const struct plugin_registry *r, const char *architecture, const char *name,
                              const struct wk_arch_cuda **module, const struct wk_custom_cuda **out,
                              const struct wk_err *err)
@@ -706,10 +711,7 @@ wk_status plugin_find_custom(const struct plugin_registry *r, const char *archit
     if (!e->cuda)
         return wk_fail(err, WK_UNSUPPORTED, "operation \"%s\": %s has no CUDA code: %.*s-cuda.so is not there", name,
                        file_name(e), (int)(strlen(e->path) - 3), e->path);
-    struct cuda_module *m = &r->cuda[e - r->entries];
-    (void)pthread_mutex_lock(&mapping);
-    if (!m->asked) load_cuda(e, m);
-    (void)pthread_mutex_unlock(&mapping);
+    const struct cuda_module *m = cuda_of(r, e);
     if (m->status != WK_OK)
         return wk_fail(err, m->status, "operation \"%s\": %s was refused: %s", name, e->cuda, m->failure);
     for (uint32_t i = 0; i < m->arch->n_customs; i++) {

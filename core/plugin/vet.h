@@ -3,7 +3,7 @@
  *   vet_file          path, file, digest, ELF, note, claims, imports: on a sealed copy in memory, so that what was
  *                     vetted is what is mapped
  *   module_open       maps the copy, compares the exported struct with the note, starts the plugin, copies its structs
- *   module_open_cuda  the same for a quantization plugin's CUDA module */
+ *   module_open_cuda  the same for a quantization plugin's CUDA module; module_open_arch_cuda: an architecture's */
 #ifndef CORE_PLUGIN_VET_H
 #define CORE_PLUGIN_VET_H
 
@@ -59,11 +59,10 @@ wk_status claims_parse(uint16_t kind, const char *text, struct claims *out, cons
  * process; NULL: what every plugin gets. A failure leaves the rule in v. [main thread] */
 wk_status module_open(struct vetted *v, const char *file_name, const struct wk_host *host, struct wk_plugin **out,
                       const struct wk_err *err);
-/* The same for the CUDA module of `plugin`; nothing of it is called. [main thread] */
+/* The same for the CUDA module of `plugin`, a quantization; nothing of it is called. [main thread] */
 wk_status module_open_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
                            struct wk_quant_cuda **out, const struct wk_err *err);
-
-/* The same of the module of an architecture's custom operations. */
+/* And for that of an architecture: its custom operations. *out is the module's own, which is never unmapped. */
 wk_status module_open_arch_cuda(const struct vetted *v, const char *file_name, const struct wk_plugin *plugin,
                                 const struct wk_arch_cuda **out, const struct wk_err *err);
 
