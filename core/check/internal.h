@@ -98,6 +98,10 @@ void metadata_free(struct check_metadata *m);
 
 /* ---- recorder.c: a builder that takes everything ------------------------------------------------------- */
 
+/* FNV-1a of bytes that come in pieces; a hash begins as CHECK_HASH. */
+#define CHECK_HASH UINT64_C(0xcbf29ce484222325)
+void check_hash(uint64_t *hash, const void *bytes, size_t n);
+
 enum { RECORD_CALLS = 1 << 20, RECORD_OPS = 65536 };
 /* It takes every operation and every tensor, gives values a width, and counts. */
 struct check_recorder {

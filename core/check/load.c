@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/sha256.h"
 #include "check/internal.h"
 
 static void run_loader(struct check *c) { (void)check_start(c, NULL); }
@@ -107,15 +106,11 @@ static void run_signals(struct check *c)
 
 extern char **environ;
 
-static void environment_digest(char hex[65])
+static uint64_t environment_hash(void)
 {
-    static char all[1 << 20];
-    size_t n = 0;
-    for (char **e = environ; e && *e && n + strlen(*e) + 1 < sizeof all; e++) {
-        memcpy(all + n, *e, strlen(*e) + 1);
-        n += strlen(*e) + 1;
-    }
-    (void)sha256_hex(all, n, hex);
+    uint64_t hash = CHECK_HASH;
+    for (char **e = environ; e && *e; e++) check_hash(&hash, *e, strlen(*e) + 1);
+    return hash;
 }
 
 static mode_t mask_of_files(void)
@@ -127,12 +122,12 @@ static mode_t mask_of_files(void)
 
 static void run_surroundings(struct check *c)
 {
-    char locale[256], folder[4096] = "", now[4096] = "", environment[65], digest[65];
+    char locale[256], folder[4096] = "", now[4096] = "";
     const char *text = setlocale(LC_ALL, NULL);
     (void)snprintf(locale, sizeof locale, "%s", text ? text : "");
     if (!getcwd(folder, sizeof folder)) folder[0] = '\0';
     const mode_t mask = mask_of_files();
-    environment_digest(environment);
+    const uint64_t environment = environment_hash();
     if (!check_start(c, NULL)) return;
     check_exercise(c);
     text = setlocale(LC_ALL, NULL);
@@ -144,8 +139,7 @@ static void run_surroundings(struct check *c)
         check_fail(c, "the current folder is %.200s now, it was %.200s; leave it to the host", now, folder);
     if (mask_of_files() != mask)
         check_fail(c, "the umask is %03o now, it was %03o; leave it to the host", mask_of_files(), mask);
-    environment_digest(digest);
-    if (strcmp(environment, digest) != 0)
+    if (environment_hash() != environment)
         check_fail(c, "the environment has changed; leave it to the host, and take options by its option()");
 }
 

@@ -146,11 +146,6 @@ static const void *as_of(struct check *c, const void *args, size_t n, uint32_t e
 }
 #define AS_OF(args, extra) as_of(c, &(args), sizeof(args), extra)
 
-static void add_hash(uint64_t *hash, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) *hash = (*hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
-}
-
 /* A hash of what the functions of a type make of one tile. */
 static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t extra)
 {
@@ -160,7 +155,7 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
     float *x = quant_memory(c, sizeof *x * k), *y = quant_memory(c, sizeof *y * WK_TILE_ROWS);
     char *rows = quant_memory(c, WK_TILE_ROWS * row), *tile = quant_memory(c, tile_bytes);
     void *scratch = quant_memory(c, t->scratch_bytes(k)), *list[WK_TILE_ROWS];
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = CHECK_HASH;
     struct plugin_call call;
     for (uint32_t i = 0; i < k; i++) x[i] = (float)((int)(i * 5 % 17) - 8);
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
@@ -170,12 +165,12 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
         (void)t->quantize(AS_OF(q, extra), NULL);
         plugin_call_end(&call);
     }
-    add_hash(&hash, rows, WK_TILE_ROWS * row);
+    check_hash(&hash, rows, WK_TILE_ROWS * row);
     const struct wk_dequantize d = { sizeof d, 0, k, rows, x, tensor };
     PLUGIN_CALL(&call, t->dequantize, "dequantize");
     t->dequantize(AS_OF(d, extra));
     plugin_call_end(&call);
-    add_hash(&hash, x, sizeof *x * k);
+    check_hash(&hash, x, sizeof *x * k);
     const struct wk_pack p = { sizeof p, k, (const void *const *)(void *)list, tile, tensor };
     PLUGIN_CALL(&call, t->pack, "pack");
     t->pack(AS_OF(p, extra));
@@ -198,13 +193,13 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
         PLUGIN_CALL(&call, fn, "product");
         fn(AS_OF(product, extra));
         plugin_call_end(&call);
-        add_hash(&hash, y, sizeof *y * WK_TILE_ROWS);
+        check_hash(&hash, y, sizeof *y * WK_TILE_ROWS);
     }
     const struct wk_unpack u = { sizeof u, k, tile, list, tensor };
     PLUGIN_CALL(&call, t->unpack, "unpack");
     t->unpack(AS_OF(u, extra));
     plugin_call_end(&call);
-    add_hash(&hash, rows, WK_TILE_ROWS * row);
+    check_hash(&hash, rows, WK_TILE_ROWS * row);
     (void)fesetenv(FE_DFL_ENV); /* what they did to it is load.floats' */
     return hash;
 }

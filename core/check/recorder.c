@@ -6,11 +6,12 @@
 
 enum { GARBAGE = 0x5a };
 
-static void add_bytes(struct check_recorder *r, const void *bytes, size_t n)
+void check_hash(uint64_t *hash, const void *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i++) r->hash = (r->hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < n; i++) *hash = (*hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
 }
-static void add_text(struct check_recorder *r, const char *text) { add_bytes(r, text, strlen(text) + 1); }
+
+static void add_text(struct check_recorder *r, const char *text) { check_hash(&r->hash, text, strlen(text) + 1); }
 
 static void count(struct check_recorder *r, const char *what)
 {
@@ -63,7 +64,7 @@ static uint32_t on_op(void *self, const struct wk_op *op)
 {
     struct check_recorder *r = self;
     count(r, "op");
-    add_bytes(r, op, WK_OP_SIZE_1_0);
+    check_hash(&r->hash, op, WK_OP_SIZE_1_0);
     if (r->ops == RECORD_OPS) return 0;
     const uint32_t width = result_width(r, op);
     r->width[++r->ops] = width;
@@ -79,7 +80,7 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
     count(r, "tensor");
     add_text(r, name);
     add_text(r, suffix);
-    add_bytes(r, shape, sizeof shape);
+    check_hash(&r->hash, shape, sizeof shape);
     return cols;
 }
 
@@ -98,7 +99,7 @@ static uint32_t on_supports(void *self, const struct wk_op *op)
 {
     struct check_recorder *r = self;
     count(r, "supports");
-    add_bytes(r, op, WK_OP_SIZE_1_0);
+    check_hash(&r->hash, op, WK_OP_SIZE_1_0);
     return r->supports;
 }
 
@@ -107,7 +108,7 @@ static void on_scope(void *self, const char *prefix, uint32_t layer)
     struct check_recorder *r = self;
     count(r, "scope");
     add_text(r, prefix);
-    add_bytes(r, &layer, sizeof layer);
+    check_hash(&r->hash, &layer, sizeof layer);
 }
 
 static void on_name(void *self, uint32_t value, const char *name)
@@ -115,7 +116,7 @@ static void on_name(void *self, uint32_t value, const char *name)
     struct check_recorder *r = self;
     count(r, "name");
     add_text(r, name);
-    add_bytes(r, &value, sizeof value);
+    check_hash(&r->hash, &value, sizeof value);
 }
 
 static void on_fail(void *self, const char *text)
@@ -132,7 +133,7 @@ struct check_recorder *recorder_make(struct check *c, uint32_t extra)
     if (!r || !b) return NULL;
     r->check = c;
     r->supports = true;
-    r->hash = 0xcbf29ce484222325u;
+    r->hash = CHECK_HASH;
     r->builder = b;
     *b = (struct wk_builder){ .struct_size = (uint32_t)sizeof *b + extra,
                               .abi_minor = extra ? UINT16_MAX : WK_ABI_MINOR,
