@@ -12,13 +12,14 @@ enum { TOKENS = 40, SEQUENCES = 3, STEP_ROWS = 64, THREADS = 3 };
 /* ---- recordings without a file ------------------------------------------------------------------------- */
 
 /* The hash of a recording of plain metadata of architecture `which`; false: they are refused. */
-static bool record_plain(struct check *c, uint32_t which, bool early, uint64_t *hash, char text[256])
+static bool record_plain(struct check *c, uint32_t which, bool early, uint64_t *hash)
 {
+    char text[256] = "";
     struct check_metadata m;
     struct check_recorder *r = recorder_make(c, 0);
     if (!r || !metadata_make(&m, c->arch, plugin_host(c->entry.plugin), UINT32_MAX, METADATA_PLAIN, which, 0))
         check_leave(c);
-    const bool taken = metadata_open(&m, r, early, text) == WK_OK;
+    const bool taken = metadata_open(&m, r, early, &(struct wk_err){ text, sizeof text }) == WK_OK;
     *hash = r->hash;
     recorder_free(r);
     return taken;
@@ -27,12 +28,11 @@ static bool record_plain(struct check *c, uint32_t which, bool early, uint64_t *
 /* What open() was given is gone when record() runs. */
 static void run_kept(struct check *c)
 {
-    char text[256];
     uint64_t kept, again, gone;
     if (!check_start(c, NULL)) return;
     for (uint32_t i = 0; i < c->arch->n_names; i++)
-        if (record_plain(c, i, false, &kept, text) && record_plain(c, i, false, &again, text) &&
-            record_plain(c, i, true, &gone, text) && kept == again && kept != gone)
+        if (record_plain(c, i, false, &kept) && record_plain(c, i, false, &again) && record_plain(c, i, true, &gone) &&
+            kept == again && kept != gone)
             check_fail(
                 c, "%s: record() records something else once the metadata are gone; copy in open() what record() needs",
                 c->arch->names[i]);
@@ -50,14 +50,13 @@ static void take_memory(void)
 /* Again and again, with the plugin's memory at other addresses. */
 static void run_pure(struct check *c)
 {
-    char text[256];
     uint64_t first, again;
     if (!check_start(c, NULL)) return;
     for (uint32_t i = 0; i < c->arch->n_names; i++) {
-        if (!record_plain(c, i, false, &first, text)) continue;
+        if (!record_plain(c, i, false, &first)) continue;
         for (uint32_t n = 0; n < 4; n++) {
             take_memory();
-            const bool taken = record_plain(c, i, false, &again, text);
+            const bool taken = record_plain(c, i, false, &again);
             if (taken && first == again) continue;
             check_fail(c,
                        "%s: recording number %u of the same metadata %s; record() depends on the metadata, the context "

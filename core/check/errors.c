@@ -32,23 +32,6 @@ static bool metadata_of(struct check *c, uint32_t i, struct check_metadata *m)
     return true;
 }
 
-static wk_status call_open(const struct check_metadata *m, void **model, const struct wk_err *err)
-{
-    struct plugin_call call;
-    PLUGIN_CALL(&call, m->arch->open, "open");
-    const wk_status status = m->arch->open(m->meta, model, err);
-    plugin_call_end(&call);
-    return status;
-}
-
-static void call_close(const struct wk_arch *a, void *model)
-{
-    struct plugin_call call;
-    PLUGIN_CALL(&call, a->close, "close");
-    a->close(model);
-    plugin_call_end(&call);
-}
-
 /* open() alone; what it takes is closed. */
 static void run_metadata(struct check *c)
 {
@@ -56,12 +39,8 @@ static void run_metadata(struct check *c)
     if (!check_start(c, NULL)) return;
     uint32_t taken = 0, n = 0;
     for (; metadata_of(c, n, &m); n++) {
-        char text[256];
-        void *model = NULL;
-        const wk_status status = call_open(&m, &model, &(struct wk_err){ text, sizeof text });
-        metadata_free(&m);
-        if (status == WK_OK) call_close(c->arch, model);
-        taken += status == WK_OK;
+        char text[256] = "";
+        taken += metadata_open(&m, NULL, true, &(struct wk_err){ text, sizeof text }) == WK_OK;
     }
     check_note(c, "%u metadata within the ranges of its table: %u taken, %u refused", n, taken, n - taken);
 }
@@ -69,12 +48,12 @@ static void run_metadata(struct check *c)
 static void run_record(struct check *c)
 {
     struct check_metadata m;
-    char text[256];
+    char text[256] = "";
     if (!check_start(c, NULL)) return;
     for (uint32_t i = 0; metadata_of(c, i, &m); i++) {
         struct check_recorder *r = recorder_make(c, 0);
         if (!r) check_leave(c);
-        (void)metadata_open(&m, r, false, text);
+        (void)metadata_open(&m, r, false, &(struct wk_err){ text, sizeof text });
         recorder_free(r);
     }
 }
@@ -89,14 +68,10 @@ static wk_status refuse_metadata(struct check *c, uint32_t i, const struct wk_er
 {
     static char kept[sizeof((struct check_metadata *)0)->text];
     struct check_metadata m;
-    void *model = NULL;
     if (!metadata_of(c, i, &m)) return NO_MORE;
     (void)snprintf(kept, sizeof kept, "%s", m.text);
     *what = kept;
-    const wk_status status = call_open(&m, &model, err);
-    metadata_free(&m);
-    if (status == WK_OK) call_close(c->arch, model);
-    return status;
+    return metadata_open(&m, NULL, true, err);
 }
 
 /* Rows that no format can store: one value is not finite. */

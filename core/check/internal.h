@@ -118,8 +118,8 @@ struct check_recorder *recorder_make(struct check *c, uint32_t extra);
 void recorder_free(struct check_recorder *r);
 
 /* open(), and if it took the metadata record() and close(); frees the metadata, at the end or (early) before record().
- * Returns open's status; its text is `text`. r NULL: no record(). */
-wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, bool early, char text[256]);
+ * Returns open's status. err: what open() is given. r NULL: no record(). */
+wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, bool early, const struct wk_err *err);
 
 /* ---- small_model.c: a model of the architecture that is checked, as small as can be ---------------------- */
 

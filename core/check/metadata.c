@@ -232,14 +232,13 @@ void metadata_free(struct check_metadata *m)
     m->values = NULL;
 }
 
-wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, bool early, char text[256])
+wk_status metadata_open(struct check_metadata *m, struct check_recorder *r, bool early, const struct wk_err *err)
 {
     const struct wk_arch *a = m->arch;
     struct plugin_call call;
     void *model = NULL;
-    text[0] = '\0';
     PLUGIN_CALL(&call, a->open, "open");
-    const wk_status status = a->open(m->meta, &model, &(struct wk_err){ text, 256 });
+    const wk_status status = a->open(m->meta, &model, err);
     plugin_call_end(&call);
     if (early || status != WK_OK) metadata_free(m);
     if (status != WK_OK) return status;

@@ -62,7 +62,8 @@ static bool record_plain(struct check *c, uint32_t extra, bool supports, uint64_
         return false;
     }
     r->supports = supports;
-    const bool done = metadata_open(&m, r, false, text) == WK_OK;
+    text[0] = '\0';
+    const bool done = metadata_open(&m, r, false, &(struct wk_err){ text, 256 }) == WK_OK;
     *hash = r->hash;
     recorder_free(r);
     return done;
@@ -103,13 +104,14 @@ static void run_unsupported(struct check *c)
 static bool takes_word(struct check *c, uint32_t which, uint32_t key, bool *have)
 {
     struct check_metadata m;
-    char text[256];
+    char text[256] = "";
+    const struct wk_err err = { text, sizeof text };
     const struct wk_host *host = plugin_host(c->entry.plugin);
     if (!metadata_make(&m, c->arch, host, UINT32_MAX, METADATA_PLAIN, which, 0)) check_leave(c);
-    *have = metadata_open(&m, NULL, false, text) == WK_OK;
+    *have = metadata_open(&m, NULL, false, &err) == WK_OK;
     if (!*have || !metadata_make(&m, c->arch, host, key, METADATA_STRANGE, which, 0)) return false;
     *have = wk_meta_has(m.meta, key);
-    return metadata_open(&m, NULL, false, text) == WK_OK;
+    return metadata_open(&m, NULL, false, &err) == WK_OK;
 }
 
 /* A word that means nothing yet, where others mean something, must not be taken for one of them. */

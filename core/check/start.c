@@ -27,10 +27,10 @@ bool check_start(struct check *c, const struct wk_host *host)
 static void exercise_arch(struct check *c)
 {
     struct check_metadata m;
-    char text[256];
+    char text[256] = "";
     struct check_recorder *r = recorder_make(c, 0);
     if (r && metadata_make(&m, c->arch, plugin_host(c->entry.plugin), UINT32_MAX, METADATA_PLAIN, 0, 0))
-        (void)metadata_open(&m, r, false, text);
+        (void)metadata_open(&m, r, false, &(struct wk_err){ text, sizeof text });
 }
 
 /* What a product touches beside its memory is another rule's. */
