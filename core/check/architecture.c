@@ -141,14 +141,6 @@ struct rows {
     float *logits; /* [TOKENS][n_vocab] of sequence 0 */
 };
 
-static bool has_logits(const struct tape_program *p)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        found = found || (p->ops[i].kind == WK_OP_OUTPUT && p->ops[i].u.output.what == WK_OUTPUT_LOGITS);
-    return found;
-}
-
 enum way { WHOLE, ONE_BY_ONE, CHUNKS, TOGETHER, WAYS };
 static const char *const way_names[WAYS] = { "all at once", "one by one", "in chunks",
                                              "together with other sequences" };
@@ -235,7 +227,7 @@ static struct model *load_model(struct check *c, uint32_t which, uint32_t thread
     struct gguf *file = open_file(c, which);
     if (!file) return NULL;
     struct model *m = plan_model(c, file, threads, text);
-    if (m && !has_logits(m->program)) {
+    if (m && !tape_gives_logits(m->program)) {
         check_skip(c, "%s: has no logits; rows of embeddings are all rows of a text", c->arch->names[which]);
         return NULL;
     }
