@@ -69,14 +69,13 @@ static void call_product(void *user)
     a->product(&a->args.product);
 }
 
-/* function, name: of the plugin's, for what is said when it hangs. */
-static bool call(struct check *c, const char *what, void (*fn)(void *user), struct call *args, uintptr_t function,
-                 const char *name)
+bool quant_call(struct check *c, const char *what, void (*fn)(void *user), void *user, uintptr_t function,
+                const char *name)
 {
     char text[CHECK_TEXT];
     struct plugin_call under_way;
     plugin_call_begin(&under_way, NULL, function, name);
-    const wk_status status = guard_call(what, fn, args, &(struct wk_err){ text, sizeof text });
+    const wk_status status = guard_call(what, fn, user, &(struct wk_err){ text, sizeof text });
     plugin_call_end(&under_way);
     if (status != WK_OK) check_fail(c, "%s", text);
     return status == WK_OK;
@@ -86,7 +85,7 @@ bool quant_dequantize(struct check *c, const char *what, const struct wk_type_cp
                       uint64_t n)
 {
     struct call a = { .t = t, .args.dequantize = { sizeof a.args.dequantize, 0, n, blocks, y, &format_plain } };
-    return call(c, what, call_dequantize, &a, (uintptr_t)t->dequantize, "dequantize");
+    return quant_call(c, what, call_dequantize, &a, (uintptr_t)t->dequantize, "dequantize");
 }
 
 bool quant_quantize(struct check *c, const char *what, const struct wk_type_cpu *t, struct wk_quantize q,
@@ -96,7 +95,7 @@ bool quant_quantize(struct check *c, const char *what, const struct wk_type_cpu 
     a.args.quantize.struct_size = sizeof q;
     a.args.quantize.tensor = &format_plain;
     text[0] = '\0';
-    if (!call(c, what, call_quantize, &a, (uintptr_t)t->quantize, "quantize")) return false;
+    if (!quant_call(c, what, call_quantize, &a, (uintptr_t)t->quantize, "quantize")) return false;
     *status = a.status;
     return true;
 }
@@ -105,14 +104,14 @@ bool quant_pack(struct check *c, const char *what, const struct wk_type_cpu *t, 
                 uint32_t k)
 {
     struct call a = { .t = t, .args.pack = { sizeof a.args.pack, k, rows, tile, &format_plain } };
-    return call(c, what, call_pack, &a, (uintptr_t)t->pack, "pack");
+    return quant_call(c, what, call_pack, &a, (uintptr_t)t->pack, "pack");
 }
 
 bool quant_unpack(struct check *c, const char *what, const struct wk_type_cpu *t, void *const *rows, const void *tile,
                   uint32_t k)
 {
     struct call a = { .t = t, .args.unpack = { sizeof a.args.unpack, k, tile, rows, &format_plain } };
-    return call(c, what, call_unpack, &a, (uintptr_t)t->unpack, "unpack");
+    return quant_call(c, what, call_unpack, &a, (uintptr_t)t->unpack, "unpack");
 }
 
 bool quant_product(struct check *c, const char *what, format_product product, struct wk_cpu_product p)
@@ -120,7 +119,7 @@ bool quant_product(struct check *c, const char *what, format_product product, st
     struct call a = { .product = product, .args.product = p };
     a.args.product.struct_size = sizeof p;
     a.args.product.tensor = &format_plain;
-    return call(c, what, call_product, &a, (uintptr_t)product, "product");
+    return quant_call(c, what, call_product, &a, (uintptr_t)product, "product");
 }
 
 #if defined(__has_feature)

@@ -19,6 +19,9 @@ void quant_each_type(struct check *c, void (*run)(struct check *c, const struct 
 void *quant_memory(struct check *c, uint64_t bytes);
 
 /* ---- calls: `what` is how texts begin; false: the call ended with a fault, which has been told ---- */
+/* fn(user), which calls `function` of the plugin's, `name`: told when it does not return. */
+bool quant_call(struct check *c, const char *what, void (*fn)(void *user), void *user, uintptr_t function,
+                const char *name);
 bool quant_dequantize(struct check *c, const char *what, const struct wk_type_cpu *t, float *y, const void *blocks,
                       uint64_t n);
 /* q: without struct_size and tensor. text: [room], what a failure said. */

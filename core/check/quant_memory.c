@@ -257,7 +257,7 @@ void memory_check_product(struct check *c) { quant_each_type(c, check_product); 
  * ---------------------------------------------------------------------------------------------------------------- */
 
 /* What the plugin did in the call that has just ended. */
-static bool kept_nothing(struct check *c, const char *what)
+static bool called_nothing(struct check *c, const char *what)
 {
     if (!watch_seen()) return true;
     check_fail(c,
@@ -266,10 +266,6 @@ static bool kept_nothing(struct check *c, const char *what)
                what, watch_seen());
     return false;
 }
-
-/* A call between watch and look. */
-#define WATCHED(c, what, t, called) \
-    (watch_begin(c, t), (called) ? watch_end(c, t), kept_nothing(c, what) : (watch_end(c, t), false))
 
 static void freeze(struct check *c, const struct wk_type_cpu *t, bool frozen)
 {
@@ -281,7 +277,13 @@ static void watch_begin(struct check *c, const struct wk_type_cpu *t)
     watch_forget();
     freeze(c, t, true);
 }
-static void watch_end(struct check *c, const struct wk_type_cpu *t) { freeze(c, t, false); }
+static bool watch_end(struct check *c, const char *what, const struct wk_type_cpu *t, bool returned)
+{
+    freeze(c, t, false);
+    return returned && called_nothing(c, what);
+}
+/* A call that is watched; `returned`: the call itself, false if it ended with a fault. */
+#define WATCHED(c, what, t, returned) (watch_begin(c, t), watch_end(c, what, t, returned))
 
 static bool values_keep_nothing(struct check *c, const struct wk_type_cpu *t, uint32_t k, struct check_draw *d)
 {

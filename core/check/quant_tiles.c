@@ -24,14 +24,9 @@ static void ask_sizes(void *user)
 
 static bool ask(struct check *c, struct asked *a)
 {
-    char what[QUANT_TEXT], text[CHECK_TEXT];
-    struct plugin_call under_way;
+    char what[QUANT_TEXT];
     (void)snprintf(what, sizeof what, "type %s: tile_bytes or scratch_bytes of %u values", a->t->name, a->k);
-    plugin_call_begin(&under_way, NULL, (uintptr_t)a->t->tile_bytes, "tile_bytes");
-    const wk_status status = guard_call(what, ask_sizes, a, &(struct wk_err){ text, sizeof text });
-    plugin_call_end(&under_way);
-    if (status != WK_OK) check_fail(c, "%s", text);
-    return status == WK_OK;
+    return quant_call(c, what, ask_sizes, a, (uintptr_t)a->t->tile_bytes, "tile_bytes");
 }
 
 static bool sizes_of(struct check *c, const struct wk_type_cpu *t, uint32_t k)
