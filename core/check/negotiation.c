@@ -151,8 +151,8 @@ static const void *as_of(struct check *c, const void *args, size_t n, uint32_t e
 /* A hash of what the functions of a type make of one tile. */
 static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t extra)
 {
-    const uint32_t k = t->block <= 32 ? t->block * (64 / t->block) : t->block;
-    const size_t row = (size_t)(k / t->block) * t->block_bytes, tile_bytes = (size_t)t->tile_bytes(k);
+    const uint32_t k = quant_short_row(t);
+    const size_t row = (size_t)quant_row_bytes(t, k), tile_bytes = (size_t)t->tile_bytes(k);
     const struct wk_tensor_params *tensor = AS_OF(format_plain, extra);
     float *x = quant_memory(c, sizeof *x * k), *y = quant_memory(c, sizeof *y * WK_TILE_ROWS);
     char *rows = quant_memory(c, WK_TILE_ROWS * row), *tile = quant_memory(c, tile_bytes);

@@ -290,7 +290,7 @@ static bool make_rows(struct check *c, struct quant_problem *p, uint32_t kind, s
 {
     char what[QUANT_TEXT];
     (void)snprintf(what, sizeof what, "type %s: dequantize of %u values", p->t->name, p->k);
-    for (uint32_t r = 0; r < QUANT_TILES * WK_TILE_ROWS; r++) {
+    for (uint32_t r = 0; r < QUANT_ROWS; r++) {
         float *w = p->weights + (uint64_t)r * p->k;
         if (r < p->rows && !(kind == QUANT_EXTREME ? make_extreme_row(c, p, r) : make_random_row(c, p, r, kind, d)))
             return false;
@@ -319,21 +319,21 @@ static void make_activations(struct quant_problem *p, uint32_t kind, struct chec
 bool quant_problem_make(struct check *c, struct quant_problem *p, const struct wk_type_cpu *t, uint32_t k,
                         uint32_t tokens, uint32_t kind, struct check_draw *d)
 {
-    enum { ROWS = QUANT_TILES * WK_TILE_ROWS, ODD_ROWS = 2 * WK_TILE_ROWS + 5 };
+    enum { ODD_ROWS = 2 * WK_TILE_ROWS + 5 };
     *p = (struct quant_problem){ .t = t, .k = k, .rows = ODD_ROWS, .tokens = tokens };
     p->row_bytes = quant_row_bytes(t, k);
     p->tile_bytes = t->tile_bytes(k);
     p->scratch_bytes = t->scratch_bytes(k);
     p->stride[0] = ((uint64_t)k * sizeof(float) + 7) / 8 * 8 + 8;
     p->stride[1] = (uint64_t)(k + 31) / 32 * sizeof(struct wk_activation_q8) + 24;
-    p->file = quant_memory(c, ROWS * p->row_bytes);
+    p->file = quant_memory(c, QUANT_ROWS * p->row_bytes);
     p->tiles = quant_memory(c, QUANT_TILES * p->tile_bytes);
     p->scratch = quant_memory(c, p->scratch_bytes);
-    p->weights = quant_memory(c, (uint64_t)ROWS * k * sizeof *p->weights);
-    p->most = quant_memory(c, ROWS * sizeof *p->most);
+    p->weights = quant_memory(c, (uint64_t)QUANT_ROWS * k * sizeof *p->weights);
+    p->most = quant_memory(c, QUANT_ROWS * sizeof *p->most);
     for (uint32_t f = 0; f < 2; f++) {
         p->x[f] = (uint8_t *)quant_memory(c, tokens * p->stride[f] + 8) + 8;
-        p->sum[f] = quant_memory(c, (uint64_t)tokens * ROWS * sizeof(double));
+        p->sum[f] = quant_memory(c, (uint64_t)tokens * QUANT_ROWS * sizeof(double));
         p->magnitude[f] = quant_memory(c, tokens * sizeof(double));
     }
     if (!make_rows(c, p, kind, d)) return false;
@@ -354,18 +354,17 @@ static double activation(const struct quant_problem *p, uint32_t form, uint32_t 
 
 void quant_problem_sums(struct quant_problem *p, struct check *c)
 {
-    enum { ROWS = QUANT_TILES * WK_TILE_ROWS };
     double *x = quant_memory(c, p->k * sizeof *x);
     for (uint32_t f = 0; f < quant_forms(p->t); f++)
         for (uint32_t t = 0; t < p->tokens; t++) {
             double magnitude = 0;
             for (uint32_t i = 0; i < p->k; i++) magnitude += fabs(x[i] = activation(p, f, t, i));
             p->magnitude[f][t] = magnitude;
-            for (uint32_t r = 0; r < ROWS; r++) {
+            for (uint32_t r = 0; r < QUANT_ROWS; r++) {
                 const float *w = p->weights + (uint64_t)r * p->k;
                 double sum = 0;
                 for (uint32_t i = 0; i < p->k; i++) sum += (double)w[i] * x[i];
-                p->sum[f][t * ROWS + r] = sum;
+                p->sum[f][t * QUANT_ROWS + r] = sum;
             }
         }
 }

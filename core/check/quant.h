@@ -41,6 +41,11 @@ static inline uint64_t quant_row_bytes(const struct wk_type_cpu *t, uint32_t k)
 {
     return (uint64_t)(k / t->block) * t->block_bytes;
 }
+/* Values of the short row that most checks do with: about 64, or one block. */
+static inline uint32_t quant_short_row(const struct wk_type_cpu *t)
+{
+    return t->block <= 32 ? t->block * (64 / t->block) : t->block;
+}
 /* Row lengths of a type: one block, odd numbers of blocks, and more than a thousand values. */
 enum { QUANT_LENGTHS = 4 };
 uint32_t quant_length(const struct wk_type_cpu *t, uint32_t i);
@@ -64,17 +69,17 @@ uint32_t quant_edges(const struct wk_type_cpu *t);
 void quant_edge_block(const struct wk_type_cpu *t, uint32_t i, uint8_t *block);
 
 /* ---- products ------------------------------------------------------------------------------------------ */
-enum { QUANT_TILES = 3, QUANT_TOKENS = 64 };
-/* A matrix of up to 48 rows, of which those from `rows` on are zero bytes, as the host gives those past a matrix's end;
- * its tiles; and activations in both forms. */
+enum { QUANT_TILES = 3, QUANT_ROWS = QUANT_TILES * WK_TILE_ROWS, QUANT_TOKENS = 64 };
+/* A matrix of QUANT_ROWS rows, of which those from `rows` on are zero bytes, as the host gives those past a matrix's
+ * end; its tiles; and activations in both forms. */
 struct quant_problem {
     const struct wk_type_cpu *t;
     uint32_t k, rows, tokens;
     uint64_t row_bytes, tile_bytes, scratch_bytes, stride[2]; /* stride: bytes between rows of activations */
     uint8_t *file, *tiles, *x[2], *scratch;
-    float *weights;                /* [48][k]: what dequantize says */
-    double *most;                  /* [48]: the largest magnitude of a row of weights */
-    double *sum[2], *magnitude[2]; /* [form]: [tokens][48], and [tokens]: the sum of the magnitudes of x */
+    float *weights;                /* [QUANT_ROWS][k]: what dequantize says */
+    double *most;                  /* [QUANT_ROWS]: the largest magnitude of a row of weights */
+    double *sum[2], *magnitude[2]; /* [form]: [tokens][QUANT_ROWS], and [tokens]: the sum of the magnitudes of x */
 };
 /* What rows hold besides random blocks: QUANT_PLAIN: nothing; QUANT_EXTREME: instead of them the lowest and highest
  * weights, and activations the largest that there are, so that no sum could be larger; else one edge block each, from

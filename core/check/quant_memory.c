@@ -314,15 +314,15 @@ static bool tiles_keep_nothing(struct check *c, const struct wk_type_cpu *t, uin
 
 static bool products_keep_nothing(struct check *c, const struct quant_problem *p)
 {
-    enum { ROWS = QUANT_TILES * WK_TILE_ROWS };
-    float *y = quant_memory(c, (uint64_t)p->tokens * ROWS * sizeof *y);
+    float *y = quant_memory(c, (uint64_t)p->tokens * QUANT_ROWS * sizeof *y);
     for (uint32_t isa = 0; isa < FORMAT_ISAS; isa++)
         for (uint32_t form = 0; form < quant_forms(p->t); form++) {
             char what[QUANT_TEXT];
             const format_product product = quant_product_of(c, p->t, isa);
             if (!product) continue;
             (void)quant_product_name(p->t, isa, form, what);
-            if (!WATCHED(c, what, p->t, quant_run(c, p, what, product, form, 0, QUANT_TILES, 0, p->tokens, y, ROWS)))
+            if (!WATCHED(c, what, p->t,
+                         quant_run(c, p, what, product, form, 0, QUANT_TILES, 0, p->tokens, y, QUANT_ROWS)))
                 return false;
         }
     return true;

@@ -8,8 +8,6 @@
 
 #include "check/quant.h"
 
-enum { ROWS = QUANT_TILES * WK_TILE_ROWS };
-
 /* Numbers of rows of activations at a time: around the sizes that products are written for. */
 static const uint32_t tokens[] = { 1, 2, 3, 7, 8, 9, 16, 17, 31, 32, 33, QUANT_TOKENS };
 enum { COUNTS = sizeof tokens / sizeof *tokens };
@@ -49,7 +47,7 @@ static bool within(const struct variant *v, uint32_t tiles, uint32_t n, const fl
     const struct quant_problem *p = v->p;
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t r = 0; r < tiles * WK_TILE_ROWS; r++) {
-            const double got = (double)y[t * y_stride + r], sum = p->sum[v->form][t * ROWS + r];
+            const double got = (double)y[t * y_stride + r], sum = p->sum[v->form][t * QUANT_ROWS + r];
             if (!(p->most[r] < 0x1p90) || fabs(got - sum) <= quant_bound(p, v->form, t, r)) continue;
             check_fail(v->c,
                        "%s, k %u, %u rows of activations, %u tiles: result %u of row %u is %.9g, expected %.9g within "
@@ -63,7 +61,7 @@ static bool within(const struct variant *v, uint32_t tiles, uint32_t n, const fl
 static bool sums_of(const struct variant *v)
 {
     const struct quant_problem *p = v->p;
-    const uint64_t stride = ROWS + 3;
+    const uint64_t stride = QUANT_ROWS + 3;
     float *y = quant_memory(v->c, p->tokens * stride * sizeof *y);
     for (uint32_t i = 0; i < COUNTS && tokens[i] <= p->tokens; i++)
         for (uint32_t tiles = fewest_tiles(p->k, i); tiles <= most_tiles(p->k, i); tiles++)
@@ -77,9 +75,9 @@ static bool sums_of(const struct variant *v)
 static bool edges_of(const struct variant *v)
 {
     enum { N = 3 };
-    float *y = quant_memory(v->c, N * ROWS * sizeof *y);
-    return quant_run(v->c, v->p, v->name, v->product, v->form, 0, QUANT_TILES, 0, N, y, ROWS) &&
-           within(v, QUANT_TILES, N, y, ROWS);
+    float *y = quant_memory(v->c, N * QUANT_ROWS * sizeof *y);
+    return quant_run(v->c, v->p, v->name, v->product, v->form, 0, QUANT_TILES, 0, N, y, QUANT_ROWS) &&
+           within(v, QUANT_TILES, N, y, QUANT_ROWS);
 }
 
 /* Edge blocks that a check looks at. */
@@ -119,7 +117,8 @@ static bool same_bits(const struct variant *v, const char *how, const float *y, 
 {
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t r = 0; r < tiles * WK_TILE_ROWS; r++) {
-            const float *a = y + t * y_stride + r, *b = whole + (uint64_t)(token + t) * ROWS + tile * WK_TILE_ROWS + r;
+            const float *a = y + t * y_stride + r,
+                        *b = whole + (uint64_t)(token + t) * QUANT_ROWS + tile * WK_TILE_ROWS + r;
             if (memcmp(a, b, sizeof *a) == 0) continue;
             check_fail(v->c,
                        "%s, k %u: result %u of row %u is %.9g %s, and %.9g in the call of all rows and tiles; expected "
@@ -162,16 +161,18 @@ static bool neighbours_change_nothing(const struct variant *v, float *y, const f
         else
             memcpy(x, floats, p->k * sizeof *floats);
     }
-    return quant_run(v->c, &other, v->name, v->product, v->form, 0, QUANT_TILES, 0, p->tokens, y, ROWS) &&
-           same_bits(v, "with other rows beside it", y + (uint64_t)own * ROWS, ROWS, whole, 0, QUANT_TILES, own, 1);
+    return quant_run(v->c, &other, v->name, v->product, v->form, 0, QUANT_TILES, 0, p->tokens, y, QUANT_ROWS) &&
+           same_bits(v, "with other rows beside it", y + (uint64_t)own * QUANT_ROWS, QUANT_ROWS, whole, 0, QUANT_TILES,
+                     own, 1);
 }
 
 static bool splits_of(const struct variant *v)
 {
     const struct quant_problem *p = v->p;
-    float *whole = quant_memory(v->c, (uint64_t)p->tokens * ROWS * sizeof *whole),
-          *y = quant_memory(v->c, (uint64_t)p->tokens * (ROWS + 1) * sizeof *y);
-    if (!quant_run(v->c, p, v->name, v->product, v->form, 0, QUANT_TILES, 0, p->tokens, whole, ROWS)) return false;
+    float *whole = quant_memory(v->c, (uint64_t)p->tokens * QUANT_ROWS * sizeof *whole),
+          *y = quant_memory(v->c, (uint64_t)p->tokens * (QUANT_ROWS + 1) * sizeof *y);
+    if (!quant_run(v->c, p, v->name, v->product, v->form, 0, QUANT_TILES, 0, p->tokens, whole, QUANT_ROWS))
+        return false;
     for (uint32_t i = 0; i < COUNTS && tokens[i] <= p->tokens; i++)
         for (uint32_t tiles = fewest_tiles(p->k, i); tiles <= most_tiles(p->k, i); tiles++) {
             const uint32_t first = p->tokens - tokens[i], tile = i % 2 ? 0 : QUANT_TILES - tiles;
@@ -204,7 +205,7 @@ static bool poisons_its_own(const struct variant *v)
     static const float bad[] = { NAN, INFINITY, -INFINITY };
     const struct quant_problem *p = v->p;
     struct quant_problem other = *p;
-    float *y = quant_memory(v->c, N * ROWS * sizeof *y), *x = quant_memory(v->c, p->k * sizeof *x);
+    float *y = quant_memory(v->c, N * QUANT_ROWS * sizeof *y), *x = quant_memory(v->c, p->k * sizeof *x);
     other.x[v->form] = (uint8_t *)quant_memory(v->c, N * p->stride[v->form] + 8) + 8;
     for (uint32_t i = 0; i < 9; i++) {
         const uint32_t at = i / 3 == 0 ? 0 : i / 3 == 1 ? p->k / 2 : p->k - 1;
@@ -216,14 +217,14 @@ static bool poisons_its_own(const struct variant *v)
             wk_quantize_act_q8(x, p->k, (struct wk_activation_q8 *)(void *)row);
         else
             memcpy(row, x, p->k * sizeof *x);
-        if (!quant_run(v->c, &other, v->name, v->product, v->form, 0, QUANT_TILES, 0, N, y, ROWS)) return false;
-        for (uint32_t j = 0; j < N * ROWS; j++) {
-            const bool own = j / ROWS == POISONED;
-            if (!isfinite(y[j]) == own || (own && p->most[j % ROWS] == 0)) continue;
+        if (!quant_run(v->c, &other, v->name, v->product, v->form, 0, QUANT_TILES, 0, N, y, QUANT_ROWS)) return false;
+        for (uint32_t j = 0; j < N * QUANT_ROWS; j++) {
+            const bool own = j / QUANT_ROWS == POISONED;
+            if (!isfinite(y[j]) == own || (own && p->most[j % QUANT_ROWS] == 0)) continue;
             check_fail(v->c,
                        "%s, k %u: activation %u of row %d is %g, and result %u of row %u is %g; expected results that "
                        "are not finite of that row alone",
-                       v->name, p->k, at, POISONED, (double)bad[i % 3], j % ROWS, j / ROWS, (double)y[j]);
+                       v->name, p->k, at, POISONED, (double)bad[i % 3], j % QUANT_ROWS, j / QUANT_ROWS, (double)y[j]);
             return false;
         }
     }
@@ -235,14 +236,14 @@ static bool edges_reach(const struct variant *v)
 {
     enum { N = 3 };
     const struct quant_problem *p = v->p;
-    float *y = quant_memory(v->c, N * ROWS * sizeof *y);
-    if (!quant_run(v->c, p, v->name, v->product, v->form, 0, QUANT_TILES, 0, N, y, ROWS)) return false;
-    for (uint32_t j = 0; j < N * ROWS; j++) {
-        if (isfinite(p->most[j % ROWS]) || !isfinite(y[j])) continue;
+    float *y = quant_memory(v->c, N * QUANT_ROWS * sizeof *y);
+    if (!quant_run(v->c, p, v->name, v->product, v->form, 0, QUANT_TILES, 0, N, y, QUANT_ROWS)) return false;
+    for (uint32_t j = 0; j < N * QUANT_ROWS; j++) {
+        if (isfinite(p->most[j % QUANT_ROWS]) || !isfinite(y[j])) continue;
         check_fail(v->c,
                    "%s, k %u: a weight of row %u of the matrix is not finite, and its result of row %u is %g; expected "
                    "one that is not finite: damage must not look like an answer",
-                   v->name, p->k, j % ROWS, j / ROWS, (double)y[j]);
+                   v->name, p->k, j % QUANT_ROWS, j / QUANT_ROWS, (double)y[j]);
         return false;
     }
     return true;
@@ -273,8 +274,8 @@ static void run_again(void *user)
 {
     struct again *a = user;
     const struct variant *v = a->v;
-    a->same = quant_run(v->c, v->p, v->name, v->product, v->form, 0, QUANT_TILES, 0, v->p->tokens, a->y, ROWS) &&
-              same_bits(v, "when it is computed again", a->y, ROWS, a->first, 0, QUANT_TILES, 0, v->p->tokens);
+    a->same = quant_run(v->c, v->p, v->name, v->product, v->form, 0, QUANT_TILES, 0, v->p->tokens, a->y, QUANT_ROWS) &&
+              same_bits(v, "when it is computed again", a->y, QUANT_ROWS, a->first, 0, QUANT_TILES, 0, v->p->tokens);
 }
 
 /* Whatever scratch begins with, after other calls, and on a thread with a small stack. */
@@ -282,9 +283,10 @@ static bool repeats(const struct variant *v)
 {
     static const uint8_t fills[] = { 0xff, 0x00, 0x7f, 0xa5 };
     const struct quant_problem *p = v->p;
-    float *first = quant_memory(v->c, (uint64_t)p->tokens * ROWS * sizeof *first);
-    struct again a = { v, first, quant_memory(v->c, (uint64_t)p->tokens * ROWS * sizeof *first), true };
-    if (!quant_run(v->c, p, v->name, v->product, v->form, 0, QUANT_TILES, 0, p->tokens, first, ROWS)) return false;
+    float *first = quant_memory(v->c, (uint64_t)p->tokens * QUANT_ROWS * sizeof *first);
+    struct again a = { v, first, quant_memory(v->c, (uint64_t)p->tokens * QUANT_ROWS * sizeof *first), true };
+    if (!quant_run(v->c, p, v->name, v->product, v->form, 0, QUANT_TILES, 0, p->tokens, first, QUANT_ROWS))
+        return false;
     for (uint32_t i = 0; i < 2 * sizeof fills && a.same; i++) {
         memset(p->scratch, fills[i / 2], p->scratch_bytes);
         if (i % 2)
@@ -292,7 +294,7 @@ static bool repeats(const struct variant *v)
         else
             run_again(&a);
         const uint32_t other = i % p->tokens; /* another call in between */
-        if (a.same && !quant_run(v->c, p, v->name, v->product, v->form, i % QUANT_TILES, 1, other, 1, a.y, ROWS))
+        if (a.same && !quant_run(v->c, p, v->name, v->product, v->form, i % QUANT_TILES, 1, other, 1, a.y, QUANT_ROWS))
             return false;
     }
     return a.same;

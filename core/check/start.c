@@ -51,7 +51,7 @@ static void exercise_products(struct check *c, const struct wk_type_cpu *t, stru
 /* One tile of small numbers, there and back, times one row. */
 static void exercise_type(struct check *c, const struct wk_type_cpu *t)
 {
-    const uint32_t k = t->block <= 32 ? t->block * (64 / t->block) : t->block;
+    const uint32_t k = quant_short_row(t);
     const uint64_t row = quant_row_bytes(t, k);
     float *x = quant_memory(c, sizeof *x * k), *y = quant_memory(c, sizeof *y * WK_TILE_ROWS);
     char *rows = quant_memory(c, WK_TILE_ROWS * row), *tile = quant_memory(c, t->tile_bytes(k));
