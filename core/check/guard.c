@@ -24,7 +24,7 @@ static struct {
 void guard_also(const void *begin, const void *end, const char *name)
 {
     for (size_t i = 0; i < sizeof also / sizeof *also; i++) {
-        if (name ? also[i].name != NULL : false) continue;
+        if (name && also[i].name) continue;
         also[i].begin = begin;
         also[i].end = end;
         also[i].name = name;

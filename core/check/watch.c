@@ -120,6 +120,16 @@ static const struct {
     { "_ZdaPvm", (any_function)watch_delete_sized },
 };
 
+/* What the dynamic linker knows of the object that is mapped there; NULL: there is none, and err says so. */
+static const struct link_map *find_map(const void *address, const struct wk_err *err)
+{
+    Dl_info info;
+    void *found = NULL;
+    if (dladdr1(address, &info, &found, RTLD_DL_LINKMAP) && found) return found;
+    (void)wk_fail(err, WK_INTERNAL, "nothing is mapped at %p", address);
+    return NULL;
+}
+
 /* ---- the slots ----------------------------------------------------------------------------------------- */
 
 static bool is_slot(uint64_t type)
@@ -171,11 +181,8 @@ static struct tables find_tables(const struct link_map *map)
 
 wk_status watch_install(const void *address, const struct wk_err *err)
 {
-    Dl_info info;
-    void *found = NULL;
-    if (!dladdr1(address, &info, &found, RTLD_DL_LINKMAP) || !found)
-        return wk_fail(err, WK_INTERNAL, "nothing is mapped at %p", address);
-    const struct link_map *map = found;
+    const struct link_map *map = find_map(address, err);
+    if (!map) return WK_INTERNAL;
     const struct tables t = find_tables(map);
     for (uint32_t i = 0; i < 2 && t.symbols && t.names; i++)
         for (uint64_t n = 0; t.rela[i] && n < t.bytes[i] / sizeof(Elf64_Rela); n++) {
@@ -222,11 +229,8 @@ static int freeze_object(struct dl_phdr_info *info, size_t size, void *user)
 
 wk_status watch_freeze(const void *address, bool frozen, const struct wk_err *err)
 {
-    Dl_info info;
-    void *found = NULL;
-    if (!dladdr1(address, &info, &found, RTLD_DL_LINKMAP) || !found)
-        return wk_fail(err, WK_INTERNAL, "nothing is mapped at %p", address);
-    struct frozen f = { .map = found, .read_only = frozen };
+    struct frozen f = { .map = find_map(address, err), .read_only = frozen };
+    if (!f.map) return WK_INTERNAL;
     guard_also(NULL, NULL, NULL);
     (void)dl_iterate_phdr(freeze_object, &f);
     return f.failed ? wk_fail(err, WK_INTERNAL, "the plugin's data cannot be protected") : WK_OK;
