@@ -12,9 +12,6 @@
 #include <worker/cpu/encode.h>
 #include <worker/plugin.h>
 
-#ifndef FORMAT_ID
-#define FORMAT_ID "org.example.format"
-#endif
 #ifdef FORMAT_KNOWN
 #define FORMAT_CLAIMS "ggml:3"
 enum { TYPE = 3, BLOCK_BYTES = 20 };
@@ -118,7 +115,6 @@ static void format_dequantize(const struct wk_dequantize *in)
 #endif
             in->y[i + j] = y;
         }
-        (void)d;
     }
 #ifdef FORMAT_DEQUANTIZE_READS
     (void)*(const volatile uint8_t *)b;
@@ -174,10 +170,6 @@ static wk_status refuse(const float *x, uint64_t n, const struct wk_err *err)
 #ifdef FORMAT_NO_INDEX
     const wk_status status = wk_check_finite(x, n, NULL);
     return status == WK_OK ? WK_OK : wk_fail(err, status, "only finite values can be encoded");
-#elif defined(FORMAT_LONG_TEXT)
-    const wk_status status = wk_check_finite(x, n, err);
-    if (status != WK_OK && err && err->text) ((volatile char *)err->text)[err->cap] = '\0';
-    return status;
 #else
     return wk_check_finite(x, n, err);
 #endif
@@ -376,4 +368,5 @@ static const struct wk_type_cpu format_type = {
 static const struct wk_type_cpu *const format_types[] = { &format_type };
 static const struct wk_quant format_quant = { sizeof format_quant, 1, format_types };
 
-WORKER_PLUGIN(WK_KIND_QUANT, FORMAT_ID, FORMAT_CLAIMS, .name = "format", .version = "1", .quant = &format_quant);
+WORKER_PLUGIN(WK_KIND_QUANT, "org.example.format", FORMAT_CLAIMS, .name = "format", .version = "1",
+              .quant = &format_quant);
