@@ -54,8 +54,8 @@ static void put(const char *zoo, char path[256])
 
 struct told {
     uint32_t n[CHECK_FAIL + 1];
-    char failed[512]; /* "static.note load.start " */
-    char text[8192];  /* of those, all that was said */
+    char failed[512], warned[512]; /* "static.note load.start" */
+    char text[8192];               /* of those that failed, all that was said */
 };
 
 static void tell(void *user, const struct check_outcome *o)
@@ -63,9 +63,11 @@ static void tell(void *user, const struct check_outcome *o)
     struct told *t = user;
     t->n[o->result]++;
     assert_true((o->result == CHECK_PASS) || o->n_texts > 0); /* whoever does not pass says why */
+    if (o->result != CHECK_FAIL && o->result != CHECK_WARN) return;
+    char *ids = o->result == CHECK_FAIL ? t->failed : t->warned;
+    const size_t n = strlen(ids), m = strlen(t->text);
+    (void)snprintf(ids + n, sizeof t->failed - n, "%s%s", n ? " " : "", o->def->id);
     if (o->result != CHECK_FAIL) return;
-    const size_t n = strlen(t->failed), m = strlen(t->text);
-    (void)snprintf(t->failed + n, sizeof t->failed - n, "%s%s", n ? " " : "", o->def->id);
     (void)snprintf(t->text + m, sizeof t->text - m, "%s: %s\n", o->def->id, o->text[0]);
 }
 
@@ -229,6 +231,22 @@ static void test_broken(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* What breaks no rule is a warning, and of one check alone. */
+static void test_warned(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *zoo, *id;
+    } rows[] = { { "lazy", "static.now" }, { "imports_exit", "static.process" } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct told t;
+        check(rows[i].zoo, &t);
+        if (t.failed[0] || strcmp(t.warned, rows[i].id) != 0)
+            fail_msg("%s: expected a warning of %s, found \"%s\" and failures %s", rows[i].zoo, rows[i].id, t.warned,
+                     t.text);
+    }
+}
+
 /* What is wrong with the file, and not with what is in it. */
 static void test_files(void **state)
 {
@@ -372,12 +390,13 @@ int main(void)
     };
     (void)test_good;
     (void)test_broken;
+    (void)test_warned;
     (void)test_ends;
 #else
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),  cmocka_unit_test(test_rules), cmocka_unit_test(test_good),
-        cmocka_unit_test(test_broken), cmocka_unit_test(test_files), cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_only),
+        cmocka_unit_test(test_table),  cmocka_unit_test(test_rules),  cmocka_unit_test(test_good),
+        cmocka_unit_test(test_broken), cmocka_unit_test(test_files),  cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_only),   cmocka_unit_test(test_warned),
     };
 #endif
     return cmocka_run_group_tests(tests, setup, teardown);
