@@ -166,10 +166,13 @@ static wk_status find_exported(const struct module *m, struct vetted *v, struct 
     if (differs)
         return wk_fail(err, WK_INVALID,
                        "its exported struct differs from its note in: %s; make both with WORKER_PLUGIN", differs);
-    if (p->kind == WK_KIND_ARCH)
+    if (p->kind == WK_KIND_ARCH) {
         REQUIRE(p, "struct wk_plugin", arch);
-    else
+        p->quant = NULL; /* what the other kind has means nothing here, and is not looked at */
+    } else {
         REQUIRE(p, "struct wk_plugin", quant);
+        p->arch = NULL;
+    }
     return WK_OK;
 }
 

@@ -343,7 +343,11 @@ static const struct wk_type_cpu *const zoo_types[] = { &zoo_type };
 #endif
 ZOO_UNUSED static const struct wk_quant zoo_quant = { sizeof(struct wk_quant), sizeof zoo_types / sizeof *zoo_types,
                                                       zoo_types };
+#ifdef ZOO_STRAY /* what plugins of the other kind have, which is not looked at */
+#define ZOO_VTABLE .arch = (const struct wk_arch *)(const void *)&zoo_quant, .quant = ZOO_QUANT
+#else
 #define ZOO_VTABLE .quant = ZOO_QUANT
+#endif
 #endif
 
 static wk_status zoo_init(const struct wk_host *host, const struct wk_err *err)
