@@ -2,27 +2,24 @@
  * own function. It launches plain kernels: each waits for all that came before, and what comes behind waits for it. */
 #include "device/cuda/executor.h"
 
-#include <string.h>
-
 #include "device/cuda/calls.h"
 
 wk_status cuda_find_customs(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
+    x->customs = cuda_list(x, p->n_ops, sizeof *x->customs);
+    if (!x->customs) return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u operations", p->n_ops);
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
         if (op->kind != WK_OP_CUSTOM) continue;
         const char *value = p->values[op->out].name, *name = op->u.custom.def->name;
         char text[400] = "the worker was not told where the plugins' code is";
-        const struct wk_custom_cuda *custom = NULL;
-        const struct wk_arch_cuda *module = NULL;
-        if (!x->o.find_custom || x->o.find_custom(x->o.find_user, p->architecture, name, &module, &custom,
+        if (!x->o.find_custom || x->o.find_custom(x->o.find_user, p->architecture, name, &x->arch, &x->customs[i],
                                                   &(struct wk_err){ text, sizeof text }))
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: operation \"%s\" is the plugin's own and has code for the CPU alone (%s); use --device "
                            "cpu",
                            value, name, text);
-        x->customs = module;
     }
     return WK_OK;
 }
@@ -32,10 +29,8 @@ wk_status cuda_custom_stage(struct executor *x, const struct tape_launch *l, str
 {
     const struct tape_op *op = &x->program->ops[l->ops[0]];
     struct cuda_custom_stage *c = &s->custom;
-    *c = (struct cuda_custom_stage){ .op = op, .out = &x->values[op->out] };
-    for (uint32_t i = 0; i < x->customs->n_customs; i++)
-        if (strcmp(x->customs->customs[i].name, op->u.custom.def->name) == 0) c->run = x->customs->customs[i].run;
-    bool whole = c->run && s->rows == ROWS_ALL && c->out->form == VALUE_F32;
+    *c = (struct cuda_custom_stage){ .op = op, .run = x->customs[l->ops[0]]->run, .out = &x->values[op->out] };
+    bool whole = s->rows == ROWS_ALL && c->out->form == VALUE_F32;
     for (; c->n_in < TAPE_IN && op->in[c->n_in] != TAPE_NONE; c->n_in++) {
         c->in[c->n_in] = &x->values[op->in[c->n_in]];
         whole = whole && c->in[c->n_in]->form == VALUE_F32 && c->in[c->n_in]->rows == ROWS_ALL;

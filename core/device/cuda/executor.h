@@ -238,7 +238,8 @@ struct executor {
     struct cuda_value *views;  /* [n_launches][2] of products by heads: input and result with a slot for each head */
     struct cuda_value *heads;  /* [n_heads] the choice of heads, as a route's: slots of them, each its own */
     uint32_t n_heads;
-    const struct wk_arch_cuda *customs; /* the module of the program's custom operations; NULL: it has none */
+    const struct wk_arch_cuda *arch;       /* the module of the program's custom operations; NULL: it has none */
+    const struct wk_custom_cuda **customs; /* [n_ops] NULL: the operation is no custom one */
     uint64_t *buffer_bytes;
     struct cuda_stage *stages;    /* [n_launches] */
     uint8_t **cache;              /* [n_kv_layers] */

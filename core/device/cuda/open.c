@@ -45,7 +45,7 @@ static wk_status open_modules(struct executor *x, const struct wk_err *err)
 {
     wk_status s = WK_OK;
     for (uint32_t i = 0; i < x->n_modules && !s; i++) s = module_open(x->modules[i], (int32_t)x->o.gpu, err);
-    if (!s && x->customs) s = custom_open(x->customs, (int32_t)x->o.gpu, err);
+    if (!s && x->arch) s = custom_open(x->arch, (int32_t)x->o.gpu, err);
     /* Planned for large products; an open module knows whether its code for this device has them. */
     for (uint32_t i = 0; i < x->n_matrices && !s; i++) {
         struct cuda_matrix *m = &x->matrices[i];
