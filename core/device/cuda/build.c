@@ -76,13 +76,13 @@ static wk_status segments_of(struct executor *x, const struct tape_launch *l, st
 }
 
 /* The same rows with a slot for each head. */
-static const struct cuda_value *view_of(struct cuda_value *view, const struct cuda_value *v, uint32_t heads)
+static struct cuda_value by_head(const struct cuda_value *v, uint32_t heads)
 {
-    *view = *v;
-    view->slots = heads;
-    view->width = v->width / heads;
-    view->stride = view->width;
-    return view;
+    struct cuda_value slots = *v;
+    slots.slots = heads;
+    slots.width = v->width / heads;
+    slots.stride = slots.width;
+    return slots;
 }
 
 /* A product by heads is one of experts whose choice is known. */
@@ -90,11 +90,12 @@ static wk_status heads_stage(struct executor *x, const struct tape_launch *l, st
                              const struct wk_err *err)
 {
     struct cuda_product_stage *p = &s->product;
-    struct cuda_value *views = x->views + 2 * (s - x->stages);
     if (p->x.gather || p->seg[0].out->rows != ROWS_ALL || p->seg[0].out->partials)
         return broken(err, WK_INTERNAL, l, "a product by heads is not there for all rows");
-    p->x.v = view_of(&views[0], p->x.v, l->heads);
-    p->seg[0].out = view_of(&views[1], p->seg[0].out, l->heads);
+    p->by_head[0] = by_head(p->x.v, l->heads);
+    p->by_head[1] = by_head(p->seg[0].out, l->heads);
+    p->x.v = &p->by_head[0];
+    p->seg[0].out = &p->by_head[1];
     p->slots = l->heads;
     p->makes_groups = true;
     for (const struct cuda_stage *q = x->stages; q < s; q++) p->makes_groups &= q->launch->heads != l->heads;

@@ -103,6 +103,7 @@ struct cuda_product_stage {
     struct cuda_segment seg[4];
     struct cuda_operand x, residual;
     const struct cuda_value *route, *out; /* out NULL: the step's logits, or results by segment */
+    struct cuda_value by_head[2];         /* of heads: input and result, with a slot for each head */
     const struct tape_op *norm, *glu, *map[4];
     const float *norm_w, *norm_b;
 };
@@ -235,7 +236,6 @@ struct executor {
     struct cuda_upload upload;
     struct cuda_value *values; /* [n_values] */
     uint8_t **buffers;         /* [n_buffers] */
-    struct cuda_value *views;  /* [n_launches][2] of products by heads: input and result with a slot for each head */
     struct cuda_value *heads;  /* [n_heads] the choice of heads, as a route's: slots of them, each its own */
     uint32_t n_heads;
     const struct wk_arch_cuda *arch;       /* the module of the program's custom operations; NULL: it has none */

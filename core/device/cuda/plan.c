@@ -658,10 +658,8 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
 static wk_status find_heads(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    x->views = cuda_list(x, 2ull * p->n_launches, sizeof *x->views);
     x->heads = cuda_list(x, p->n_launches, sizeof *x->heads);
-    if (!x->views || !x->heads)
-        return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
+    if (!x->heads) return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const uint32_t heads = p->launches[i].heads;
         uint32_t k = 0;
