@@ -224,6 +224,14 @@ struct tape_launch {
     char alone[96]; /* why a fusion that one might expect did not happen; "" else */
 };
 
+/* Does each result have a slab of its own? Experts that a route chose, or heads. */
+static inline bool tape_launch_slabs(const struct tape_launch *l)
+{
+    return l->kind == LAUNCH_PRODUCT && (l->heads || l->route != TAPE_NONE);
+}
+/* Parts of each input row that are multiplied one by one. */
+static inline uint32_t tape_launch_parts(const struct tape_launch *l) { return l->heads ? l->heads : 1; }
+
 /* F32 rows [slots][width], row_bytes apart or closer; ROWS_WANTED buffers have max_wanted rows. A route value's row: k
  * weights (F32), then k expert ids (uint32). row_bytes is a multiple of 64. */
 struct tape_buffer {

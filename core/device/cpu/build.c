@@ -93,8 +93,8 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
 {
     const struct tape_program *p = x->program;
     const uint32_t acts = launch_acts(x, l), k = p->tensors[l->seg[0].tensor].cols,
-                   rows = most_rows(x, build_launch_rows(p, l)), slots = l->heads ? l->heads : p->values[l->x].slots;
-    const bool experts = l->kind == LAUNCH_PRODUCT && (l->heads || l->route != TAPE_NONE);
+                   rows = most_rows(x, build_launch_rows(p, l)), slots = p->values[l->x].slots * tape_launch_parts(l);
+    const bool experts = tape_launch_slabs(l);
     for (uint32_t a = WK_ACTIVATION_F32; a <= WK_ACTIVATION_Q8; a <<= 1)
         if (acts & a) {
             const uint64_t bytes = product_row_bytes(k, a);
@@ -111,7 +111,7 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
         most(&z->experts, m->slabs);
         if (l->kind == LAUNCH_ROUTE) most(&z->route_logits, (uint64_t)rows * m->n);
     }
-    if (experts) most(&z->order, (uint64_t)rows * (l->heads ? l->heads : p->values[l->route].slots));
+    if (experts) most(&z->order, (uint64_t)rows * (l->heads ? slots : p->values[l->route].slots));
 }
 
 static void temp_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)

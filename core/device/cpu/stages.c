@@ -92,10 +92,10 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
 {
     struct product *p = &s->product;
     *p = (struct product){ .n_seg = l->n_seg,
-                           .k = x->program->values[l->x].width / (l->heads ? l->heads : 1),
+                           .k = x->program->values[l->x].width / tape_launch_parts(l),
                            .slots = 1,
                            .logits = l->kind == LAUNCH_PRODUCT && l->logits,
-                           .experts = l->heads || (l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE),
+                           .experts = tape_launch_slabs(l),
                            .norm = op_at(x, l->norm),
                            .glu = op_at(x, l->glu),
                            .n_map = l->n_map,
@@ -103,7 +103,7 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     *cuts += x->o.threads + 1;
     p->glu_pair = p->glu != NULL;
     wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
-    if (!st && l->route != TAPE_NONE && p->experts) st = operand_of(x, l, s->rows, l->route, &p->route, err);
+    if (!st && p->experts && !l->heads) st = operand_of(x, l, s->rows, l->route, &p->route, err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &p->residual, err);
     if (l->heads) p->x.slots = l->heads, p->x.width = p->k; /* a slot for each part of the row */
     if (!st) st = product_segments(x, l, p, err);

@@ -108,23 +108,22 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
                                const struct wk_err *err)
 {
     struct cuda_product_stage *p = &s->product;
-    const bool experts = l->kind == LAUNCH_PRODUCT && l->route != TAPE_NONE;
-    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width / (l->heads ? l->heads : 1),
-                                      .experts = experts || l->heads,
+    *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width / tape_launch_parts(l),
+                                      .experts = tape_launch_slabs(l),
                                       .n_map = l->n_map,
                                       .out = l->logits ? NULL : value_of(x, l->out),
                                       .norm = op_at(x, l->norm),
                                       .glu = op_at(x, l->glu) };
     wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
     if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &p->residual, err);
-    if (!st && experts) {
+    if (!st && p->experts && !l->heads) {
         struct cuda_operand route;
         st = operand_of(x, l, s->rows, l->route, &route, err);
         p->route = route.v;
     }
     if (!st) st = segments_of(x, l, p, err);
     if (st || l->heads) return st ? st : heads_stage(x, l, s, err);
-    p->slots = experts ? p->route->slots : p->x.v->slots;
+    p->slots = p->experts ? p->route->slots : p->x.v->slots;
     if (p->glu && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n))
         return broken(err, WK_INTERNAL, l, "a gated activation of unequal halves");
     if (p->x.v->slots != 1 && p->x.v->slots != p->slots)

@@ -259,13 +259,16 @@ static void find_rows(struct executor *x)
     }
 }
 
+/* Is the act of a row, as it lies, also the act of each of its parts? Where these are whole runs of 32 values. */
+static bool whole_parts(const struct tape_launch *l, uint32_t width) { return !l->heads || width / l->heads % 32 == 0; }
+
 static void keep_f32(struct executor *x, const struct tape_launch *l, uint32_t v)
 {
     const struct tape_program *p = x->program;
     const bool product = l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE;
     const bool picks = cuda_launch_rows(x, l) == ROWS_WANTED && x->values[v].rows == ROWS_ALL;
-    const bool whole = !l->heads || x->values[v].width / l->heads % 32 == 0; /* acts of heads are acts of the row */
-    if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks) && whole)
+    if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks) &&
+        whole_parts(l, x->values[v].width))
         return;
     x->values[v].form = VALUE_F32;
     if (product && v == l->x && l->norm != TAPE_NONE && p->ops[l->norm].u.norm.kind == WK_NORM_RMS &&
@@ -284,8 +287,7 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
     const uint16_t kind = x->program->ops[x->program->values[v].op].kind;
     const bool acts = l->kind == LAUNCH_PRODUCT ||
                       (l->kind == LAUNCH_ATTEND && x->program->ops[l->attention].u.attn.head_v % 16 == 0);
-    const bool whole = !l->heads || y->width / l->heads % 32 == 0;
-    if (!acts || x->program->values[v].tapped || !whole) y->form = VALUE_F32;
+    if (!acts || x->program->values[v].tapped || !whole_parts(l, y->width)) y->form = VALUE_F32;
     if (l->kind == LAUNCH_ATTEND || l->kind == LAUNCH_STATE || l->kind == LAUNCH_ROUTE || l->heads ||
         kind == WK_OP_CUSTOM || kind == WK_OP_POOL ||
         (kind == WK_OP_NORM && x->program->ops[x->program->values[v].op].u.norm.group))
@@ -297,7 +299,7 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
 /* Experts of which large products read panels; 0: they serve none of the launch's matrices. */
 static uint32_t panel_experts(const struct executor *x, const struct tape_launch *l)
 {
-    for (uint32_t g = 0; l->kind == LAUNCH_PRODUCT && (l->route != TAPE_NONE || l->heads) && g < l->n_seg; g++)
+    for (uint32_t g = 0; tape_launch_slabs(l) && g < l->n_seg; g++)
         if (!cuda_is_router(x->program, &l->seg[g]) &&
             cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels)
             return x->program->tensors[l->seg[g].tensor].slabs;
@@ -368,9 +370,9 @@ struct sizes {
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
 {
-    const uint32_t slots = l->heads ? l->heads : x->values[l->x].slots,
-                   width = x->values[l->x].width / (l->heads ? l->heads : 1);
-    const bool experts = l->kind == LAUNCH_PRODUCT && (l->heads || l->route != TAPE_NONE);
+    const uint32_t slots = x->values[l->x].slots * tape_launch_parts(l),
+                   width = x->values[l->x].width / tape_launch_parts(l);
+    const bool experts = tape_launch_slabs(l);
     const enum tape_rows rows = cuda_launch_rows(x, l);
     /* A few generated rows are converted before they are picked. */
     const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows,
