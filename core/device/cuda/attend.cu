@@ -652,10 +652,10 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
         return wk_fail(err, WK_INVALID, "%s: a ring of %u pages for a window of %u", what, a->ring_pages, a->window);
     if (a->ring_pages && (uint64_t)a->ring_pages * KV_PAGE < a->chunk)
         return wk_fail(err, WK_INVALID, "%s: a ring of %u pages for chunks of %u", what, a->ring_pages, a->chunk);
-    wk_status s = check_source(what, "q", a->q, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm, a->dk, err);
     if ((a->k != NULL) != (a->v != NULL)) return wk_fail(err, WK_INVALID, "%s: k or v alone", what);
     if (a->chunk && (a->window || a->chunk % KV_PAGE))
         return wk_fail(err, WK_INVALID, "%s: chunks of %u, a window of %u", what, a->chunk, a->window);
+    wk_status s = check_source(what, "q", a->q, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm, a->dk, err);
     if (s == WK_OK && a->k)
         s = check_source(what, "k", a->k, a->k_turn, a->k_turn_n, a->k_turn_style, a->k_norm, a->dk, err);
     if (s == WK_OK && a->v) s = check_source(what, "v", a->v, NULL, 0, 0, a->v_norm, a->dv, err);
@@ -903,7 +903,7 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     const struct cuda_batch *b = a->batch;
     if (b->rows == 0 || b->seqs == 0 || b->seqs > WK_CUDA_FEW)
         return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
-    if (a->chunk || a->slopes || a->both_ways || !a->k)
+    if (cuda_attend_tiles(a))
         return wk_fail(err, WK_INVALID, "attend: chunks, slopes, both directions or no keys: of tiles alone");
     if (!a->workspace || !a->counters || !b->lengths)
         return wk_fail(err, WK_INVALID, "attend: no workspace, counters or lengths");

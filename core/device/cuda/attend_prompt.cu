@@ -348,7 +348,7 @@ wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, vo
     struct attend_args x;
     bool done = false;
     wk_status s = check_prompt(a, "attend_prompt", q_half, &x, err);
-    if (s == WK_OK && (a->chunk || a->slopes || a->both_ways)) return launch_any(a, x, q_half, stream, err);
+    if (s == WK_OK && cuda_attend_any(a)) return launch_any(a, x, q_half, stream, err);
     if (s == WK_OK) s = attend_prompt_sm90_launch(&x, a->batch->rows, q_half, stream, err, &done);
     if (s != WK_OK || done) return s;
     switch (x.head) {

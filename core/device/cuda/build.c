@@ -204,7 +204,6 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     s->attend.op = op;
     s->attend.out = out;
     s->attend.wanted = l->rows == ROWS_WANTED;
-    s->attend.tiles = a->chunk || a->slopes || a->both_ways || !stores;
     return WK_OK;
 }
 

@@ -112,7 +112,6 @@ struct cuda_attend_stage {
     struct cuda_attend call, many; /* all that does not change from run to run; many: of prompts */
     const struct cuda_value *out;
     bool wanted; /* its result is for the wanted rows alone */
-    bool tiles;  /* generated rows too go by tiles: chunks, slopes, both directions, another layer's cache */
 };
 /* One part of an embedding: rows of a table. */
 struct cuda_part {

@@ -270,13 +270,18 @@ struct cuda_attend {
     void *workspace;     /* cuda_attend_workspace bytes */
     uint32_t *counters;  /* cuda_attend_counters zeros; zero again afterwards */
 };
+/* Does a row see other positions than a window of those before it, or by slopes? Such tiles have kernels of their own.
+ */
+static inline bool cuda_attend_any(const struct cuda_attend *a) { return a->chunk || a->slopes || a->both_ways; }
+/* Do generated rows go by tiles, as prompts do? cuda_attend does not take them then. */
+static inline bool cuda_attend_tiles(const struct cuda_attend *a) { return cuda_attend_any(a) || !a->k; }
 /* Head sizes that are served; bytes of one page of one KV layer (dk, dv served). */
 bool cuda_attend_serves(uint32_t dk, uint32_t dv);
 uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
 /* Rows of class few: those of at most WK_CUDA_FEW sequences of a run, any number a sequence, few in practice (rows: of
  * the whole run); norms, rope and the store of k and v are inside. Grid, workspace and counters depend on the buckets
  * and the context (most positions of a sequence) only. Page tables, positions, seq and turns are read before wk_depend,
- * as is what earlier steps stored in the cache. Not with chunk, slopes, both_ways, nor without k and v. */
+ * as is what earlier steps stored in the cache. Not where cuda_attend_tiles. */
 uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
 uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                              /* words */
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);

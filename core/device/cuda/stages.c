@@ -197,7 +197,7 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     struct cuda_attend a = r->few ? s->attend.call : s->attend.many;
     a.batch = &batch;
     a.dependent = true;
-    if (r->few && !s->attend.tiles) return attend_few(x, &a, &batch, err);
+    if (r->few && !cuda_attend_tiles(&a)) return attend_few(x, &a, &batch, err);
     wk_status st = cuda_attend_store(&a, x->q_half, x->stream, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
     if (st || (!r->few && s->attend.wanted && !r->n_wanted)) return st;
