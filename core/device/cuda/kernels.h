@@ -145,7 +145,7 @@ struct cuda_route {
     uint32_t *groups, *ticket;
     const int32_t *row_seq;
 };
-/* Do the logits alone say who is chosen, and weights are softmax? Only such a route is made by cuda_router. */
+/* Is the choice that of the largest logits, and are the weights a softmax? cuda_router makes no other route. */
 static inline bool cuda_route_plain(const struct cuda_route *r)
 {
     return r->score != WK_SCORE_SIGMOID && !r->bias && !r->n_groups;

@@ -72,8 +72,7 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
     if (words > GROUP_BYTES / sizeof(uint32_t)) words = GROUP_BYTES / sizeof(uint32_t);
     if (words < picks) words = picks;
     const struct route_launch p = { r->rows,
-                                    { r->experts, r->k,
-                                      plain && r->normalize ? (uint32_t)WK_SCORE_SOFTMAX_TOPK : r->score, r->scale },
+                                    choice_of(r, r->experts),
                                     { r->bias, r->n_groups, r->groups_used, r->group_score, r->normalize },
                                     source_of(&r->logits),
                                     (float *)r->out,

@@ -15,6 +15,13 @@ struct route_choice {
     uint32_t experts, k, score;
     float scale;
 };
+/* Softmax over all that is divided by the sum of the chosen is softmax over the chosen. */
+static inline struct route_choice choice_of(const struct cuda_route *r, uint32_t experts)
+{
+    const bool chosen = r->normalize && cuda_route_plain(r);
+    const struct route_choice c = { experts, r->k, chosen ? (uint32_t)WK_SCORE_SOFTMAX_TOPK : r->score, r->scale };
+    return c;
+}
 
 /* Where the choice is made: keys and logits of a row, [experts rounded up to 32]. */
 struct route_space {
