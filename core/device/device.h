@@ -19,6 +19,8 @@
 
 enum { KV_PAGE = 32 };   /* positions a page */
 enum { STEP_QUEUE = 4 }; /* submitted steps that may be under way */
+/* In a page table: the block has no page. */
+#define KV_NO_PAGE UINT32_MAX
 
 /* A row's role decides its kernel class, never the batch. */
 enum row_role { ROW_PROMPT = 0, ROW_GENERATED = 1 };
@@ -34,8 +36,8 @@ struct step_seq {
                                      position + n_rows - 1; what a window hides has no page. In a group of states the
                                      page has the state behind the last row of its block that was computed: it is read
                                      for the row before `position`, and written for each row of the step whose block has
-                                     one. The last row's must; of the blocks between, UINT32_MAX is no page: nothing is
-                                     kept there */
+                                     one. The last row's must; a block between may have KV_NO_PAGE: nothing is kept
+                                     there */
     uint32_t slot; /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
     bool failed;   /* out: a row became NaN or infinite; its logits are not to be used */
 };

@@ -55,6 +55,14 @@ static inline uint64_t kv_rest(struct kv_span s, uint64_t positions)
     return seen < all ? seen : all;
 }
 
+/* The page where a step keeps what block `block` stores: the block's; of states, where it has none, that of the next
+ * block which has one. */
+static inline uint32_t kv_step_page(const uint32_t *table, uint32_t block)
+{
+    while (table[block] == KV_NO_PAGE) block++;
+    return table[block];
+}
+
 /* Pages without which no sequence gets to the end of the context, however few it may share with others. */
 static inline uint64_t kv_least(struct kv_span s, uint64_t context) { return s.state ? kv_rest(s, context) : 1; }
 

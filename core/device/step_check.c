@@ -36,7 +36,7 @@ static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pa
         for (uint32_t i = oldest; i <= last; i++) {
             const uint32_t id = q->pages[g][i];
             /* A state that begins here or passes through need not be kept here. */
-            if (p->groups[g].state && id == UINT32_MAX && i < last && i * KV_PAGE >= q->position) continue;
+            if (p->groups[g].state && id == KV_NO_PAGE && i < last && i * KV_PAGE >= q->position) continue;
             if (id >= kv_pages[g])
                 return wk_fail(err, WK_INVALID, "sequence %u: page %u of group %u: there are %u", seq, id, g,
                                kv_pages[g]);

@@ -257,7 +257,7 @@ uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows)
         uint32_t block[2];
         const uint32_t n = state ? lacks_states(e, j, g, j->fed + rows, block) : 0;
         for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)j->fed + rows); q->end < end; q->end++)
-            q->table[q->end] = state ? ENGINE_NONE : take_promised(e, j, g);
+            q->table[q->end] = state ? KV_NO_PAGE : take_promised(e, j, g);
         for (uint32_t i = 0; i < n; i++) q->table[block[i]] = take_promised(e, j, g);
     }
     return rows;
@@ -271,7 +271,7 @@ static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t
 {
     for (uint32_t g = 0; g < e->n_groups; g++) {
         uint32_t *kept = &prefix_pages(&e->prefix, node)[g], *own = &j->pages[g].table[block];
-        if (block < j->pages[g].first || *own == ENGINE_NONE) continue;
+        if (block < j->pages[g].first || *own == KV_NO_PAGE) continue;
         if (*kept == ENGINE_NONE && kv_bounded(e->pool[g].span))
             prefix_give_page(&e->prefix, g, node, *own);
         else if (*kept == ENGINE_NONE)
@@ -315,7 +315,7 @@ static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from
 {
     for (uint32_t b = from; b < to; b++) {
         const uint32_t page = j->pages[g].table[b];
-        if (page == ENGINE_NONE) continue; /* a block of states that a step passed */
+        if (page == KV_NO_PAGE) continue; /* a block of states that a step passed */
         const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == page;
         if (!kept)
             put_free(e, g, page);

@@ -148,7 +148,7 @@ static uint32_t step_alone(struct model *m, const uint32_t *tokens, uint32_t pos
     for (uint32_t i = 0; i < TEST_CONTEXT / KV_PAGE + 1; i++) pages[i] = i;
     memset(states, 0xff, sizeof states);
     if (position) states[(position - 1) / KV_PAGE] = state;
-    if (states[last] == UINT32_MAX) states[last] = state = !state;
+    if (states[last] == KV_NO_PAGE) states[last] = state = !state;
     for (uint32_t g = 0; g < m->program->n_groups; g++) tables[g] = m->program->groups[g].state ? states : pages;
     struct step_seq seq = { .n_rows = n, .position = position, .role = role, .pages = tables };
     bool failed;

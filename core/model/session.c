@@ -7,8 +7,6 @@
 
 #include "device/kv_pages.h"
 
-#define NO_PAGE UINT32_MAX
-
 static struct kv_span span_of(const struct model *m, uint32_t group)
 {
     return kv_span(&m->program->groups[group], m->dev.context);
@@ -51,7 +49,7 @@ static void deal_pages(struct session *s)
     }
 }
 
-/* ---- pages of windows and chunks ------------------------------------------------------------------------------ */
+/* ---- pages of windows, chunks and states --------------------------------------------------------------- */
 
 uint32_t session_grow(struct session *s, uint32_t n)
 {
@@ -68,7 +66,7 @@ uint32_t session_grow(struct session *s, uint32_t n)
              s->held[g].end++) {
             /* Nobody goes on from a state within the step. */
             const bool passed = span_of(m, g).state && s->held[g].end + 1 < end;
-            s->held[g].table[s->held[g].end] = passed ? NO_PAGE : m->session_pages[g].ids[--m->session_pages[g].n];
+            s->held[g].table[s->held[g].end] = passed ? KV_NO_PAGE : m->session_pages[g].ids[--m->session_pages[g].n];
         }
     return n;
 }
@@ -77,7 +75,7 @@ uint32_t session_grow(struct session *s, uint32_t n)
 static void give_back(struct session *s, uint32_t g, uint32_t from, uint32_t to)
 {
     for (; from < to; from++)
-        if (s->held[g].table[from] != NO_PAGE)
+        if (s->held[g].table[from] != KV_NO_PAGE)
             s->model->session_pages[g].ids[s->model->session_pages[g].n++] = s->held[g].table[from];
 }
 

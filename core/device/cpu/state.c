@@ -31,13 +31,6 @@ static float *page_at(const struct state *a, uint32_t page)
     return (float *)(void *)(a->cache + (uint64_t)page * a->page_bytes);
 }
 
-/* Where a step's state is kept while it is in this block. The last block has a page. */
-static float *home(const struct state *a, const uint32_t *table, uint32_t block)
-{
-    while (table[block] == UINT32_MAX) block++;
-    return page_at(a, table[block]);
-}
-
 /* The state that the sequence's rows of the step begin with; NULL: zero. */
 static const float *source(const struct state *a, const struct step_seq *q)
 {
@@ -114,7 +107,7 @@ static void slice_run(struct executor *x, const struct stage *s, const struct st
     uint32_t wanted = wanted_from(x->step, q->row);
     for (uint32_t i = 0; i < q->n_rows;) {
         const uint32_t block = (q->position + i) / KV_PAGE;
-        float *to = home(a, q->pages[a->group], block);
+        float *to = page_at(a, kv_step_page(q->pages[a->group], block));
         if (!from)
             memset(to + c.offset, 0, bytes);
         else if (from != to)
@@ -182,7 +175,7 @@ static void strip_run(struct executor *x, const struct stage *s, const struct st
         if (!x->kernels->bounded(strip_row(&t, i), t.n, FLT_MAX)) fail_row(x, ROWS_ALL, q->row + i);
         for (uint32_t j = 0; j < kernel; j++) seen[j] = strip_row(&t, (int64_t)i - t.before + j);
         if (out) x->kernels->conv(out + first, seen, a->w + first, a->width, a->b ? a->b + first : NULL, kernel, t.n);
-        if ((position % KV_PAGE == KV_PAGE - 1 || i == q->n_rows - 1) && table[position / KV_PAGE] != UINT32_MAX)
+        if ((position % KV_PAGE == KV_PAGE - 1 || i == q->n_rows - 1) && table[position / KV_PAGE] != KV_NO_PAGE)
             strip_keep(&t, i, page_at(a, table[position / KV_PAGE]));
     }
 }

@@ -875,12 +875,12 @@ void zoo_hold(struct zoo_pages *p, struct zoo_tables *t, uint32_t position, uint
         const uint32_t from = kv_first(span, position > back ? position - back : 0) / KV_PAGE,
                        end = (uint32_t)kv_pages_of(position + n);
         for (uint32_t i = 0; i < BLOCKS; i++) {
-            if ((i >= from && i < end) || t->pages[g][i] == UINT32_MAX) continue;
+            if ((i >= from && i < end) || t->pages[g][i] == KV_NO_PAGE) continue;
             p->free[g][p->n_free[g]++] = t->pages[g][i];
-            t->pages[g][i] = UINT32_MAX;
+            t->pages[g][i] = KV_NO_PAGE;
         }
         for (uint32_t i = from; i < end; i++) {
-            if (t->pages[g][i] != UINT32_MAX || (state && !holds_state(i, position, n))) continue;
+            if (t->pages[g][i] != KV_NO_PAGE || (state && !holds_state(i, position, n))) continue;
             if (!p->n_free[g]) fail_msg("group %u has too few pages for %u rows at %u", g, n, position);
             t->pages[g][i] = p->free[g][--p->n_free[g]];
         }

@@ -55,7 +55,7 @@ struct zoo_pages {
 struct zoo_tables {
     uint32_t *pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
-}; /* UINT32_MAX: no page */
+}; /* or KV_NO_PAGE */
 void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan,
                     uint32_t order); /* order 0: ascending, else shuffled by it */
 void zoo_pages_close(struct zoo_pages *p);

@@ -65,15 +65,7 @@ static struct block block_of(const struct executor *x, uint32_t serial)
     return (struct block){ .line = (struct prepare_line *)(void *)b, .pages = (uint32_t *)(void *)(b + l->pages) };
 }
 
-/* The page of block i of a group; of states, where the block has none, the next that the step has. */
-static uint32_t page_of(const struct executor *x, const struct step_seq *q, uint32_t g, uint32_t i)
-{
-    while (x->program->groups[g].state && q->pages[g][i] == UINT32_MAX) i++;
-    return q->pages[g][i];
-}
-
-/* The pages that rows at positions [from, end) see; those of a bounded span in turn, where the kernels look for them.
- */
+/* The pages that rows at positions [from, end) see, where the kernels look for them: of a bounded span in turn. */
 static void put_pages(const struct executor *x, const struct block *b, uint32_t seq, const struct step_seq *q,
                       uint32_t from, uint32_t end)
 {
@@ -85,7 +77,7 @@ static void put_pages(const struct executor *x, const struct block *b, uint32_t 
         if (!ring && !x->program->groups[g].state)
             memcpy(to + first, q->pages[g] + first, (n - first) * sizeof *to);
         else
-            for (uint32_t i = first; i < n; i++) to[ring ? i % ring : i] = page_of(x, q, g, i);
+            for (uint32_t i = first; i < n; i++) to[ring ? i % ring : i] = kv_step_page(q->pages[g], i);
         to += prepare_pages(ring, end);
     }
 }
