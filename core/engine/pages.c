@@ -35,18 +35,19 @@ static wk_status pool_open(struct page_pool *p, uint32_t n, struct kv_span span,
     return WK_OK;
 }
 
-/* Nodes of the prefix cache: each has a page of every group whose layers see all. Where none does, as many as have
- * pages, and those above them; above a state there may be a whole context of nodes without one. */
+/* Nodes of the prefix cache: each has a page of every group whose layers see all. Where no layers do, as many as have
+ * pages, and those above them: a context's; of states, each of which may have a whole context above it, more. */
 static uint32_t most_nodes(const struct engine *e)
 {
     enum { MOST_ABOVE_STATES = 1 << 16 };
-    const uint64_t above = kv_pages_of(e->model->dev.context);
+    const uint64_t context = kv_pages_of(e->model->dev.context);
     uint64_t least = UINT64_MAX, most = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) {
-        const uint64_t n = e->pool[g].n, chains = e->pool[g].span.state ? n * above : above;
+        const uint64_t n = e->pool[g].n;
+        uint64_t above = context;
+        if (e->pool[g].span.state) above = n * context < MOST_ABOVE_STATES ? n * context : MOST_ABOVE_STATES;
         if (!kv_bounded(e->pool[g].span) && n < least) least = n;
-        const uint64_t nodes = n + (chains < MOST_ABOVE_STATES || chains == above ? chains : MOST_ABOVE_STATES);
-        if (nodes > most) most = nodes;
+        if (n + above > most) most = n + above;
     }
     return (uint32_t)(least < UINT64_MAX ? least : most < UINT32_MAX ? most : UINT32_MAX - 1);
 }
