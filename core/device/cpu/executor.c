@@ -13,7 +13,6 @@
 
 #include "base/machine.h"
 #include "device/step_check.h"
-#include "device/unserved.h"
 #include "model/model.h"
 #include "plugin/plugin.h"
 
@@ -46,7 +45,6 @@ static wk_status executor_plan(const struct tape_program *program, const struct 
 {
     *out = NULL;
     wk_status s = check_options(program, o, err);
-    if (!s) s = device_serves(program, DEVICE_CPU, err);
     if (s) return s;
     struct executor *x = calloc(1, sizeof *x);
     if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory for an executor");

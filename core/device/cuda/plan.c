@@ -12,7 +12,6 @@
 #include "base/checked.h"
 #include "device/kv_pages.h"
 #include "device/step_check.h"
-#include "device/unserved.h"
 #include "device/cuda/calls.h"
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
@@ -76,6 +75,16 @@ static wk_status check_pools(const struct tape_program *p, const struct wk_err *
     return wk_fail(err, WK_UNSUPPORTED, "%u pools: cuda serves one; use --device cpu", pools);
 }
 
+/* A page has values of its own. */
+static wk_status check_values(const struct tape_program *p, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == WK_OP_ATTENTION && p->ops[i].u.attn.value_in_key)
+            return wk_fail(err, WK_UNSUPPORTED, "%s: cuda does not serve values in keys",
+                           p->values[p->ops[i].out].name);
+    return WK_OK;
+}
+
 static wk_status check_ops(const struct tape_program *p, const struct wk_err *err)
 {
     for (uint32_t i = 0; i < p->n_ops; i++) {
@@ -92,7 +101,8 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
         const wk_status s = op->kind == WK_OP_LINEAR_HEADS ? check_heads(p, op, err) : WK_OK;
         if (s) return s;
     }
-    return check_pools(p, err);
+    const wk_status s = check_pools(p, err);
+    return s ? s : check_values(p, err);
 }
 
 /* ---- matrices and vectors ------------------------------------------------------------------------------ */
@@ -714,7 +724,6 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     *out = NULL;
     wk_status s = check_options(program, o, err);
     if (!s) s = check_ops(program, err);
-    if (!s) s = device_serves(program, DEVICE_CUDA, err);
     if (s) return s;
     struct executor *x = calloc(1, sizeof *x);
     if (!x) return wk_fail(err, WK_NO_MEMORY, "out of memory for an executor");
