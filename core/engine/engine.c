@@ -295,10 +295,8 @@ static wk_status check_options(const struct model *m, const struct engine_option
 {
     const uint32_t rows = m->dev.max_rows;
     if (!m->executor) return wk_fail(err, WK_INVALID, "the model is not loaded");
-    if (!m->program->n_vocab || m->program->embedding_width)
-        return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
-    if (m->program->bidirectional)
-        return wk_fail(err, WK_UNSUPPORTED, "%s attends in both directions: it generates nothing", m->name);
+    const wk_status s = model_generates(m, err);
+    if (s) return s;
     if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE)
         return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name,
                        m->device->run_ahead, STEP_QUEUE);

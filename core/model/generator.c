@@ -189,10 +189,8 @@ static bool allocate(struct generator *g)
 wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err)
 {
     *out = NULL;
-    if (!m->program->n_vocab || m->program->embedding_width)
-        return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
-    if (m->program->bidirectional)
-        return wk_fail(err, WK_UNSUPPORTED, "%s attends in both directions: it generates nothing", m->name);
+    wk_status status = model_generates(m, err);
+    if (status) return status;
     if (n < 1 || n > m->dev.max_wanted || n > m->dev.max_rows)
         return wk_fail(err, WK_INVALID, "%u sequences that generate together: expected 1 to %u, what a step gives", n,
                        m->dev.max_wanted < m->dev.max_rows ? m->dev.max_wanted : m->dev.max_rows);
@@ -203,8 +201,7 @@ wk_status generator_open(struct model *m, uint32_t n, struct generator **out, co
     if (!g) return wk_fail(err, WK_NO_MEMORY, "out of memory for a generator");
     g->model = m;
     g->n = n;
-    wk_status status =
-        allocate(g) ? WK_OK : wk_fail(err, WK_NO_MEMORY, "out of memory for a generator of %u sequences", n);
+    if (!allocate(g)) status = wk_fail(err, WK_NO_MEMORY, "out of memory for a generator of %u sequences", n);
     for (uint32_t i = 0; !status && i < n; i++) {
         g->sequences[i].first = GENERATOR_NONE;
         status = session_open(m, &g->sequences[i].session, err);

@@ -218,6 +218,15 @@ wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *
     return m->device->plan(m->program, &m->dev, &m->plan, err);
 }
 
+wk_status model_generates(const struct model *m, const struct wk_err *err)
+{
+    if (!m->program->n_vocab || m->program->embedding_width)
+        return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+    if (m->program->bidirectional)
+        return wk_fail(err, WK_UNSUPPORTED, "%s attends in both directions: it generates nothing", m->name);
+    return WK_OK;
+}
+
 void model_close(struct model *m)
 {
     if (!m) return;

@@ -80,6 +80,8 @@ wk_status model_identity(const struct model *m, char hex[65], const struct wk_er
  * checked, before anything is made where the weights stay in the file. */
 wk_status model_load(struct model *m, const struct wk_err *err);
 void model_close(struct model *m); /* NULL allowed */
+/* WK_UNSUPPORTED: its steps give no next tokens. [any thread] */
+wk_status model_generates(const struct model *m, const struct wk_err *err);
 
 /* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than
  * `available` bytes of the device's memory leave beside the rest of it (of host memory half, of a GPU's all but a
