@@ -51,20 +51,12 @@ void model_name(const struct gguf *file, char out[MODEL_NAME])
     out[n] = 0;
 }
 
-static bool claims(const struct wk_plugin *p, const char *architecture)
-{
-    bool found = false;
-    for (uint32_t i = 0; p && p->arch && i < p->arch->n_names; i++)
-        found = found || strcmp(p->arch->names[i], architecture) == 0;
-    return found;
-}
-
 static wk_status find_arch(struct model *m, const struct wk_plugin *plugin, const struct wk_err *err)
 {
     char name[TAPE_NAME], known[2048], key[TAPE_NAME + 8];
     if (!file_text(m->file, "general.architecture", name, sizeof name))
         return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
-    if (claims(plugin, name)) {
+    if (plugin && plugin->arch && plugin_arch_has_name(plugin->arch, name)) {
         m->arch = plugin->arch;
         m->host = plugin_host(plugin);
         return WK_OK;

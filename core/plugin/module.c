@@ -544,10 +544,10 @@ static bool has_type(const struct wk_quant *quant, uint32_t type)
     return false;
 }
 
-static bool has_name(const struct wk_arch *arch, const char *name)
+bool plugin_arch_has_name(const struct wk_arch *arch, const char *architecture)
 {
     for (uint32_t i = 0; i < arch->n_names; i++)
-        if (strcmp(arch->names[i], name) == 0) return true;
+        if (strcmp(arch->names[i], architecture) == 0) return true;
     return false;
 }
 
@@ -562,7 +562,7 @@ static wk_status check_belongs(const struct wk_note_desc *n, const struct claims
                        arch ? " of an architecture" : "", kind);
     if (strcmp(n->id, plugin->id) != 0) return wk_fail(err, WK_INVALID, "belongs to %s, not to %s", n->id, plugin->id);
     for (uint32_t i = 0; i < claims->n; i++) {
-        if (arch && !has_name(plugin->arch, claims->name[i]))
+        if (arch && !plugin_arch_has_name(plugin->arch, claims->name[i]))
             return wk_fail(err, WK_INVALID, "claims architecture %s, which its plugin does not serve", claims->name[i]);
         if (!arch && !has_type(plugin->quant, claims->type[i]))
             return wk_fail(err, WK_INVALID, "claims ggml type %u, which its plugin does not serve", claims->type[i]);

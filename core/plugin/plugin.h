@@ -72,6 +72,7 @@ const struct plugin_entry *plugin_at(const struct plugin_registry *r, uint32_t i
  * mapped. The first call for anything of a plugin maps it. */
 const struct wk_arch *plugin_find_arch(const struct plugin_registry *r, const char *architecture,
                                        const struct plugin_entry **who);
+bool plugin_arch_has_name(const struct wk_arch *arch, const char *architecture);
 const struct wk_type_cpu *plugin_find_type(const struct plugin_registry *r, uint32_t ggml_type,
                                            const struct plugin_entry **who);
 /* Id of the plugin that serves the type; "": nobody does. The registry's. */
