@@ -362,11 +362,12 @@ static inline void fail_row(struct executor *x, enum tape_rows rows, uint32_t i)
 {
     atomic_store_explicit(&x->failed[row_sequence(x, rows, i)], 1, memory_order_relaxed);
 }
-/* First of `n` things that thread t of the step does; t = its threads gives n. */
-static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t)
+/* First of `n` things, at most 2^40, that thread t of the step does; t = its threads gives n. */
+static inline uint64_t share_many(const struct executor *x, uint64_t n, uint32_t t)
 {
-    return (uint32_t)((uint64_t)n * t / pool_active(x->pool));
+    return n * t / pool_active(x->pool);
 }
+static inline uint32_t share(const struct executor *x, uint32_t n, uint32_t t) { return (uint32_t)share_many(x, n, t); }
 
 /* A phase of tasks that threads take one by one; phases are separated by barriers. The order decides no sum. */
 static inline void phase_begin(struct executor *x, struct lane *l)

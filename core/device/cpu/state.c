@@ -37,12 +37,6 @@ static const float *source(const struct state *a, const struct step_seq *q)
     return q->position ? page_at(a, q->pages[a->group][(q->position - 1) / KV_PAGE]) : NULL;
 }
 
-/* First of n things that thread t does. */
-static uint64_t part(const struct executor *x, uint64_t n, uint32_t t)
-{
-    return n / pool_active(x->pool) * t + n % pool_active(x->pool) * t / pool_active(x->pool);
-}
-
 /* Index among the wanted rows of the first that is not before `row`. */
 static uint32_t wanted_from(const struct step *s, uint32_t row)
 {
@@ -189,8 +183,8 @@ void state_run(struct executor *x, const struct stage *s, struct lane *l)
     const uint32_t seqs = x->step->n_seqs,
                    runs = conv ? (a->width + CONV_COLUMNS - 1) / CONV_COLUMNS : a->heads * a->slices;
     /* By columns, then by sequence: a thread has some of each, however long they are. */
-    const uint64_t end = part(x, (uint64_t)runs * seqs, l->index + 1);
-    for (uint64_t i = part(x, (uint64_t)runs * seqs, l->index); i < end; i++) {
+    const uint64_t end = share_many(x, (uint64_t)runs * seqs, l->index + 1);
+    for (uint64_t i = share_many(x, (uint64_t)runs * seqs, l->index); i < end; i++) {
         const struct step_seq *q = &x->step->seqs[i % seqs];
         if (conv)
             strip_run(x, s, q, (uint32_t)(i / seqs));
