@@ -136,16 +136,14 @@ static struct sizes measure(const struct executor *x)
         if (build_row_ops(l)) temp_sizes(x, l, &z);
     }
     for (uint32_t i = 0; i < p->n_values; i++) most(&z.row, value_floats(p, i));
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const struct tape_kv_layer *k = &p->kv_layers[i];
-        if (p->groups[k->group].state) continue;
-        most(&z.dk, k->head_k);
-        most(&z.dv, kv_padded(k->head_v));
-        if (k->value_in_key) most(&z.turned, kv_padded(k->head_v));
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        if (p->ops[i].kind != WK_OP_ATTENTION) continue;
+        const uint32_t dk = p->ops[i].u.attn.head_k, dv = p->ops[i].u.attn.head_v;
+        most(&z.dk, dk);
+        most(&z.dv, kv_padded(dv));
+        most(&z.partials, attend_partial_bytes(x, p->ops[i].u.attn.heads, dv));
+        if (p->ops[i].u.attn.value_in_key) most(&z.turned, kv_padded(dv));
     }
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == WK_OP_ATTENTION)
-            most(&z.partials, attend_partial_bytes(x, p->ops[i].u.attn.heads, p->ops[i].u.attn.head_v));
     return z;
 }
 
