@@ -195,12 +195,11 @@ static void find_failed(const struct executor *x, struct step *s)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
-static wk_status run_logits(struct executor *x, struct step *s, const struct wk_err *err)
+static wk_status run_logits(struct executor *x, struct step *s, const bool *cancel, const struct wk_err *err)
 {
     const struct run *r = &x->run;
-    wk_status st = r->few && !x->tap
-                       ? cuda_launch_few(x, r, PROGRAM_LOGITS, err)
-                       : cuda_enqueue_run(x, r, PROGRAM_LOGITS, cuda_cancel_of(x, s), x->tap ? see_stage : NULL, err);
+    wk_status st = r->few && !x->tap ? cuda_launch_few(x, r, PROGRAM_LOGITS, err)
+                                     : cuda_enqueue_run(x, r, PROGRAM_LOGITS, cancel, x->tap ? see_stage : NULL, err);
     if (!st && r->few) st = give_logits(x, s, r, 0, r->n_wanted, err);
     for (uint32_t at = 0, n; !r->few && at < r->n_wanted && !st; at += n) {
         n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
@@ -219,7 +218,7 @@ static wk_status run_all(struct executor *x, struct step *s, const struct wk_err
         for (bool more = true;;) {
             wk_status st = cuda_next_run(x, &c, &more, err);
             if (!st && !more) break;
-            if (!st) st = run_logits(x, s, err);
+            if (!st) st = run_logits(x, s, cancel, err);
             if (st) return st;
             x->oldest = x->next_serial;
             if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)) return wk_fail(err, WK_CANCELLED, "cancelled");
