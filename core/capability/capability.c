@@ -112,7 +112,8 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
                                     .user = (void *)(uintptr_t)r /* both callbacks only read */ };
     const wk_status status = tape_record(arch, file, &options, out, err);
     if (status) return status;
-    if (!tape_gives_logits(*out) && !tokenizer_served(file)) return WK_OK; /* it runs on ids; see model_plan */
+    if (!tape_gives_logits(*out) && !tokenizer_served(file))
+        return WK_OK; /* it runs on ids: model.c opens no tokenizer */
     const wk_status keys = tokenizer_check_keys(file, accepted, err);
     if (keys) {
         tape_free(*out);

@@ -73,8 +73,8 @@ struct cpu_kernels {
     /* out [dv] = y / (sum + e^(sink - max)), sink NULL: none. */
     void (*finish)(float *out, const float *y, float max, float sum, const float *sink, uint32_t dv);
 
-    /* ---- states. Lanes are columns, so no sum is made across them.
-     * -------------- */
+    /* States. Lanes are columns, so no sum is made across them. */
+
     /* y[c] = sum over i < rows, in order, of w[i * stride + c] x[i][c], + b[c]; b NULL: none. c < n. */
     void (*conv)(float *y, const float *const *x, const float *w, uint32_t stride, const float *b, uint32_t rows,
                  uint32_t n);

@@ -395,8 +395,8 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
 /* A run of padding alone. */
 wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err);
 void cuda_begin_step(struct executor *x, const struct step *s);
-/* The step's flag; NULL where it goes on from a state in the page that it changes: half of it could not be run again.
- */
+/* The step's flag; NULL where the step changes the page of states that it begins from, since it could not be submitted
+ * again. */
 const bool *cuda_cancel_of(const struct executor *x, const struct step *s);
 /* After a failure: waits for what was enqueued and asks the device which run it has begun last. */
 void cuda_resync(struct executor *x);

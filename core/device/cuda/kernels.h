@@ -236,10 +236,11 @@ bool cuda_state_serves(uint32_t head_k, uint32_t head_v);
 uint64_t cuda_state_page_bytes(const struct cuda_state *a); /* of kind, sizes and heads */
 wk_status cuda_state(const struct cuda_state *a, void *stream, const struct wk_err *err);
 
-/* ---- attend.cu, attend_prompt.cu
- * -------------------------------------------------------------------------------------- Cache of one KV layer: pages
- * of cuda_attend_page_bytes follow each other, 256-byte aligned; a page holds for every KV head its K, then its V, in
- * the layout of attend.cuh. Zeroed before first use; a page taken from another sequence may hold anything. */
+/* ---- attend.cu, attend_prompt.cu: attention over all sequences of a run ---------------------------------
+ *
+ * Cache of one KV layer: pages of cuda_attend_page_bytes follow each other, 256-byte aligned; a page holds for every KV
+ * head its K, then its V, in the layout of attend.cuh. Zeroed before first use; a page taken from another sequence may
+ * hold anything. */
 struct cuda_head_norm {
     const float *w, *b;
     float eps;

@@ -85,7 +85,7 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
                        words * sizeof(uint32_t), r->dependent, stream, err, p);
 }
 
-/* ---- heads ------------------------------------------------------------------------------------------- */
+/* ---- heads --------------------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(256)
     heads_kernel(uint32_t rows, uint32_t heads, uint32_t *ids, uint32_t *groups)

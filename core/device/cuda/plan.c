@@ -587,9 +587,8 @@ wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- tables of rotations and positions ----------------------------------------------------------------- */
+/* ---- slopes, tables of rotations and positions --------------------------------------------------------- */
 
-/* Ropes of equal tables share their cosines and sines. */
 uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op)
 {
     uint32_t n = 0;
@@ -598,6 +597,7 @@ uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op)
     return n;
 }
 
+/* Ropes of equal tables share their cosines and sines. */
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *op)
 {
     for (uint32_t i = 0; i < x->prepare.n_turns; i++) {
