@@ -161,10 +161,9 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     const bool stores = op == &p->ops[layer->op];
     const struct cuda_value *q = value_of(x, l->q), *k = stores ? value_of(x, l->k) : NULL,
                             *v = stores ? value_of(x, l->v) : NULL, *out = value_of(x, l->out);
-    if (!q || !out || q->form != VALUE_F32 || q->rows != ROWS_ALL || out->rows != ROWS_ALL)
+    if (!q || !out || !cuda_all_f32(q) || out->rows != ROWS_ALL)
         return broken(err, WK_INTERNAL, l, "a value of attention has no rows, or not all");
-    if (stores &&
-        (!k || !v || k->form != VALUE_F32 || v->form != VALUE_F32 || k->rows != ROWS_ALL || v->rows != ROWS_ALL))
+    if (stores && (!k || !v || !cuda_all_f32(k) || !cuda_all_f32(v)))
         return broken(err, WK_INTERNAL, l, "keys or values of attention have no rows, or not all");
     const struct kv_span span = kv_span(&p->groups[layer->group], x->o.context);
     struct cuda_attend *a = &s->attend.call;
@@ -216,8 +215,7 @@ static wk_status state_stage(struct executor *x, const struct tape_launch *l, st
     const uint32_t group = x->program->kv_layers[op->u.state.kv_layer].group;
     const struct cuda_value *out = value_of(x, l->out);
     struct cuda_state *a = &s->state;
-    if (!out || out->form != VALUE_F32 || out->rows != ROWS_ALL)
-        return broken(err, WK_INTERNAL, l, "its result is not there for all rows");
+    if (!out || !cuda_all_f32(out)) return broken(err, WK_INTERNAL, l, "its result is not there for all rows");
     *a = (struct cuda_state){ .kind = op->u.state.kind,
                               .width = out->width,
                               .kernel = op->u.state.kernel,
@@ -235,7 +233,7 @@ static wk_status state_stage(struct executor *x, const struct tape_launch *l, st
     for (uint32_t j = 0; j < sizeof a->x / sizeof *a->x; j++) {
         const struct cuda_value *in = value_of(x, op->in[j]);
         if (op->in[j] == TAPE_NONE) continue;
-        if (!in || in->form != VALUE_F32 || in->rows != ROWS_ALL)
+        if (!in || !cuda_all_f32(in))
             return broken(err, WK_INTERNAL, l, "a value of a state is not there for all rows");
         a->x[j] = (const float *)(const void *)in->data;
         a->x_stride[j] = in->stride;

@@ -30,10 +30,10 @@ wk_status cuda_custom_stage(struct executor *x, const struct tape_launch *l, str
     const struct tape_op *op = &x->program->ops[l->ops[0]];
     struct cuda_custom_stage *c = &s->custom;
     *c = (struct cuda_custom_stage){ .op = op, .run = x->customs[l->ops[0]]->run, .out = &x->values[op->out] };
-    bool whole = s->rows == ROWS_ALL && c->out->form == VALUE_F32;
+    bool whole = s->rows == ROWS_ALL && cuda_all_f32(c->out);
     for (; c->n_in < TAPE_IN && op->in[c->n_in] != TAPE_NONE; c->n_in++) {
         c->in[c->n_in] = &x->values[op->in[c->n_in]];
-        whole = whole && c->in[c->n_in]->form == VALUE_F32 && c->in[c->n_in]->rows == ROWS_ALL;
+        whole = whole && cuda_all_f32(c->in[c->n_in]);
     }
     return whole ? WK_OK
                  : wk_fail(err, WK_INTERNAL, "%s: a custom operation's rows are not there",

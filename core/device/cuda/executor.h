@@ -68,6 +68,7 @@ struct cuda_value {
     float *aux;       /* partials; NULL: none */
     uint32_t *groups; /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
 };
+static inline bool cuda_all_f32(const struct cuda_value *v) { return v->form == VALUE_F32 && v->rows == ROWS_ALL; }
 
 /* ---- stages (build.c) ---------------------------------------------------------------------------------- */
 
