@@ -205,16 +205,11 @@ static const float *route_scores(const struct run *u, const float *r, uint32_t e
 static void route_choose(const struct run *u, const float *r, uint32_t experts, uint32_t *ids)
 {
     const struct tape_op *op = u->r->op;
-    const bool biased = u->r->w != NULL;
-    const uint32_t k = op->u.route.k, groups = op->u.route.groups;
-    if (!biased && !groups) {
-        choose_experts(r, experts, 1, 1, k, ids);
-        return;
-    }
-    const float *score = route_scores(u, r, experts);
-    const bool sums = op->u.route.group_score == WK_GROUP_TOP2;
-    const uint64_t set = groups ? choose_groups(op, biased || sums ? score : r, experts) : 1;
-    choose_experts(biased ? score : r, experts, groups ? groups : 1, set, k, ids);
+    const uint32_t groups = op->u.route.groups;
+    const bool biased = u->r->w != NULL, sums = groups && op->u.route.group_score == WK_GROUP_TOP2;
+    const float *score = biased || sums ? route_scores(u, r, experts) : r;
+    const uint64_t set = groups ? choose_groups(op, score, experts) : 1;
+    choose_experts(biased ? score : r, experts, groups ? groups : 1, set, op->u.route.k, ids);
 }
 
 /* y: k weights, then k ids, the best first. Softmax over all, divided by the sum of the chosen, is softmax over the
