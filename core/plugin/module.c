@@ -21,7 +21,7 @@
 #include "plugin/plugin.h"
 
 /* Entries of a table that a plugin may say it has: more are a damaged count, and would be read past the table's end. */
-enum { MAX_TABLE = 4096, MAX_PRODUCTS = 16 };
+enum { MAX_TABLE = 4096, MAX_PRODUCTS = 16, MAX_CUSTOMS = 256 };
 
 /* What this process has mapped; as long as the process. [main thread] */
 struct module {
@@ -614,6 +614,12 @@ static wk_status find_exported_arch_cuda(const struct module *m, const struct wk
     if (strcmp(a->id, n->id) != 0)
         return wk_fail(err, WK_INVALID,
                        "its exported struct differs from its note in: id; make both with WORKER_ARCH_CUDA");
+    wk_status status = growth_flags(a->flags, 0, "struct wk_arch_cuda", err);
+    if (status == WK_OK) status = growth_reserved(a->reserved, "struct wk_arch_cuda.reserved", err);
+    if (status != WK_OK) return status;
+    if (!a->n_customs || a->n_customs > MAX_CUSTOMS)
+        return wk_fail(err, WK_INVALID, "struct wk_arch_cuda has %u custom operations, 1 to %d expected", a->n_customs,
+                       MAX_CUSTOMS);
     for (uint32_t i = 0; i < a->n_customs; i++)
         if (!a->customs[i].name || !a->customs[i].run)
             return wk_fail(err, WK_INVALID, "struct wk_arch_cuda.customs[%u] lacks a name or a function", i);

@@ -18,6 +18,15 @@
 #ifndef ZOO_RUN
 #define ZOO_RUN zoo_run
 #endif
+#ifndef ZOO_FLAGS
+#define ZOO_FLAGS 0
+#endif
+#ifndef ZOO_RESERVED
+#define ZOO_RESERVED 0
+#endif
+#ifndef ZOO_N_CUSTOMS
+#define ZOO_N_CUSTOMS 1
+#endif
 #ifndef ZOO_STRUCT_SIZE
 #define ZOO_STRUCT_SIZE sizeof(struct wk_arch_cuda)
 #endif
@@ -41,7 +50,8 @@ ZOO_UNUSED static wk_status zoo_run(const struct wk_custom_cuda_call *call, void
 
 static const struct wk_custom_cuda customs[] = { { "swirl", ZOO_RUN } };
 
-#define ZOO_FIELDS .open = ZOO_OPEN, .customs = customs, .n_customs = 1
+#define ZOO_FIELDS \
+    .flags = ZOO_FLAGS, .open = ZOO_OPEN, .customs = customs, .n_customs = ZOO_N_CUSTOMS, .reserved = ZOO_RESERVED
 #ifdef ZOO_GOOD
 WORKER_ARCH_CUDA(ZOO_ID, ZOO_CLAIMS, ZOO_FIELDS);
 #else

@@ -29,7 +29,7 @@ struct wk_custom_cuda_call {
 
 /* run enqueues kernels on `stream` (a cudaStream_t) and nothing else: it allocates nothing, waits for nothing, and the
  * same call may be captured in a graph and replayed. All n_rows rows are computed, those of padding as well: no row
- * depends on another. [any one thread at a time] */
+ * depends on another. [serialised, any one thread] */
 struct wk_custom_cuda {
     const char *name; /* that of struct wk_custom_def; static */
     wk_status (*run)(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err);
@@ -40,7 +40,7 @@ struct wk_arch_cuda {
     uint32_t struct_size, flags; /* flags: 0 */
     const char *id;              /* of the plugin that it belongs to */
     /* Once a device, before anything else; checks that its kernels run there. WK_UNSUPPORTED with the architectures
-     * that it was built for. */
+     * that it was built for. [serialised, any one thread] */
     wk_status (*open)(int32_t device, const struct wk_err *err);
     const struct wk_custom_cuda *customs; /* [n_customs], static */
     uint32_t n_customs, reserved;
