@@ -242,7 +242,16 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
         }
         break;
     case ZOO_MAPS: put_all(g, plugins, kind, SHAPES(learned_shapes), L); break;
-    case ZOO_HEADS: put_all(g, plugins, kind, SHAPES(heads_shapes), L); break;
+    case ZOO_HEADS:
+        put_all(g, plugins, kind, SHAPES(heads_shapes), 1);
+        put(g, plugins, "blk.1.attn_norm.weight", 1, E, 1, 1.0f, 0.2f, true);
+        put(g, plugins, "blk.1.attn_q.weight", 75, E, 1, 0, 0.06f, false);
+        put(g, plugins, "blk.1.attn_k_b.weight", 40, 25, 3, 0, 0.2f, false);
+        put(g, plugins, "blk.1.attn_k.weight", 40, E, 1, 0, 0.06f, false);
+        put(g, plugins, "blk.1.attn_v.weight", 40, E, 1, 0, 0.06f, false);
+        put(g, plugins, "blk.1.attn_v_b.weight", 25, 40, 3, 0, 0.16f, false);
+        put(g, plugins, "blk.1.attn_output.weight", E, 75, 1, 0, 0.12f, false);
+        break;
     case ZOO_EXPERTS:
         put_all(g, plugins, kind, SHAPES(experts_shapes), 3);
         put(g, plugins, "blk.0.ffn_gate_exps.bias", X, F, 1, 0, 0.3f, true);

@@ -283,13 +283,14 @@ static void routes_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
+/* The second layer's parts are no multiples of anything, and neither are its rows. */
 static void heads_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
-    enum { H = 4, D = 64, PART = 32 };
-    const struct wk_op_attention att = { .heads = H, .kv_heads = 1, .scale = 0.2f };
     wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < L; l++) {
+        const uint32_t H = l ? 3 : 4, D = l ? 40 : 64, PART = l ? 25 : 32;
+        const struct wk_op_attention att = { .heads = H, .kv_heads = 1, .scale = 0.2f };
         wk_layer(b, l);
         wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
         wk_value q = wk_linear_heads(b, wk_linear(b, h, "attn_q", H * PART, 0), "attn_k_b", H, D);

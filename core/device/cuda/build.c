@@ -75,14 +75,18 @@ static wk_status segments_of(struct executor *x, const struct tape_launch *l, st
     return WK_OK;
 }
 
-/* The same rows with a slot for each head. */
-static struct cuda_value by_head(const struct cuda_value *v, uint32_t heads)
+/* The same rows with a slot for each head, in tmp where they do not follow each other without gaps. */
+static void by_head(const struct executor *x, struct cuda_product_stage *p, uint32_t which, const struct cuda_value *v,
+                    uint32_t heads)
 {
-    struct cuda_value slots = *v;
-    slots.slots = heads;
-    slots.width = v->width / heads;
-    slots.stride = slots.width;
-    return slots;
+    struct cuda_value *slots = &p->by_head[which];
+    *slots = *v;
+    slots->slots = heads;
+    slots->width = v->width / heads;
+    slots->stride = slots->width;
+    if (v->form == VALUE_ACT || v->stride == v->width) return;
+    p->padded[which] = v;
+    slots->data = (uint8_t *)x->tmp[which];
 }
 
 /* A product by heads is one of experts whose choice is known. */
@@ -92,8 +96,8 @@ static wk_status heads_stage(struct executor *x, const struct tape_launch *l, st
     struct cuda_product_stage *p = &s->product;
     if (p->x.gather || p->seg[0].out->rows != ROWS_ALL || p->seg[0].out->partials)
         return broken(err, WK_INTERNAL, l, "a product by heads is not there for all rows");
-    p->by_head[0] = by_head(p->x.v, l->heads);
-    p->by_head[1] = by_head(p->seg[0].out, l->heads);
+    by_head(x, p, 0, p->x.v, l->heads);
+    by_head(x, p, 1, p->seg[0].out, l->heads);
     p->x.v = &p->by_head[0];
     p->seg[0].out = &p->by_head[1];
     p->slots = l->heads;

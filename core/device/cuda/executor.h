@@ -105,6 +105,8 @@ struct cuda_product_stage {
     struct cuda_operand x, residual;
     const struct cuda_value *route, *out; /* out NULL: the step's logits, or results by segment */
     struct cuda_value by_head[2];         /* of heads: input and result, with a slot for each head */
+    const struct cuda_value *padded[2];   /* of heads: the same as they lie, where between rows there is more than
+                                             heads: by_head is then in tmp; NULL: it is where they lie */
     const struct tape_op *norm, *glu, *map[4];
     const float *norm_w, *norm_b;
 };
@@ -347,6 +349,9 @@ wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, 
 /* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request
  * comes. */
 wk_status cuda_load_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
+/* Rows of `width` values from where they lie to y. */
+wk_status cuda_copy_rows(struct executor *x, uint32_t rows, uint32_t width, struct cuda_rows from, float *y,
+                         uint64_t y_stride, const struct wk_err *err);
 /* One stage. A stage of logits makes those of `rows` wanted rows from `first` on, at x->logits. */
 wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
                              uint32_t rows, const struct wk_err *err);

@@ -43,7 +43,8 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
         n += (l->kind == LAUNCH_PRODUCT  ? calls
               : l->kind == LAUNCH_ATTEND ? attends
                                          : 1u) +
-             (l->norm != TAPE_NONE && rows > 1) + (l->kind == LAUNCH_ROUTE ? 2u : 0u) +
+             (l->norm != TAPE_NONE && rows > 1) + (l->heads ? 4u : 0u) /* groups, conversion, rows apart */ +
+             (l->kind == LAUNCH_ROUTE ? 2u : 0u) +
              (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
     }
     return n;

@@ -55,17 +55,6 @@ static wk_status check_options(const struct tape_program *p, const struct device
     return WK_OK;
 }
 
-/* Parts of a row that a kernel takes as rows of their own: whole runs of 16 values. */
-static wk_status check_heads(const struct tape_program *p, const struct tape_op *op, const struct wk_err *err)
-{
-    const uint32_t k = p->tensors[op->t[0]].cols, n = op->u.linear.n;
-    if (k % 16 == 0 && n % 16 == 0) return WK_OK;
-    return wk_fail(err, WK_UNSUPPORTED,
-                   "%s: cuda does not serve parts of %u values that become parts of %u, but multiples of 16; use "
-                   "--device cpu",
-                   p->values[op->out].name, k, n);
-}
-
 /* The running rows of a pool are there once. */
 static wk_status check_pools(const struct tape_program *p, const struct wk_err *err)
 {
@@ -98,8 +87,6 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",
                            p->values[op->out].name, op->u.attn.head_k, op->u.attn.head_v);
-        const wk_status s = op->kind == WK_OP_LINEAR_HEADS ? check_heads(p, op, err) : WK_OK;
-        if (s) return s;
     }
     const wk_status s = check_pools(p, err);
     return s ? s : check_values(p, err);
@@ -388,6 +375,7 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows,
                    results = n * (experts && !l->heads ? x->values[l->route].slots : slots);
     most(&z->act, act_bytes(n * slots, width));
+    if (l->heads) most(&z->tmp, n * x->values[l->x].width);
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
         const struct cuda_matrix *m = cuda_is_router(x->program, &l->seg[g])

@@ -809,6 +809,17 @@ static wk_status enqueue_router(struct executor *x, const struct cuda_product_st
 
 static bool joined(const struct cuda_stage *s) { return s->product.out || s->logits; }
 
+/* Results by head, and to where they lie. */
+static wk_status heads_product(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+                               const struct input *i, uint32_t rows, const struct wk_err *err)
+{
+    const wk_status s = few_siblings(x, p, r, i, 0, 1, rows, err);
+    const struct cuda_value *to = p->padded[1];
+    if (s || !to) return s;
+    return cuda_copy_rows(x, rows, to->width, (struct cuda_rows){ x->tmp[1], to->width, NULL },
+                          (float *)(void *)to->data, to->stride, err);
+}
+
 wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
                                uint32_t rows, const struct wk_err *err)
 {
@@ -831,8 +842,14 @@ wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, c
     const bool few = r->few || s->rows != ROWS_ALL || p->experts ||
                      (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));
     struct input i;
-    wk_status st = make_input(x, p, r, first, rows, &i, err);
+    wk_status st = WK_OK;
+    if (p->padded[0])
+        st = cuda_copy_rows(x, rows, p->padded[0]->width,
+                            (struct cuda_rows){ f32(p->padded[0]), p->padded[0]->stride, NULL }, x->tmp[0],
+                            p->padded[0]->width, err);
+    if (!st) st = make_input(x, p, r, first, rows, &i, err);
     if (st) return st;
+    if (s->launch->heads) return heads_product(x, p, r, &i, rows, err);
     if (!few) return joined(s) ? many_joined(x, p, r, &i, rows, err) : many_siblings(x, p, r, &i, rows, err);
     if (!joined(s)) return few_siblings(x, p, r, &i, 0, p->n_seg, rows, err);
     return p->glu ? few_glu(x, p, r, &i, first, rows, err) : few_single(x, p, r, &i, first, rows, err);

@@ -129,25 +129,31 @@ static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s,
     return cuda_combine(&a, x->stream, err);
 }
 
+wk_status cuda_copy_rows(struct executor *x, uint32_t rows, uint32_t width, struct cuda_rows from, float *y,
+                         uint64_t y_stride, const struct wk_err *err)
+{
+    static const struct tape_op none = { .kind = WK_OP_SLICE };
+    struct tape_op whole = none;
+    whole.u.slice.n = width;
+    const struct cuda_alone a = { .dependent = true,
+                                  .op = &whole,
+                                  .rows = rows,
+                                  .width = width,
+                                  .x = { from },
+                                  .x_width = { width },
+                                  .x_slots = { 1 },
+                                  .slots = 1,
+                                  .y = y,
+                                  .y_stride = y_stride };
+    return cuda_alone(&a, x->stream, err);
+}
+
 /* Logits that no product makes at its end: copied, picked, to where all logits are. */
 static wk_status enqueue_copy(struct executor *x, const struct cuda_stage *s, uint32_t first, uint32_t rows,
                               const struct wk_err *err)
 {
-    const struct cuda_value *v = s->row.x[0].v;
-    static const struct tape_op none = { .kind = WK_OP_SLICE };
-    struct tape_op whole = none;
-    whole.u.slice.n = v->width;
-    const struct cuda_alone a = { .dependent = true,
-                                  .op = &whole,
-                                  .rows = rows,
-                                  .width = v->width,
-                                  .x = { rows_of(x, &s->row.x[0], first) },
-                                  .x_width = { v->width },
-                                  .x_slots = { 1 },
-                                  .slots = 1,
-                                  .y = x->logits,
-                                  .y_stride = x->logits_stride };
-    return cuda_alone(&a, x->stream, err);
+    return cuda_copy_rows(x, rows, s->row.x[0].v->width, rows_of(x, &s->row.x[0], first), x->logits, x->logits_stride,
+                          err);
 }
 
 /* Pool, the end of an embedding, or both. */
