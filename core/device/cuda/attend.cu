@@ -640,10 +640,9 @@ static bool in_runs(const struct attend_source *s, uint32_t d)
 
 wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out, const struct wk_err *err)
 {
-    const uint32_t head = attend_head(a->dk, a->dv);
-    if (!head)
-        return wk_fail(err, WK_UNSUPPORTED, "%s: heads of %u and %u: up to %d are served", what, a->dk, a->dv,
-                       ATTEND_MAX_HEAD);
+    const uint32_t head = a->value_in_key ? latent_head(a->dk, a->dv) : attend_head(a->dk, a->dv);
+    if (!head || (a->value_in_key && a->dv > a->dk))
+        return wk_fail(err, WK_UNSUPPORTED, "%s: no kernels for heads of %u and %u", what, a->dk, a->dv);
     if (!a->kv_heads || a->heads % a->kv_heads)
         return wk_fail(err, WK_INVALID, "%s: %u heads for %u KV heads", what, a->heads, a->kv_heads);
     if (a->group >= TAPE_MAX_GROUPS || !a->batch->pages[a->group])
@@ -652,7 +651,8 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
         return wk_fail(err, WK_INVALID, "%s: a ring of %u pages for a window of %u", what, a->ring_pages, a->window);
     if (a->ring_pages && (uint64_t)a->ring_pages * KV_PAGE < a->chunk)
         return wk_fail(err, WK_INVALID, "%s: a ring of %u pages for chunks of %u", what, a->ring_pages, a->chunk);
-    if ((a->k != NULL) != (a->v != NULL)) return wk_fail(err, WK_INVALID, "%s: k or v alone", what);
+    if (a->value_in_key ? a->v != NULL : (a->k != NULL) != (a->v != NULL))
+        return wk_fail(err, WK_INVALID, "%s: k or v alone, or v beside values in keys", what);
     if (a->chunk && (a->window || a->chunk % KV_PAGE))
         return wk_fail(err, WK_INVALID, "%s: chunks of %u, a window of %u", what, a->chunk, a->window);
     wk_status s = check_source(what, "q", a->q, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm, a->dk, err);
@@ -678,7 +678,9 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     out->slopes = a->slopes;
     out->both_ways = a->both_ways;
     out->cache = static_cast<__half *>(a->cache);
-    out->page_halves = cuda_attend_page_bytes(a->kv_heads, a->dk, a->dv) / sizeof(__half);
+    out->page_halves = (a->value_in_key ? cuda_latent_page_bytes(a->kv_heads, a->dk, a->dv)
+                                        : cuda_attend_page_bytes(a->kv_heads, a->dk, a->dv)) /
+                       sizeof(__half);
     out->sinks = a->sinks;
     out->act = static_cast<__half *>(a->act);
     out->shift = a->shift;
@@ -904,7 +906,7 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
     if (b->rows == 0 || b->seqs == 0 || b->seqs > WK_CUDA_FEW)
         return wk_fail(err, WK_INVALID, "attend: %u rows of %u sequences", b->rows, b->seqs);
     if (cuda_attend_tiles(a))
-        return wk_fail(err, WK_INVALID, "attend: chunks, slopes, both directions or no keys: of tiles alone");
+        return wk_fail(err, WK_INVALID, "attend: chunks, slopes, both directions, values in keys or no keys: not here");
     if (!a->workspace || !a->counters || !b->lengths)
         return wk_fail(err, WK_INVALID, "attend: no workspace, counters or lengths");
     x.max_splits = max_splits_of(x.head, context);

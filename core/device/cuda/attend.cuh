@@ -18,8 +18,6 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/mma.cuh"
 
-enum { ATTEND_MAX_HEAD = 256 };
-
 /* Size of the kernels that serve a head; 0: none do. */
 static inline uint32_t attend_head(uint32_t dk, uint32_t dv)
 {
@@ -77,6 +75,9 @@ static inline struct attend_source attend_source_of(const float *x, uint64_t str
     return s;
 }
 
+/* The same of heads whose values are parts of their keys: the size of a padded key. */
+uint32_t latent_head(uint32_t dk, uint32_t dv);
+
 /* Checks the shapes; text names the field. */
 wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out,
                        const struct wk_err *err);
@@ -109,6 +110,23 @@ __device__ __forceinline__ const uint32_t *page_entry(const attend_args &a, uint
 template <int D> __device__ __forceinline__ __half *page_of(const attend_args &a, uint32_t id, uint32_t kv)
 {
     return a.cache + (uint64_t)id * a.page_halves + (uint64_t)kv * (64 * D);
+}
+
+/* Sequence and position of a row of the batch; false: padding. By a whole warp. */
+__device__ __forceinline__ bool find_row(const attend_args &a, uint32_t row, uint32_t *seq, uint32_t *position)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    for (uint32_t base = 0; base < a.seqs; base += 32) {
+        cuda_seq s = {};
+        if (base + lane < a.seqs) s = a.seq[base + lane];
+        const uint32_t found = __ballot_sync(0xffffffffu, row >= s.row && row - s.row < s.n_rows);
+        if (!found) continue;
+        const int at = __ffs(found) - 1;
+        *seq = base + at;
+        *position = __shfl_sync(0xffffffffu, s.position - s.row, at) + row;
+        return true;
+    }
+    return false;
 }
 
 /* ---- finishing a head: by one whole warp, in shared memory --------------------------------------------- */
@@ -147,7 +165,7 @@ template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, co
  * being its lanes. */
 template <int D> __device__ __forceinline__ float add_runs(const float (&run)[(D + 31) / 32])
 {
-    constexpr int N = D <= 32 ? 1 : D <= 64 ? 2 : D <= 128 ? 4 : 8;
+    constexpr int N = D <= 32 ? 1 : D <= 64 ? 2 : D <= 128 ? 4 : D <= 256 ? 8 : D <= 512 ? 16 : 32;
     float s[N];
 #pragma unroll
     for (int j = 0; j < N; j++)

@@ -16,23 +16,6 @@
 
 enum { STORE_WARPS = 8, STORE_HEADS = 4 };
 
-/* Sequence and position of a row of the batch; false: padding. By a whole warp. */
-__device__ __forceinline__ bool find_row(const attend_args &a, uint32_t row, uint32_t *seq, uint32_t *position)
-{
-    const uint32_t lane = threadIdx.x & 31u;
-    for (uint32_t base = 0; base < a.seqs; base += 32) {
-        cuda_seq s = {};
-        if (base + lane < a.seqs) s = a.seq[base + lane];
-        const uint32_t found = __ballot_sync(0xffffffffu, row >= s.row && row - s.row < s.n_rows);
-        if (!found) continue;
-        const int at = __ffs(found) - 1;
-        *seq = base + at;
-        *position = __shfl_sync(0xffffffffu, s.position - s.row, at) + row;
-        return true;
-    }
-    return false;
-}
-
 /* Biases of q, k and v, or NULL. */
 struct store_bias {
     const float *q, *k, *v;
@@ -281,6 +264,7 @@ static wk_status check_prompt(const struct cuda_attend *a, const char *what, con
 {
     const wk_status s = attend_check(a, what, x, err);
     if (s != WK_OK) return s;
+    if (a->value_in_key) return wk_fail(err, WK_INVALID, "%s: values in keys", what);
     if (a->batch->rows == 0 || a->batch->seqs == 0)
         return wk_fail(err, WK_INVALID, "%s: %u rows of %u sequences", what, a->batch->rows, a->batch->seqs);
     if (!q_half) return wk_fail(err, WK_INVALID, "%s: no rows of q", what);

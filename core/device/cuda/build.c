@@ -167,7 +167,8 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                             *v = stores ? value_of(x, l->v) : NULL, *out = value_of(x, l->out);
     if (!q || !out || !cuda_all_f32(q) || out->rows != ROWS_ALL)
         return broken(err, WK_INTERNAL, l, "a value of attention has no rows, or not all");
-    if (stores && (!k || !v || !cuda_all_f32(k) || !cuda_all_f32(v)))
+    const bool in_key = op->u.attn.value_in_key;
+    if (stores && (!k || !cuda_all_f32(k) || (in_key ? v != NULL : !v || !cuda_all_f32(v))))
         return broken(err, WK_INTERNAL, l, "keys or values of attention have no rows, or not all");
     const struct kv_span span = kv_span(&p->groups[layer->group], x->o.context);
     struct cuda_attend *a = &s->attend.call;
@@ -180,6 +181,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                                .window = span.window,
                                .chunk = span.chunk,
                                .slopes = op->u.attn.slopes ? x->slopes + cuda_slopes_before(p, l->attention) : NULL,
+                               .value_in_key = in_key,
                                .both_ways = op->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL,
                                .group = layer->group,
                                .ring_pages = x->prepare.ring_pages[layer->group],

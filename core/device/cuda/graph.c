@@ -39,7 +39,7 @@ static uint32_t nodes(const struct executor *x, uint32_t rows)
     uint32_t n = 2;                                                /* inputs, sampler */
     for (uint32_t i = 0; i < p->n_launches; i++) {
         const struct tape_launch *l = &p->launches[i];
-        const uint32_t attends = calls > 2 ? calls : 2; /* or the store and tiles */
+        const uint32_t attends = calls > 3 ? calls : 3; /* or the store, tiles and their splits */
         n += (l->kind == LAUNCH_PRODUCT  ? calls
               : l->kind == LAUNCH_ATTEND ? attends
                                          : 1u) +

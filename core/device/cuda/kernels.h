@@ -255,6 +255,7 @@ struct cuda_attend {
                                            position / KV_PAGE, modulo ring_pages unless that is 0 */
     uint32_t chunk;                     /* 0, or with window 0: rows see their own chunk of so many positions alone */
     const float *slopes;                /* [heads] in device memory, or NULL: * -|distance| behind scale and cap */
+    bool value_in_key;                  /* values are the first dv numbers of the keys; v is NULL then */
     bool both_ways;                     /* rows see what comes after them; all rows of a sequence are in the batch */
     const float *q, *k, *v;             /* F32 rows, before head norms and rope; k and v NULL: nothing is stored */
     uint64_t q_stride, k_stride, v_stride;
@@ -275,7 +276,10 @@ struct cuda_attend {
  */
 static inline bool cuda_attend_any(const struct cuda_attend *a) { return a->chunk || a->slopes || a->both_ways; }
 /* Do generated rows go by tiles, as prompts do? cuda_attend does not take them then. */
-static inline bool cuda_attend_tiles(const struct cuda_attend *a) { return cuda_attend_any(a) || !a->k; }
+static inline bool cuda_attend_tiles(const struct cuda_attend *a)
+{
+    return cuda_attend_any(a) || !a->k || a->value_in_key;
+}
 /* Head sizes that are served; bytes of one page of one KV layer (dk, dv served). */
 bool cuda_attend_serves(uint32_t dk, uint32_t dv);
 uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
@@ -296,6 +300,26 @@ wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, vo
 /* Debug: scores before the softmax, F32 out [rows][heads][keys], -inf where nothing is seen; after the store of the
  * same rows. */
 wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream,
+                             const struct wk_err *err);
+
+/* ---- attend_latent.cu: the same where values are parts of keys (value_in_key) ----------------------------
+ *
+ * A page holds for every KV head its K alone. First the store, then attention, for any number of rows and sequences of
+ * either class; always dependent launches. */
+/* Keys of up to 576 numbers, of which up to 512 are values; the sizes below are of what is served. */
+bool cuda_latent_serves(uint32_t dk, uint32_t dv);
+uint64_t cuda_latent_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
+uint64_t cuda_latent_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv);
+uint64_t cuda_latent_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
+/* No biases, whatever a says. */
+wk_status cuda_latent_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err);
+/* context: most positions of a sequence, for rows of class few, whose context is cut into splits; page tables, seq and
+ * what earlier steps stored are read before wk_depend then. 0: rows of prompts; everything is read behind it. The
+ * workspace is that of class few. Grids follow from rows, sequences and context alone; counters are not used. */
+wk_status cuda_latent(const struct cuda_attend *a, const void *q_half, uint32_t context, void *stream,
+                      const struct wk_err *err);
+/* As cuda_attend_scores. */
+wk_status cuda_latent_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream,
                              const struct wk_err *err);
 
 /* ---- gemm.c: products of many rows through cuBLASLt

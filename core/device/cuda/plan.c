@@ -64,14 +64,10 @@ static wk_status check_pools(const struct tape_program *p, const struct wk_err *
     return wk_fail(err, WK_UNSUPPORTED, "%u pools: cuda serves one; use --device cpu", pools);
 }
 
-/* A page has values of its own. */
-static wk_status check_values(const struct tape_program *p, const struct wk_err *err)
+static bool serves_heads(const struct tape_op *op)
 {
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == WK_OP_ATTENTION && p->ops[i].u.attn.value_in_key)
-            return wk_fail(err, WK_UNSUPPORTED, "%s: cuda does not serve values in keys",
-                           p->values[p->ops[i].out].name);
-    return WK_OK;
+    const uint32_t dk = op->u.attn.head_k, dv = op->u.attn.head_v;
+    return op->u.attn.value_in_key ? cuda_latent_serves(dk, dv) : cuda_attend_serves(dk, dv);
 }
 
 static wk_status check_ops(const struct tape_program *p, const struct wk_err *err)
@@ -83,13 +79,12 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
                            "%s: heads of %u (keys) and %u (values): cuda serves states of at most %d each; use --device"
                            " cpu",
                            p->values[op->out].name, op->u.state.head_k, op->u.state.head_v, CUDA_STATE_HEAD);
-        if (op->kind == WK_OP_ATTENTION && !cuda_attend_serves(op->u.attn.head_k, op->u.attn.head_v))
+        if (op->kind == WK_OP_ATTENTION && !serves_heads(op))
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",
                            p->values[op->out].name, op->u.attn.head_k, op->u.attn.head_v);
     }
-    const wk_status s = check_pools(p, err);
-    return s ? s : check_values(p, err);
+    return check_pools(p, err);
 }
 
 /* ---- matrices and vectors ------------------------------------------------------------------------------ */
@@ -409,6 +404,11 @@ static struct sizes measure(const struct executor *x)
         if (p->ops[i].kind != WK_OP_ATTENTION) continue;
         const uint32_t heads = p->ops[i].u.attn.heads, head_k = p->ops[i].u.attn.head_k,
                        head_v = p->ops[i].u.attn.head_v, rows = x->cap_all < x->run_rows ? x->cap_all : x->run_rows;
+        if (p->ops[i].u.attn.value_in_key) {
+            most(&z.q_half, cuda_latent_query_bytes(x->cap_all, heads, head_k, head_v));
+            most(&z.attend, cuda_latent_workspace(rows, heads, head_k, head_v, x->o.context));
+            continue;
+        }
         most(&z.q_half, cuda_attend_query_bytes(x->cap_all, heads, head_k, head_v));
         most(&z.attend, cuda_attend_workspace(rows, heads, head_k, head_v, x->o.context));
         most(&z.counters, cuda_attend_counters(rows, heads));
@@ -464,6 +464,7 @@ static uint32_t ring_pages(const struct executor *x, uint32_t g)
 static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_layer *k)
 {
     const struct tape_op *op = &x->program->ops[k->op];
+    if (k->value_in_key) return cuda_latent_page_bytes(k->kv_heads, k->head_k, k->head_v);
     if (!x->program->groups[k->group].state) return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
     return cuda_state_page_bytes(&(struct cuda_state){ .kind = op->u.state.kind,
                                                        .width = x->program->values[op->out].width,

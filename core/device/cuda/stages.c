@@ -204,10 +204,12 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     a.batch = &batch;
     a.dependent = true;
     if (r->few && !cuda_attend_tiles(&a)) return attend_few(x, &a, &batch, err);
-    wk_status st = cuda_attend_store(&a, x->q_half, x->stream, err);
+    wk_status st = a.value_in_key ? cuda_latent_store(&a, x->q_half, x->stream, err)
+                                  : cuda_attend_store(&a, x->q_half, x->stream, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
     if (st || (!r->few && s->attend.wanted && !r->n_wanted)) return st;
-    return cuda_attend_prompt(&a, x->q_half, x->stream, err);
+    return a.value_in_key ? cuda_latent(&a, x->q_half, r->few ? x->o.context : 0, x->stream, err)
+                          : cuda_attend_prompt(&a, x->q_half, x->stream, err);
 }
 
 /* ---- states -------------------------------------------------------------------------------------------- */

@@ -108,8 +108,12 @@ static wk_status tap_scores(struct executor *x, const struct cuda_stage *s, cons
         st = cuda_check(x->device,
                         (int)cudaHostAlloc((void **)&scores, r->rows * row * sizeof *scores, cudaHostAllocMapped),
                         "host memory for the scores of a tap", err);
-    if (!st) st = cuda_attend_store(&a, x->q_half, x->stream, err);
-    if (!st) st = cuda_attend_scores(&a, x->q_half, t->keys, scores, x->stream, err);
+    if (!st)
+        st = a.value_in_key ? cuda_latent_store(&a, x->q_half, x->stream, err)
+                            : cuda_attend_store(&a, x->q_half, x->stream, err);
+    if (!st)
+        st = a.value_in_key ? cuda_latent_scores(&a, x->q_half, t->keys, scores, x->stream, err)
+                            : cuda_attend_scores(&a, x->q_half, t->keys, scores, x->stream, err);
     if (!st) st = cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), name, err);
     for (uint32_t i = 0; i < r->n_rows && !st; i++) memcpy(to + r->row_of[i] * row, scores + i * row, row * sizeof *to);
     if (scores) (void)cudaFreeHost(scores);

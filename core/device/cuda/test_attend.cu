@@ -21,7 +21,7 @@ struct sequence {
     uint32_t name, past, rows;
 }; /* rows at positions past .. */
 
-enum { MOST_ROWS = 1024, CHUNK = 450 }; /* CHUNK: most rows of a run over a window */
+enum { MOST_ROWS = 1024, MOST_HEAD = 256, CHUNK = 450 }; /* CHUNK: most rows of a run over a window */
 
 /* ---- what a sequence holds ----------------------------------------------------------------------------- */
 
@@ -51,9 +51,9 @@ static array<float> constants(uint32_t which, uint32_t n, float scale)
 static const double *turns(uint32_t position, uint32_t n)
 {
     enum { POSITIONS = 3072 };
-    static double kept[POSITIONS][ATTEND_MAX_HEAD];
+    static double kept[POSITIONS][MOST_HEAD];
     static uint32_t kept_n;
-    assert_true(position < POSITIONS && 2 * n <= ATTEND_MAX_HEAD);
+    assert_true(position < POSITIONS && 2 * n <= MOST_HEAD);
     if (kept_n != n)
         for (uint32_t i = 0; i < n; i++) {
             const double frequency = pow(10000.0, -(double)i / n);

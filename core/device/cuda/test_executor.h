@@ -203,9 +203,9 @@ static inline void same_bits(const float *a, const float *b, size_t n, const cha
 
 static const enum zoo_kind kinds[] = { ZOO_DENSE,   ZOO_MAPS,    ZOO_EXPERTS, ZOO_EMBEDDING, ZOO_WIDE,
                                        ZOO_WINDOWS, ZOO_ROUTES,  ZOO_CHUNKS,  ZOO_BOTH,      ZOO_HEADS,
-                                       ZOO_CLASSES, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID };
-static const enum zoo_kind chat_kinds[] = { ZOO_DENSE,  ZOO_MAPS,  ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES,
-                                            ZOO_CHUNKS, ZOO_HEADS, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID };
+                                       ZOO_CLASSES, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID,    ZOO_LATENT };
+static const enum zoo_kind chat_kinds[] = { ZOO_DENSE, ZOO_MAPS,    ZOO_EXPERTS, ZOO_WINDOWS, ZOO_ROUTES, ZOO_CHUNKS,
+                                            ZOO_HEADS, ZOO_LEARNED, ZOO_STATES,  ZOO_HYBRID,  ZOO_LATENT };
 /* The first can be gone on from at any row whose pages are there; states only where they are. */
 enum { KINDS = sizeof kinds / sizeof *kinds, CHAT_KINDS = sizeof chat_kinds / sizeof *chat_kinds, STATELESS = 8 };
 

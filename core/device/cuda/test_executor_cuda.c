@@ -61,7 +61,10 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     enum { N = 60 };
     static const char *const all[] = { "*", "blk.0.attention.scores", "blk.1.attention.scores",
                                        "blk.2.attention.scores", "blk.3.attention.scores" };
-    const uint32_t n_all = kind == ZOO_CHUNKS ? 5 : kind == ZOO_BOTH ? 4 : kind == ZOO_STATES ? 1 : 2;
+    const uint32_t n_all = kind == ZOO_CHUNKS || kind == ZOO_LATENT ? 5
+                           : kind == ZOO_BOTH                       ? 4
+                           : kind == ZOO_STATES                     ? 1
+                                                                    : 2;
     const double bound = 1e-2;
     struct bench b;
     struct reference r;

@@ -102,7 +102,7 @@ static void test_weights(void **state)
 {
     (void)state;
     for (uint32_t kind = 0; kind < ZOO_KINDS; kind++) {
-        if (kind == ZOO_LEARNED || kind == ZOO_LATENT) continue;
+        if (kind == ZOO_LEARNED) continue;
         struct zoo z;
         struct memory_plan p;
         const struct device_options o = options();
@@ -191,7 +191,6 @@ static void test_refusals(void **state)
     (void)state;
     struct device_options o = options();
     refuse(ZOO_LEARNED, &o, WK_UNSUPPORTED, "swirl");
-    refuse(ZOO_LATENT, &o, WK_UNSUPPORTED, "blk.0.attention: cuda does not serve values in keys");
     o.exact = true, refuse(ZOO_DENSE, &o, WK_UNSUPPORTED, "--exact");
     o = options(), o.kv_type = KV_F32, refuse(ZOO_DENSE, &o, WK_UNSUPPORTED, "F32 cache");
     o = options(), o.context = ZOO_CONTEXT + 1, refuse(ZOO_DENSE, &o, WK_INVALID, "context");
