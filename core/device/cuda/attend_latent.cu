@@ -41,8 +41,8 @@ uint64_t cuda_latent_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uin
     return (uint64_t)rows * heads * latent_head(dk, dv) * sizeof(__half);
 }
 
-/* Most tiles of 16 queries of which each split is a block's. As many blocks as there are more tiles keep memory busy, and
- * partial results, 32 KiB a tile and split, would cost as much as they gain. */
+/* Most tiles of 16 queries of which each split is a block's. As many blocks as there are more tiles keep memory busy,
+ * and partial results, 32 KiB a tile and split, would cost as much as they gain. */
 enum { SPLIT_TILES = 64 };
 
 static uint32_t splits_of(uint32_t context) { return split_of((context - 1) / KV_PAGE) + 1; }
@@ -74,10 +74,9 @@ __global__ void __launch_bounds__(32 * STORE_WARPS)
     uint32_t seq = 0, position = 0;
     if (!q && !find_row(a, row, &seq, &position)) return;
     finish_head<K>(row_of[warp], h, q ? a.q : a.k, a.dk);
-    __half *const page =
-        q ? q_half + ((uint64_t)row * a.heads + unit) * K
-          : a.cache + (uint64_t)__ldg(page_entry(a, seq, position / KV_PAGE)) * a.page_halves +
-                (uint64_t)(unit - a.heads) * (KV_PAGE * K);
+    __half *const page = q ? q_half + ((uint64_t)row * a.heads + unit) * K
+                           : a.cache + (uint64_t)__ldg(page_entry(a, seq, position / KV_PAGE)) * a.page_halves +
+                                 (uint64_t)(unit - a.heads) * (KV_PAGE * K);
     for (uint32_t c = lane; c < K / 8; c += 32)
         *reinterpret_cast<uint4 *>(page + (q ? 8 * c : block_offset<K>(position % KV_PAGE, c))) =
             half_chunk(row_of[warp] + 8 * c);
@@ -275,8 +274,8 @@ __global__ void latent_tap(const __grid_constant__ attend_args a, const __half *
     for (uint32_t p = threadIdx.x; p < keys; p += blockDim.x) {
         float s = -INFINITY;
         if (any && p >= first_key_any(a, position) && p <= end) {
-            const __half *k = a.cache + (uint64_t)*page_entry(a, seq, p / KV_PAGE) * a.page_halves +
-                              (uint64_t)kv * (KV_PAGE * K);
+            const __half *k =
+                a.cache + (uint64_t)*page_entry(a, seq, p / KV_PAGE) * a.page_halves + (uint64_t)kv * (KV_PAGE * K);
             s = 0.0f;
             for (uint32_t d = 0; d < K; d++)
                 s = __fmaf_rn(__half2float(q[d]), __half2float(k[block_offset<K>(p % KV_PAGE, d / 8) + d % 8]), s);
@@ -331,33 +330,35 @@ static uint64_t most_tiles(const struct cuda_attend *a, const struct attend_args
 }
 
 template <int K, int V, int TILES>
-static wk_status launch_tiles(const struct cuda_attend *a, const struct attend_args &x, const void *q_half,
-                              uint32_t splits, latent_way way, void *stream, const struct wk_err *err)
+static wk_status launch_tiles(const struct attend_args &x, uint64_t tiles, const void *q_half, latent_way way,
+                              void *stream, const struct wk_err *err)
 {
     const size_t bytes = sizeof(latent_shared<K, TILES>);
-    const wk_status s = cuda_status(cudaFuncSetAttribute(latent_attend<K, V, TILES>,
-                                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                                    "latent_attend", err);
+    const wk_status s = cuda_status(
+        cudaFuncSetAttribute(latent_attend<K, V, TILES>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        "latent_attend", err);
     if (s != WK_OK) return s;
-    const dim3 grid((uint32_t)most_tiles(a, x, 16 * TILES), x.kv_heads, splits);
+    const dim3 grid((uint32_t)tiles, x.kv_heads, way.apart ? x.max_splits : 1);
     return cuda_launch("latent_attend", latent_attend<K, V, TILES>, grid, dim3(LATENT_THREADS), bytes, true, stream,
                        err, x, static_cast<const __half *>(q_half), way);
 }
 
-/* Do tiles of 64 queries find room, and fill half the machine? */
-template <int K> static wk_status large_tiles(const struct cuda_attend *a, const struct attend_args &x, bool *large,
-                                              const struct wk_err *err)
+/* What decides whether prompts go in tiles of 64 queries. */
+struct latent_device {
+    int processors;
+    bool room; /* for such a tile */
+};
+template <int K> static wk_status size_latent(struct latent_device *d, const struct wk_err *err)
 {
-    int device = 0, processors = 0, bytes = 0;
+    int device = 0, bytes = 0;
     wk_status s = cuda_status(cudaGetDevice(&device), "latent_attend", err);
     if (s == WK_OK)
-        s = cuda_status(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "latent_attend",
+        s = cuda_status(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, device), "latent_attend",
                         err);
     if (s == WK_OK)
         s = cuda_status(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                         "latent_attend", err);
-    *large = sizeof(latent_shared<K, 4>) <= (size_t)bytes &&
-             2 * (uint64_t)a->batch->rows * x.heads / 64 >= (uint64_t)processors;
+    d->room = sizeof(latent_shared<K, 4>) <= (size_t)bytes;
     return s;
 }
 
@@ -365,20 +366,44 @@ template <int K, int V>
 static wk_status launch_latent(const struct cuda_attend *a, struct attend_args &x, const void *q_half, uint32_t context,
                                void *stream, const struct wk_err *err)
 {
-    bool large = false;
-    wk_status s = context ? WK_OK : large_tiles<K>(a, x, &large, err);
-    if (s == WK_OK && large) return launch_tiles<K, V, 4>(a, x, q_half, 1, latent_way{ false, false }, stream, err);
-    x.max_splits = context ? splits_of(context) : 1;
-    const bool apart = x.max_splits > 1 && most_tiles(a, x, 16) * x.kv_heads <= SPLIT_TILES;
     const uint64_t pairs = (uint64_t)a->batch->rows * x.heads;
+    struct latent_device d = {};
+    wk_status s = context ? WK_OK : size_latent<K>(&d, err);
+    if (s == WK_OK && d.room && 2 * pairs / 64 >= (uint64_t)d.processors) /* they fill half of the machine */
+        return launch_tiles<K, V, 4>(x, most_tiles(a, x, 64), q_half, latent_way{ false, false }, stream, err);
+    const uint64_t tiles = most_tiles(a, x, 16);
+    x.max_splits = context ? splits_of(context) : 1;
+    const bool apart = x.max_splits > 1 && tiles * x.kv_heads <= SPLIT_TILES;
     x.part = static_cast<float *>(a->workspace);
     x.part_max_sum = reinterpret_cast<float2 *>(x.part + (apart ? pairs * x.max_splits * V : 0));
-    if (s == WK_OK)
-        s = launch_tiles<K, V, 1>(a, x, q_half, apart ? x.max_splits : 1, latent_way{ context != 0, apart }, stream,
-                                  err);
+    if (s == WK_OK) s = launch_tiles<K, V, 1>(x, tiles, q_half, latent_way{ context != 0, apart }, stream, err);
     if (s != WK_OK || !apart) return s;
     return cuda_launch("latent_meet", latent_meet<V>, dim3(a->batch->rows, x.heads), dim3(V / 4), 0, true, stream, err,
                        x);
+}
+
+/* A block of each kernel that finds no sequence. */
+template <int K, int V>
+static wk_status load_latent_kernels(struct attend_args &x, const void *q_half, void *stream, const struct wk_err *err)
+{
+    const latent_way prompt = { false, false };
+    struct latent_device d = {};
+    x.seqs = 0;
+    wk_status s = size_latent<K>(&d, err);
+    if (s == WK_OK) s = launch_tiles<K, V, 1>(x, 1, q_half, prompt, stream, err);
+    return s != WK_OK || !d.room ? s : launch_tiles<K, V, 4>(x, 1, q_half, prompt, stream, err);
+}
+
+wk_status cuda_latent_load(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err)
+{
+    struct attend_args x;
+    const wk_status s = check_latent(a, "latent_load", q_half, &x, err);
+    if (s != WK_OK) return s;
+    switch (x.head) {
+    case 64: return load_latent_kernels<64, 64>(x, q_half, stream, err);
+    case 320: return load_latent_kernels<320, 256>(x, q_half, stream, err);
+    default: return load_latent_kernels<576, 512>(x, q_half, stream, err);
+    }
 }
 
 wk_status cuda_latent(const struct cuda_attend *a, const void *q_half, uint32_t context, void *stream,

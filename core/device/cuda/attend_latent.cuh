@@ -46,8 +46,8 @@ static __host__ __device__ __forceinline__ uint32_t split_end(uint32_t split)
 struct latent_tile {
     uint32_t seq, row, position, end; /* of the sequence: its first row in the batch, and that row's position; its
                                          last position */
-    uint32_t pair, pairs;             /* pairs [pair, pair + pairs) of the sequence: row x group + head of the KV head */
-    uint32_t low, high;               /* positions that any of the tile's rows sees */
+    uint32_t pair, pairs; /* pairs [pair, pair + pairs) of the sequence: row x group + head of the KV head */
+    uint32_t low, high;   /* positions that any of the tile's rows sees */
 };
 
 /* Tile `index` of the step, tiles of M pairs, from the last: later rows see more, and long work is to begin first.
@@ -101,7 +101,7 @@ __device__ __forceinline__ latent_query query_of(const attend_args &a, const lat
 /* TILES: of 16 queries. One tile's queries are kept in registers. */
 template <int K, int TILES> struct alignas(128) latent_shared {
     __half page[2][KV_PAGE * K];
-    __half q[TILES > 1 ? 16 * TILES * K : 8];       /* in blocks as in a page */
+    __half q[TILES > 1 ? 16 * TILES *K : 8];        /* in blocks as in a page */
     float part[QUARTERS][16 * TILES * PART_STRIDE]; /* scores of the quarters: [query][position] */
     __half p[16 * TILES * P_STRIDE];                /* probabilities: [query][position] */
     float old[16 * TILES], grow[16 * TILES];        /* factors of what was there before, and of what comes to it */
@@ -145,8 +145,7 @@ __device__ __forceinline__ void load_latent(latent_queries<K> &q, const __half *
         for (int c = 0; c < K / 64; c++)
 #pragma unroll
             for (uint32_t j = 0; j < 2; j++)
-                q.x[c][h + 2 * j] =
-                    at.there ? __ldcg(reinterpret_cast<const uint32_t *>(from + 16 * c + 8 * j)) : 0u;
+                q.x[c][h + 2 * j] = at.there ? __ldcg(reinterpret_cast<const uint32_t *>(from + 16 * c + 8 * j)) : 0u;
     }
 }
 /* The same of several tiles, into shared memory. */
@@ -168,8 +167,8 @@ __device__ __forceinline__ void copy_latent(latent_shared<K, TILES> &m, const __
 template <int K, int TILES>
 __device__ __forceinline__ void latent_scores(latent_shared<K, TILES> &m, const latent_queries<K> &q, uint32_t page)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, quarter = warp % QUARTERS,
-                   side = warp / QUARTERS, first = quarter * (K / 64) * 256;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, quarter = warp % QUARTERS, side = warp / QUARTERS,
+                   first = quarter * (K / 64) * 256;
     const uint32_t k_at =
         page + (2 * side + (lane >> 4)) * (K * 16) + ((lane >> 3) & 1) * 128 + (lane & 7) * 16 + first;
     const uint32_t q_at =

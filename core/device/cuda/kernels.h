@@ -318,6 +318,9 @@ wk_status cuda_latent_store(const struct cuda_attend *a, void *q_half, void *str
  * workspace is that of class few. Grids follow from rows, sequences and context alone; counters are not used. */
 wk_status cuda_latent(const struct cuda_attend *a, const void *q_half, uint32_t context, void *stream,
                       const struct wk_err *err);
+/* Meets all kernels of prompts once, whatever their number of rows will choose: their code comes into device memory
+ * now, not with a request. Computes nothing. */
+wk_status cuda_latent_load(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err);
 /* As cuda_attend_scores. */
 wk_status cuda_latent_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream,
                              const struct wk_err *err);

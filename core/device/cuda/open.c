@@ -149,6 +149,20 @@ static wk_status warm_prompt(struct executor *x, const struct wk_err *err)
     return s;
 }
 
+static wk_status load_latents(struct executor *x, const struct wk_err *err)
+{
+    struct cuda_batch batch = x->batch;
+    wk_status s = WK_OK;
+    batch.rows = batch.seqs = 1;
+    for (uint32_t i = 0; i < x->program->n_launches && !s; i++) {
+        struct cuda_attend a = x->stages[i].attend.call;
+        a.batch = &batch;
+        if (x->stages[i].launch->kind == LAUNCH_ATTEND && a.value_in_key)
+            s = cuda_latent_load(&a, x->q_half, x->stream, err);
+    }
+    return s;
+}
+
 static wk_status open_all(struct executor *x, const struct wk_err *err)
 {
     wk_status s = cuda_device_open(x->o.gpu, x->program->file, &x->device, err);
@@ -165,6 +179,7 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     if (!s) s = open_libraries(x, err);
     if (!s) s = cuda_upload(x->device, &x->upload, err);
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) s = cuda_load_products(x, &x->stages[i], err);
+    if (!s) s = load_latents(x, err);
     if (!s) s = warm_prompt(x, err);
     return s ? s : cuda_graphs_open(x, err);
 }

@@ -233,8 +233,7 @@ static void run_batch(const struct world *w, struct batch *b, enum how how)
 {
     describe(w, b);
     LAUNCH(cuda_latent_store(&b->a, w->query.device, NULL, &error_text));
-    if (how != STORE)
-        LAUNCH(cuda_latent(&b->a, w->query.device, how == FEW ? w->context : 0, NULL, &error_text));
+    if (how != STORE) LAUNCH(cuda_latent(&b->a, w->query.device, how == FEW ? w->context : 0, NULL, &error_text));
     receive(&w->cache);
     receive(&w->query);
     receive(&w->work);
@@ -423,7 +422,9 @@ static void test_few_bits(void **state)
 {
     (void)state;
     enum { MANY = 40 };
-    static const struct sequence together[] = { { 1, 767, 3 }, { 2, 290, 1 }, { 3, 20, 9 }, { 4, 255, 2 }, { 5, 0, 1 } };
+    static const struct sequence together[] = {
+        { 1, 767, 3 }, { 2, 290, 1 }, { 3, 20, 9 }, { 4, 255, 2 }, { 5, 0, 1 }
+    };
     static const uint32_t which[] = { 0, 3, 5, 6 };
     for (uint32_t i = 0; i < sizeof which / sizeof *which; i++) {
         const struct form *f = &forms[which[i]];
@@ -452,9 +453,7 @@ static void test_few_bits(void **state)
 static void test_long(void **state)
 {
     (void)state;
-    static const struct form f = {
-        "long", 20, 1, 48, 32, 0, 0, 0, false, false, false, CUDA_NORM_NONE, 0, false
-    };
+    static const struct form f = { "long", 20, 1, 48, 32, 0, 0, 0, false, false, false, CUDA_NORM_NONE, 0, false };
     static const struct sequence both[] = { { 1, 9000, 1 }, { 2, 4500, 2 } };
     const uint32_t tables[] = { 1, 0 };
     struct world w = make_world(&f, 2, 10000, 7);
@@ -605,9 +604,9 @@ int main(int argc, char **argv)
 {
     if (no_gpu()) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_splits),   cmocka_unit_test(test_refusals),    cmocka_unit_test(test_few),
-        cmocka_unit_test(test_prompt),   cmocka_unit_test(test_few_bits),    cmocka_unit_test(test_long),
-        cmocka_unit_test(test_no_keys),  cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_splits),  cmocka_unit_test(test_refusals),    cmocka_unit_test(test_few),
+        cmocka_unit_test(test_prompt),  cmocka_unit_test(test_few_bits),    cmocka_unit_test(test_long),
+        cmocka_unit_test(test_no_keys), cmocka_unit_test(test_prompt_bits), cmocka_unit_test(test_scores),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
