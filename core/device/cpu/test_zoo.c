@@ -250,7 +250,7 @@ static struct gguf_build *build_file(enum zoo_kind kind, const struct plugin_reg
         put(g, plugins, "blk.1.attn_k.weight", 40, E, 1, 0, 0.06f, false);
         put(g, plugins, "blk.1.attn_v.weight", 40, E, 1, 0, 0.06f, false);
         put(g, plugins, "blk.1.attn_v_b.weight", 25, 40, 3, 0, 0.16f, false);
-        put(g, plugins, "blk.1.attn_output.weight", E, 75, 1, 0, 0.12f, false);
+        put(g, plugins, "blk.1.attn_output.weight", E, 75, 1, 0, 0.12f, true);
         break;
     case ZOO_EXPERTS:
         put_all(g, plugins, kind, SHAPES(experts_shapes), 3);
