@@ -1,16 +1,16 @@
-/* attempts.h: failed authentications by address: 10 at once, then one each 6 s (GCRA). An address is an IPv4 address, or
- * the /64 of an IPv6 address, since whoever has one address of a /64 has them all.
+/* attempts.h: failed authentications by address: 10 at once, then one each 6 s (GCRA). An address is an IPv4 address,
+ * or the /64 of an IPv6 address, since whoever has one address of a /64 has them all.
  *
  * A key that is valid is always let in, whatever its address did before: many people share one address behind a NAT,
- * and one of them with an old key must not shut out the others. So keys are looked up first (a hash and a table, about a
- * microsecond; what is guessed against has 178 random bits, which no rate of guesses finds), and only a failure is
+ * and one of them with an old key must not shut out the others. So keys are looked up first (a hash and a table, about
+ * a microsecond; what is guessed against has 178 random bits, which no rate of guesses finds), and only a failure is
  * counted: the first ones are answered 401, further ones 429 with the time to wait. Work that costs more than a lookup
  * (fetching an issuer's keys because of an unknown kid) asks attempts_wait first and is not done for such an address.
  *
  * The table is bounded and has one size. An address belongs to one set of 8 places, by SipHash with a random key of the
  * process, so nobody can choose addresses that fall into a set. In a full set the place that would be free soonest
- * is taken. To have the failures of an address forgotten, others must therefore fail as often as it did, from 8
- * addresses of its set, which are found by chance alone: 8 in 8 * SETS addresses. That costs more attempts than are won.
+ * is taken. To have the failures of an address forgotten, 7 others of its set must therefore have failed as often, and
+ * one address in 1,024 is in a given set: that costs far more attempts than the 10 that are won.
  *
  * All functions: [any thread]; one short lock a set. */
 #ifndef GATE_ATTEMPTS_H

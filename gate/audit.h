@@ -1,18 +1,20 @@
 /* audit.h: what the worker did, for whom, in a file that shows whether it was changed.
  *
- * JSON lines, appended only. Each has "seq" (1, 2, ...), "time", "kind", "prev" (the mac of the line before; zeros in the
- * first) and "mac", its last field: HMAC-SHA256 of the line up to there. So a line that is edited, removed, inserted or
- * moved is found without the lines after it. FILE.head keeps seq and mac of the last checkpoint: an end that was cut off
- * is found up to there, and to the last line after an orderly stop. Against somebody who has the key, or who puts the
- * files back as they once were, only a copy of checkpoints elsewhere helps; they may be signed (Ed25519).
+ * JSON lines, appended only. Each has "seq" (1, 2, ...), "time", "kind", "prev" (the mac of the line before; zeros in
+ * the first) and "mac", its last field: HMAC-SHA256 of the line up to there. So a line that is edited, removed,
+ * inserted or moved is found without the lines after it. FILE.head keeps seq and mac of the last checkpoint: an end
+ * that was cut off is found up to there, and to the last line after an orderly stop. Against somebody who has the key,
+ * or who puts the files back as they once were, only a copy of checkpoints elsewhere helps; they may be signed
+ * (Ed25519).
  *
  * The calling thread writes, under one lock: when audit_write returns WK_OK the line is in the file (with sync, on the
  * disk; threads that wait at one time share one fdatasync). With `required`, audit_write fails when it is not, and the
- * caller refuses the request. Without, such a line is dropped and counted, and the next line that can be written follows
- * one of kind "dropped" with their number. What of a line was written before an error is cut off again.
+ * caller refuses the request. Without, such a line is dropped and counted, and the next line that can be written
+ * follows one of kind "dropped" with their number. What of a line was written before an error is cut off again.
  *
  * A crash may leave a part of a line, which nobody was told of: the next start moves it into FILE.torn-SEQ and says so
- * in a line "recovered". A file is 0600, is not opened through a symbolic link, and has one writer (a lock on FILE.head).
+ * in a line "recovered". A file is 0600, is not opened through a symbolic link, and has one writer (a lock on
+ * FILE.head).
  *
  * Texts are told by their keyed digest (log/words.h: the same as in events), by themselves only with `raw`. */
 #ifndef GATE_AUDIT_H
@@ -57,8 +59,8 @@ struct audit_options {
     const void *key; /* of the chain; AUDIT_KEY_LEAST to AUDIT_KEY_MOST bytes, copied */
     size_t key_len;
     bool required, sync, raw, plain_sha256;
-    uint64_t rotate_bytes;    /* a file as large as this is renamed to FILE.SEQ, SEQ that of its last line; 0: never */
-    const char *signing_key;  /* PEM file with an Ed25519 private key, for checkpoints; NULL: none */
+    uint64_t rotate_bytes;   /* a file as large as this is renamed to FILE.SEQ, SEQ that of its last line; 0: never */
+    const char *signing_key; /* PEM file with an Ed25519 private key, for checkpoints; NULL: none */
 };
 
 struct audit_figures {
@@ -102,15 +104,15 @@ enum audit_break {
 
 struct audit_verdict {
     enum audit_break broken;
-    const char *file;              /* of the broken line: one of paths */
-    uint64_t line;                 /* in that file, counted from 1; TRUNCATED: one after the last */
-    uint64_t expected, found;      /* seq */
-    uint64_t lines, checkpoints;   /* that were right, until there */
-    uint64_t first_seq, last_seq;  /* 0: no lines */
-    uint64_t after_checkpoint;     /* lines after the last checkpoint: removing those is not found, unless stopped */
-    uint64_t torn;                 /* bytes of a last line that is not whole: a crash, not a change */
-    uint64_t recovered, dropped;   /* lines that tell of crashes; lines that they say were dropped */
-    bool stopped;                  /* the last line is a checkpoint that ended the log in order */
+    const char *file;             /* of the broken line: one of paths */
+    uint64_t line;                /* in that file, counted from 1; TRUNCATED: one after the last */
+    uint64_t expected, found;     /* seq */
+    uint64_t lines, checkpoints;  /* that were right, until there */
+    uint64_t first_seq, last_seq; /* 0: no lines */
+    uint64_t after_checkpoint;    /* lines after the last checkpoint: removing those is not found, unless stopped */
+    uint64_t torn;                /* bytes of a last line that is not whole: a crash, not a change */
+    uint64_t recovered, dropped;  /* lines that tell of crashes; lines that they say were dropped */
+    bool stopped;                 /* the last line is a checkpoint that ended the log in order */
 };
 
 /* Checks files of one chain, which may be given in any order. public_key: PEM file, NULL: signatures are not looked at.

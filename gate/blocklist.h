@@ -2,8 +2,8 @@
  *
  * Text and phrases are compared as NFKC with case folding (Unicode's NFKC_Casefold, by libutf8proc): fullwidth letters,
  * ligatures, decomposed accents and letters of either case are one; code points that show nothing (zero-width joiners,
- * soft hyphens) are not there. No language is known: the Turkish dotted capital I is i with a dot above, not i. Each run
- * of white space is one space. A byte that is no UTF-8 is U+FFFD.
+ * soft hyphens) are not there. No language is known: the Turkish dotted capital I is i with a dot above, not i. Each
+ * run of white space is one space. A byte that is no UTF-8 is U+FFFD.
  *
  * Words. A phrase that begins (ends) with a letter or digit of a script with case, or a digit of any, is found only
  * where no such one stands before (after) it: "sex" is not found in "Essex" or "sexton", but in "sex-" and "_sex_".
@@ -11,8 +11,8 @@
  * words, so their letters count as no part of a word: such a phrase is found anywhere. A phrase marked `anywhere` is,
  * too.
  *
- * Aho-Corasick over the bytes of the folded text, in which a symbol of its own stands wherever a word begins or ends: so
- * a word match is a plain match, and a scan takes at most two steps a symbol, whatever the list. */
+ * Aho-Corasick over the bytes of the folded text, in which a symbol of its own stands wherever a word begins or ends:
+ * so a word match is a plain match, and a scan takes at most two steps a symbol, whatever the list. */
 #ifndef GATE_BLOCKLIST_H
 #define GATE_BLOCKLIST_H
 
@@ -23,9 +23,9 @@
 #include <worker/abi.h>
 
 enum {
-    BLOCKLIST_PHRASES = 10000,     /* at most */
-    BLOCKLIST_PHRASE_BYTES = 256,  /* of one, at most; UTF-8 */
-    BLOCKLIST_SYMBOLS = 4u << 20,  /* of all phrases when folded, at most: 13 bytes of memory each */
+    BLOCKLIST_PHRASES = 10000,    /* at most */
+    BLOCKLIST_PHRASE_BYTES = 256, /* of one, at most; UTF-8 */
+    BLOCKLIST_SYMBOLS = 4u << 20, /* of all phrases when folded, at most: 13 bytes of memory each */
 };
 #define BLOCKLIST_NONE UINT32_MAX
 
@@ -43,14 +43,16 @@ struct blocklist_scan;
  * Freed by the last blocklist_free. [any thread] */
 wk_status blocklist_build(const struct blocklist_phrase *phrases, size_t n, struct blocklist **out,
                           const struct wk_err *err);
-/* One more user of a list, so that it can be replaced while scans go on; each is ended by blocklist_free. [any thread] */
+/* One more user of a list, so that it can be replaced while scans go on; each is ended by blocklist_free. [any thread]
+ */
 struct blocklist *blocklist_share(struct blocklist *b);
 void blocklist_free(struct blocklist *b); /* NULL is allowed */
 
 /* Where a scan stands. Offsets count the bytes given since it began. */
 struct blocklist_seen {
-    uint32_t phrase; /* BLOCKLIST_NONE; else the index of the phrase that was found: for the audit, not for the client */
-    uint64_t safe;   /* bytes before this may be shown: they are no part of a match, and will be of none */
+    uint32_t
+        phrase;    /* BLOCKLIST_NONE; else the index of the phrase that was found: for the audit, not for the client */
+    uint64_t safe; /* bytes before this may be shown: they are no part of a match, and will be of none */
 };
 
 /* Keeps the list as a user of its own. WK_NO_MEMORY. [any thread]; then one scan by one thread at a time. */

@@ -11,7 +11,8 @@
  * under way; the used share of the old limit is then the used share of the new one. The table is bounded. Only an id
  * with nothing left to pay off is ever forgotten, which changes no answer.
  *
- * Times are nanoseconds of CLOCK_MONOTONIC (rates_now), handed in. All functions: [any thread]; one short lock a key. */
+ * Times are nanoseconds of CLOCK_MONOTONIC (rates_now), handed in. All functions: [any thread]; one short lock a key.
+ */
 #ifndef GATE_RATES_H
 #define GATE_RATES_H
 
