@@ -8,9 +8,11 @@
  * (Ed25519).
  *
  * The calling thread writes, under one lock: when audit_write returns WK_OK the line is in the file (with sync, on the
- * disk; threads that wait at one time share one fdatasync). With `required`, audit_write fails when it is not, and the
- * caller refuses the request. Without, such a line is dropped and counted, and the next line that can be written
- * follows one of kind "dropped" with their number. What of a line was written before an error is cut off again.
+ * disk; threads that wait at one time share one fdatasync). With `required` it fails when it is not, and the caller
+ * refuses the request: a line "admission" is written before anything is generated, "request" when it has ended.
+ * Without, "request" alone is enough. A line that is not in the file is counted as dropped either way, and before the
+ * next one that can be written stands one of kind "dropped" with their number. What of a line was written before an
+ * error is cut off again.
  *
  * A crash may leave a part of a line, which nobody was told of: the next start moves it into FILE.torn-SEQ and says so
  * in a line "recovered". A file is 0600, is not opened through a symbolic link, and has one writer (a lock on
@@ -29,7 +31,16 @@
 enum { AUDIT_KEY_LEAST = 16, AUDIT_KEY_MOST = 4096, AUDIT_CHECKPOINT_LINES = 1000, AUDIT_CHECKPOINT_S = 60 };
 
 /* What the caller writes; checkpoint, continue, recovered and dropped are the log's own. */
-enum audit_kind { AUDIT_START = 0, AUDIT_STOP, AUDIT_REQUEST, AUDIT_REFUSAL, AUDIT_COMMIT, AUDIT_ADMIN, AUDIT_KINDS };
+enum audit_kind {
+    AUDIT_START = 0,
+    AUDIT_STOP,
+    AUDIT_ADMISSION,
+    AUDIT_REQUEST,
+    AUDIT_REFUSAL,
+    AUDIT_COMMIT,
+    AUDIT_ADMIN,
+    AUDIT_KINDS
+};
 
 struct audit_text {
     const char *bytes; /* NULL: none */
@@ -99,7 +110,8 @@ enum audit_break {
     AUDIT_INSERTED,  /* it was not written here, or stands here a second time */
     AUDIT_REORDERED, /* the line that belongs here stands further down */
     AUDIT_TRUNCATED, /* the file ends before the line that FILE.head names */
-    AUDIT_UNSIGNED   /* a checkpoint without the right signature, and a public key was given */
+    AUDIT_UNSIGNED,  /* a checkpoint without the right signature, and a public key was given */
+    AUDIT_HEAD       /* FILE.head is not of this key or names another chain */
 };
 
 struct audit_verdict {
@@ -113,6 +125,7 @@ struct audit_verdict {
     uint64_t torn;                /* bytes of a last line that is not whole: a crash, not a change */
     uint64_t recovered, dropped;  /* lines that tell of crashes; lines that they say were dropped */
     bool stopped;                 /* the last line is a checkpoint that ended the log in order */
+    bool head;                    /* there was a FILE.head: else an end that was cut off is not found */
 };
 
 /* Checks files of one chain, which may be given in any order. public_key: PEM file, NULL: signatures are not looked at.

@@ -175,15 +175,22 @@ void fold_end(struct fold *f)
 
 uint64_t fold_done(const struct fold *f) { return f->n_segment ? f->begin_at : f->at - f->n_partial; }
 
+size_t fold_utf8_length(const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    const unsigned length = n ? length_of(p[0]) : 0;
+    if (length > n) return 0;
+    for (unsigned k = 1; k < length; k++)
+        if (!follows(p, k, p[k])) return 0;
+    return length;
+}
+
 bool fold_is_utf8(const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;
-    for (size_t i = 0; i < n;) {
-        const unsigned length = length_of(p[i]);
-        if (!length || length > n - i) return false;
-        for (unsigned k = 1; k < length; k++)
-            if (!follows(p + i, k, p[i + k])) return false;
-        i += length;
+    for (size_t i = 0, length; i < n; i += length) {
+        length = fold_utf8_length(p + i, n - i);
+        if (!length) return false;
     }
     return true;
 }
