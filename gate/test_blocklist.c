@@ -90,7 +90,7 @@ static struct symbols phrase_symbols(const struct blocklist_phrase *p)
     if (p->anywhere && s.n > begin && s.at[begin] == 0xff) begin++;
     if (p->anywhere && s.n > begin && s.at[s.n - 1] == 0xff) s.n--;
     s.n -= begin;
-    memmove(s.at, s.at + begin, s.n);
+    if (s.n) memmove(s.at, s.at + begin, s.n);
     return s;
 }
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,7 +298,7 @@ static void *traffic(void *argument)
         (void)pthread_mutex_lock(&k->order);
         /* Sometimes all is quiet for a while; each key is asked for a few hundred times a minute. */
         const uint64_t step = draw(&seed) % 20000 ? draw(&seed) % 800000 : draw(&seed) % (90 * SECOND);
-        request(k, &seed, clock_now += step);
+        request(k, &seed, atomic_fetch_add(&clock_now, step) + step);
         (void)pthread_mutex_unlock(&k->order);
     }
     return NULL;
