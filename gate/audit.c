@@ -262,7 +262,9 @@ wk_status audit_reopen(struct audit *a, const struct wk_err *err)
 static void put_text(struct audit_bytes *b, const char *name, const char *text)
 {
     if (!text) return;
-    audit_print(b, ",\"%s\":", name);
+    audit_put(b, ",\"", 2);
+    audit_put(b, name, strlen(name));
+    audit_put(b, "\":", 2);
     audit_put_string(b, text, strlen(text));
 }
 

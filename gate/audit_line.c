@@ -44,18 +44,20 @@ void audit_put(struct audit_bytes *b, const char *bytes, size_t n)
 
 void audit_print(struct audit_bytes *b, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    if (n < 0 || !room(b, (size_t)n + 1)) {
-        b->failed = true;
-        return;
+    size_t cap = 255; /* without the terminator; enough for most, so that most is formatted once */
+    for (int tries = 0; tries < 2 && room(b, cap); tries++) {
+        va_list args;
+        va_start(args, format);
+        const int n = vsnprintf(b->at + b->len, cap + 1, format, args);
+        va_end(args);
+        if (n >= 0 && (size_t)n <= cap) {
+            b->len += (size_t)n;
+            return;
+        }
+        if (n < 0) break;
+        cap = (size_t)n;
     }
-    va_start(args, format);
-    (void)vsnprintf(b->at + b->len, (size_t)n + 1, format, args);
-    va_end(args);
-    b->len += (size_t)n;
+    b->failed = true;
 }
 
 /* Bytes of a code point that stands as it is; 0: it is escaped. C0, DEL and C1 are, since a terminal could obey them.

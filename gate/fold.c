@@ -51,6 +51,10 @@ static void take(struct fold *f, int32_t c, uint64_t origin)
     }
     f->space = class == SPACE;
     border(f, class == WORD || (class == AS_BEFORE && f->word), origin);
+    if (c < 0x80) {
+        f->take(f->user, (unsigned char)c, origin);
+        return;
+    }
     const utf8proc_ssize_t n = utf8proc_encode_char(c, bytes);
     for (utf8proc_ssize_t i = 0; i < n; i++) f->take(f->user, bytes[i], origin);
 }

@@ -5,7 +5,8 @@
  *
  * Tokens are reserved at admission, prompt and most answer together, and what was not used is given back at the end.
  * What is given back is never more than what time has not yet paid off of that reservation: else a key could keep
- * reservations open, settle them all at once, and be above the bound that is said here.
+ * reservations open, settle them all at once, and be above the bound that is said here. It may be less where requests
+ * end in another order than they came; a key far from its limit has nothing to get back anyway.
  *
  * State belongs to an id (of a key or a caller), not to a policy: limits are given with each call, so they can change
  * under way; the used share of the old limit is then the used share of the new one. The table is bounded. Only an id
