@@ -34,12 +34,12 @@ struct audit {
     int fd, head;
     uint64_t seq, size, rotate_at; /* of the last line; of the file; size from which it is rotated, 0: never */
     char prev[AUDIT_MAC + 1];
-    uint64_t head_seq;    /* that the head names */
-    uint64_t since;       /* lines after the last checkpoint */
-    uint64_t checked_s;   /* when it was */
-    uint64_t lost;        /* lines that no "dropped" tells of yet */
-    uint64_t synced;      /* seq that is on disk */
-    bool syncing, broken; /* a thread is in fdatasync; the file is in an unknown state */
+    uint64_t head_seq;         /* that the head names */
+    uint64_t since;            /* lines after the last checkpoint */
+    uint64_t checked_s;        /* when it was */
+    uint64_t lost;             /* lines that no "dropped" tells of yet */
+    uint64_t synced, unsynced; /* seq up to which lines are on disk; up to which they may not be, after an error */
+    bool syncing, broken;      /* a thread is in fdatasync; the file is in an unknown state */
     struct audit_figures figures;
 };
 
@@ -94,10 +94,16 @@ __attribute__((format(printf, 2, 3))) static bool append_own(struct audit *a, co
     return append(a, &(struct audit_bytes){ .at = text, .len = (size_t)n });
 }
 
-/* Waits until seq is on disk; one of those who wait does it for all. False, with errno. */
+/* Waits until seq is on disk; one of those who wait does it for all. False, with errno. After a failure the kernel
+ * takes what it could not write for written, so a later success says nothing of lines up to there. */
 static bool wait_synced(struct audit *a, uint64_t seq)
 {
-    while (a->synced < seq) {
+    for (;;) {
+        if (seq <= a->unsynced) {
+            errno = EIO;
+            return false;
+        }
+        if (seq <= a->synced) return true;
         if (a->syncing) {
             (void)pthread_cond_wait(&a->synced_more, &a->lock);
             continue;
@@ -109,12 +115,14 @@ static bool wait_synced(struct audit *a, uint64_t seq)
         const int why = errno;
         (void)pthread_mutex_lock(&a->lock);
         a->syncing = false;
-        if (done) a->synced = until;
+        if (done)
+            a->synced = until;
+        else
+            a->unsynced = until;
         (void)pthread_cond_broadcast(&a->synced_more);
         errno = why;
         if (!done) return false;
     }
-    return true;
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------ */
@@ -185,7 +193,10 @@ static bool end_file(struct audit *a)
     if (!checkpoint(a, ",\"rotated\":true")) return false;
     while (a->syncing) (void)pthread_cond_wait(&a->synced_more, &a->lock);
     if (!a->sync || a->synced == a->seq) return true;
-    if (fdatasync(a->fd) != 0) return false;
+    if (fdatasync(a->fd) != 0) {
+        a->unsynced = a->seq;
+        return false;
+    }
     a->synced = a->seq;
     (void)pthread_cond_broadcast(&a->synced_more);
     return true;
