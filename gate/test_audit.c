@@ -48,9 +48,8 @@ static void clear(const char *pattern)
 
 static int leave(void **state)
 {
-    (void)state;
     clear("*");
-    return chdir("/") != 0 || rmdir(folder) != 0;
+    return chdir("/") != 0 || rmdir(folder) != 0 || *state != NULL;
 }
 
 static struct audit *open_log(const struct audit_options *o)
@@ -110,11 +109,8 @@ static char *read_file(const char *path, size_t *n)
     FILE *f = fopen(path, "rb");
     char *bytes = malloc(1 << 22);
     assert_non_null(bytes);
-    *n = 0;
-    if (f) {
-        *n = fread(bytes, 1, (1 << 22) - 1, f);
-        (void)fclose(f);
-    }
+    *n = f ? fread(bytes, 1, (1 << 22) - 1, f) : 0;
+    if (f) (void)fclose(f);
     bytes[*n] = '\0';
     return bytes;
 }
@@ -508,33 +504,7 @@ static void test_files_that_are_refused(void **state)
     struct audit_verdict v;
     const char *const missing[] = { "missing" };
     assert_int_equal(audit_verify(missing, 1, key, sizeof key - 1, NULL, &v, &err), WK_IO);
-    assert_int_equal(audit_verify(missing, 0, key, sizeof key - 1, NULL, &v, &err), WK_INVALID);
-    clear("*");
-}
-
-static void test_key_file(void **state)
-{
-    (void)state;
-    char first[AUDIT_KEY_MOST], again[AUDIT_KEY_MOST];
-    size_t n, m;
-    struct stat s;
-    assert_int_equal(audit_key_read("key", false, first, &n, &err), WK_IO);
-    assert_int_equal(audit_key_read("key", true, first, &n, &err), WK_OK);
-    assert_int_equal(n, 64);
-    assert_int_equal(audit_key_read("key", true, again, &m, &err), WK_OK);
-    assert_int_equal(m, 64);
-    assert_memory_equal(first, again, 64);
-    assert_int_equal(stat("key", &s), 0);
-    assert_int_equal(s.st_mode & 0777, 0600);
-    assert_int_equal(s.st_nlink, 1);
-    assert_int_equal(chmod("key", 0644), 0);
-    assert_int_equal(audit_key_read("key", true, again, &m, &err), WK_INVALID);
-    write_file("key", "0123456789abcde\r\n", 17);
-    assert_int_equal(audit_key_read("key", true, again, &m, &err), WK_INVALID);
-    assert_null(strstr(error_text, "0123"));
-    write_file("key", "0123456789abcdef\r\n", 18);
-    assert_int_equal(audit_key_read("key", true, again, &m, &err), WK_OK);
-    assert_int_equal(m, 16);
+    assert_int_equal(audit_verify(missing, 0, key, 32, NULL, &v, &err), WK_INVALID);
     clear("*");
 }
 
@@ -623,8 +593,7 @@ static void test_a_torn_line(void **state)
         free(aside);
         free(bytes);
     }
-    /* A first line that never was whole. */
-    clear("*");
+    clear("*"); /* a first line that never was whole */
     write_file("log", "{\"seq\":1,\"ti", 12);
     write_notes(&(struct audit_options){ 0 }, 1);
     expect(verify(NULL, NULL), AUDIT_WHOLE, 3);
@@ -802,7 +771,7 @@ int main(void)
         cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_reopen),
         cmocka_unit_test(test_files_that_are_refused),
-        cmocka_unit_test(test_key_file),
+
         cmocka_unit_test(test_signatures),
         cmocka_unit_test(test_ends_without_a_stop),
         cmocka_unit_test(test_a_torn_line),
