@@ -20,6 +20,7 @@ int command_verify(const struct options *o);
 int command_bench(const struct options *o);
 int command_debug(const struct options *o);
 int command_grammar(const struct options *o);
+int command_audit(const struct options *o);
 int command_serve(const struct options *o);
 
 #endif

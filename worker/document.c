@@ -137,6 +137,7 @@ static void bash(void)
     (void)puts("    esac\n    case $command:$cur in\n    *:-*) COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")) ;;\n"
                "    help:*) COMPREPLY=($(compgen -W \"$commands\" -- \"$cur\")) ;;\n    plugin:*) COMPREPLY=($(compgen "
                "-f -W \"list info check new\" -- \"$cur\")) ;;\n"
+               "    audit:*) COMPREPLY=($(compgen -f -W \"verify\" -- \"$cur\")) ;;\n"
                "    debug:*) COMPREPLY=($(compgen -W \"tap tape\" -- \"$cur\")) ;;\n    *) COMPREPLY=($(compgen -f -- "
                "\"$cur\")) ;;\n    esac\n}\n"
                "complete -o filenames -F _worker worker");

@@ -37,7 +37,8 @@ static int (*const commands[CMD_COUNT])(const struct options *) = {
     [CMD_PLUGIN] = command_plugin,     [CMD_QUANTIZE] = command_quantize,
     [CMD_VERIFY] = command_verify,     [CMD_BENCH] = command_bench,
     [CMD_DEBUG] = command_debug,       [CMD_GRAMMAR] = command_grammar,
-    [CMD_SERVE] = command_serve,       [CMD_HELP] = command_help,
+    [CMD_AUDIT] = command_audit,       [CMD_SERVE] = command_serve,
+    [CMD_HELP] = command_help,
 };
 
 static int print_version(void)

@@ -236,12 +236,16 @@ const struct option_def option_table[OPT_COUNT] = {
                         "holds it; a random one of the process when not given" },
     [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, ON(CMD_RUN) | ON(CMD_SERVE), NULL, 0, 1, NULL,
                            "add prompt_sha256 to events: whoever reads them can then test guesses of short prompts" },
+    [OPT_KEY_FILE] = { "key-file", 0, OPTION_TEXT, false, ON(CMD_AUDIT), "FILE", 1, 4096, NULL,
+                       "file with the key of the audit log; without it FILE.key beside one of the files" },
+    [OPT_PUBLIC_KEY] = { "public-key", 0, OPTION_TEXT, false, ON(CMD_AUDIT), "FILE", 1, 4096, NULL,
+                         "PEM file with an Ed25519 public key: every checkpoint must be signed with its private key" },
     [OPT_CONFIG] = { "config", 0, OPTION_TEXT, true, EVERY, "FILE", 1, 4096, NULL,
                      "file with lines of key = value, for what neither flag nor environment gives; keys of other "
                      "commands are checked and passed over" },
     [OPT_JSON] = { "json", 'j', OPTION_FLAG, false,
                    ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH) |
-                       ON(CMD_VERIFY),
+                       ON(CMD_VERIFY) | ON(CMD_AUDIT),
                    NULL, 0, 1, NULL, "print JSON" },
     [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
                          "look for plugins in DIR first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) "
@@ -337,6 +341,11 @@ const struct command_def command_table[CMD_COUNT] = {
                       "refused (exit status 1). With --accepts the exit status is 0 whether the text fits or not. With "
                       "--model the text is followed token by token, as generation would; else byte by byte. The "
                       "model's file may hold a vocabulary alone." },
+    [CMD_AUDIT] = { "audit", "verify FILE...", 2, INT32_MAX, "check whether an audit log was changed",
+                    "Reads the files of an audit log, all of one chain or the last of them, in any order, and says how "
+                    "many lines and checkpoints are as they were written, and of the first that is not, whether it "
+                    "was edited, removed, inserted, moved or cut off; then the exit status is 1. FILE.head beside the "
+                    "last file says where the log ended. A last line that a crash cut short is no change." },
     [CMD_SERVE] = { "serve", "", 0, 0, "serve a model over HTTP",
                     "Listens at once and loads the model meanwhile: /livez answers from the first moment, /readyz when "
                     "work can be done. Without --model it serves the embedded model; with "

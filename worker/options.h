@@ -26,6 +26,7 @@ enum command {
     CMD_BENCH,
     CMD_DEBUG,
     CMD_GRAMMAR,
+    CMD_AUDIT,
     CMD_SERVE,
     CMD_HELP,
     CMD_COUNT
@@ -125,6 +126,8 @@ enum option_id {
     OPT_FAIRNESS_TIMESLICE,
     OPT_AUDIT_KEY,
     OPT_PLAIN_SHA256,
+    OPT_KEY_FILE,
+    OPT_PUBLIC_KEY,
     OPT_CONFIG,
     OPT_JSON,
     OPT_PLUGIN_DIR,

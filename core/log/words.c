@@ -38,7 +38,11 @@ bool log_hmac(const void *bytes, size_t n, char hex[65])
     const size_t have = have_key();
     hex[0] = '\0';
     if (!have || !HMAC(EVP_sha256(), key, (int)have, bytes, n, digest, &len) || len != 32) return false;
-    for (size_t i = 0; i < len; i++) (void)snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    for (size_t i = 0; i < len; i++) {
+        hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
+        hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
+    }
+    hex[64] = '\0';
     return true;
 }
 

@@ -30,6 +30,7 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_BENCH] = "bench -m tiny.gguf -p 4 -n 1 -r 1",
     [CMD_DEBUG] = "debug tape -m tiny.gguf",
     [CMD_GRAMMAR] = "grammar --regex a+",
+    [CMD_AUDIT] = "audit verify --key-file audit.key audit.log",
     [CMD_HELP] = "help",
 };
 
@@ -210,6 +211,9 @@ static int setup(void **state)
     const int result = enter_scratch(state);
     make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
     make_file("chat.jinja", "{{ a }}", 7);
+    make_file("audit.log", "", 0);
+    make_file("audit.key", "0123456789abcdef\n", 17);
+    if (chmod("audit.key", 0600) != 0) return 1;
     make_file("chat.json", "{\"a\": 1}", 8);
     return result;
 }

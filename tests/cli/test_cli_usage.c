@@ -101,6 +101,9 @@ static const struct {
     { { "score", "--model", "m" }, "expected one of --ids, --text and --file" },
     { { "score", "--model", "m", "--ids", "1", "--text", "x" }, "expected one of --ids, --text and --file" },
     { { "inspect" }, "expected FILE, got 0 operands" },
+    { { "audit", "verify" }, "expected verify FILE..., got 1 operand" },
+    { { "audit", "show", "log" }, "expected verify FILE..." },
+    { { "audit", "verify", "no-such-log" }, "there is no no-such-log.key; name the file of the key with --key-file" },
     { { "plugin", "install" }, "expected list, info FILE, check FILE, check --list or new arch|quant NAME" },
     { { "plugin", "info" }, "expected list, info FILE, check FILE, check --list or new arch|quant NAME" },
     { { "plugin", "new", "arch" }, "expected list, info FILE, check FILE, check --list or new arch|quant NAME" },
@@ -207,6 +210,7 @@ static void every_command_reads_a_file(void **state)
         { "bench", "--config", "worker.ini" },
         { "debug", "tape", "--config", "worker.ini" },
         { "grammar", "--regex", "a", "--config", "worker.ini" },
+        { "audit", "verify", "log", "--config", "worker.ini" },
         { "serve", "--config", "worker.ini" },
         { "help", "run", "--config", "worker.ini" },
     };

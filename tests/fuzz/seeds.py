@@ -171,11 +171,24 @@ def grammar():
         yield b"\0" + text(pattern) + b"\0" + text(words)
 
 
+def blocklist():
+    for phrases, said in (
+        ("bad word\ncaf\u00e9 noir\n*sex", "un CAFE\u0301 noir, a bad\n\tword, Essex"),
+        (
+            "\ud55c\uae00\n\u30ac\u30b9\no\ufb03ce",
+            "\u1112\u1161\u11ab\u1100\u1173\u11af \uff76\uff9e\uff7d of\u200dfice",
+        ),
+        ("a\naa\naaa\naab\n*\u0301", "a\u0323\u0301aaaab \u0130I\u0131"),
+    ):
+        yield text(phrases) + b"\0" + text(said)
+    yield b"x\xff\0\xff\xe2\x82x \xed\xa0\x80"
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
-    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar)}
+    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist)}
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
         with open(os.path.join(folder, "seed-%d" % i), "wb") as f:
