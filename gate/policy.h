@@ -22,8 +22,8 @@
 struct json_t; /* of Jansson */
 
 enum {
-    POLICY_FORMAT = 1,            /* of the document */
-    POLICY_MOST_BYTES = 16 << 20, /* of the document */
+    POLICY_FORMAT = 1,                    /* of the document */
+    POLICY_MOST_BYTES = STORE_MOST_BYTES, /* of the document */
     POLICY_MOST_KEYS = 10000,
     POLICY_MOST_ROLES = 1000,
     POLICY_MOST_PHRASES = 10000,
@@ -103,9 +103,6 @@ struct policy {
 
 /* The document of n bytes as a snapshot with one reference. WK_INVALID: text says where and why; WK_NO_MEMORY. */
 wk_status policy_read(const char *json, size_t n, const struct policy **out, const struct wk_err *err);
-/* The document, with the last uses as they are now: terminated, for free. WK_NO_MEMORY, or WK_INVALID: it is longer
- * than POLICY_MOST_BYTES. */
-wk_status policy_write(const struct policy *p, char **json, size_t *n, const struct wk_err *err);
 void policy_release(const struct policy *p); /* NULL: nothing */
 
 enum policy_found {

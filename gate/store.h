@@ -10,6 +10,8 @@
 
 #include <worker/abi.h>
 
+enum { STORE_MOST_BYTES = 16 << 20 /* of a document */ };
+
 /* All functions: [serialised, any one thread]. Failures: WK_INVALID: what is stored is damaged, older than what was
  * stored before, or of another passphrase; WK_IO; WK_NO_MEMORY. */
 struct store {
