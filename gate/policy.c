@@ -2,8 +2,8 @@
  *
  * Secrets are found in a table of their hashes with open addressing. Every look-up reads the same number of places, all
  * that the longest needs, and compares each in constant time, so its time does not tell whether there is such a key or
- * how much of a hash was right. To compare with all of 20,000 hashes would be as constant, but 0.4 ms for each request;
- * this is a microsecond. */
+ * how much of a hash was right. To compare with all of 20,000 hashes would be as constant, but takes 0.7 to 1.1 ms for
+ * each request; the table takes 0.8 us. */
 #include "gate/policy.h"
 
 #include <stdlib.h>

@@ -137,7 +137,7 @@ static void test_flipped(void **state)
     for (size_t i = 0; i < b.n; i++) {
         const unsigned char right = b.b[i];
         for (int all = 0; all < 2; all++) {
-            b.b[i] = right ^ (unsigned char)(all ? 0xff : 1u << i % 8);
+            b.b[i] = (unsigned char)(right ^ (all ? 0xffu : 1u << i % 8));
             put(path, b.b, b.n);
             refused_open(&s, path);
         }
@@ -145,10 +145,10 @@ static void test_flipped(void **state)
     }
     s.close(s.self);
     for (size_t i = 0; i < SEALED_HEADER; i++) {
-        b.b[i] ^= (unsigned char)(1u << i % 8);
+        b.b[i] = (unsigned char)(b.b[i] ^ 1u << i % 8);
         put(path, b.b, b.n);
         refused(PASS, path);
-        b.b[i] ^= (unsigned char)(1u << i % 8);
+        b.b[i] = (unsigned char)(b.b[i] ^ 1u << i % 8);
     }
     put(path, b.b, b.n);
     free(b.b);
@@ -254,10 +254,10 @@ static void test_state_damaged(void **state)
     save(&s, DOCUMENT, 12);
     struct bytes b = get(state_path);
     for (size_t i = 0; i < b.n; i++) {
-        b.b[i] ^= (unsigned char)(1u << i % 8);
+        b.b[i] = (unsigned char)(b.b[i] ^ 1u << i % 8);
         put(state_path, b.b, b.n);
         refused_open(&s, "does not belong to");
-        b.b[i] ^= (unsigned char)(1u << i % 8);
+        b.b[i] = (unsigned char)(b.b[i] ^ 1u << i % 8);
         put(state_path, b.b, i);
         refused_open(&s, "does not belong to");
     }
