@@ -142,7 +142,7 @@ static void fuzz_changes(uint8_t what, const char *json, size_t n)
     static const struct store store = { NULL, load, save, close_store };
     struct policies *p;
     struct policy_done done;
-    json_t *body = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    json_t *body = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     if (!body) return;
     require(policies_open(&store, &p, &err) == WK_OK);
     json_t *first = json_pack("{s:s}", "id", "first");

@@ -132,13 +132,15 @@ static wk_status boolean(const struct at *at, const json_t *o, const char *name,
     return WK_OK;
 }
 
-/* A string of least to most bytes; *out: the document's. */
+/* A string of least to most bytes; *out: the document's. A NUL may stand in the body of a request, and would be read
+ * back by nobody. */
 static wk_status string(const struct at *at, const json_t *v, size_t least, size_t most, const char **out,
                         const struct wk_err *err)
 {
     if (!json_is_string(v)) return wrong(at, err, "a string is expected, found %s", type_name(v));
     const size_t n = json_string_length(v);
     if (n < least || n > most) return wrong(at, err, "has %zu bytes; %zu to %zu are allowed", n, least, most);
+    if (strlen(json_string_value(v)) != n) return wrong(at, err, "has a character NUL");
     *out = json_string_value(v);
     return WK_OK;
 }
@@ -204,7 +206,7 @@ static wk_status limit_of(const struct at *at, const json_t *o, const char *name
     const json_t *v = json_object_get(o, name);
     int64_t n = 0;
     if (json_is_string(v)) {
-        if (strcmp(json_string_value(v), "none") != 0)
+        if (json_string_length(v) != 4 || strcmp(json_string_value(v), "none") != 0)
             return wrong(&here, err, "a whole number or \"none\" is expected, found another string");
         *out = none;
         return WK_OK;

@@ -31,7 +31,7 @@ static void close_policies(void)
 
 static json_t *body(const char *json)
 {
-    json_t *o = json_loads(json, 0, NULL);
+    json_t *o = json_loads(json, JSON_ALLOW_NUL, NULL); /* as bodies of requests are read */
     assert_non_null(o);
     return o;
 }
@@ -111,6 +111,11 @@ static void test_create(void **state)
     refused(create("{\"name\":\"b\"}", NOW), POLICY_WRONG, "the document: the member \"id\" is missing");
     refused(create("{\"id\":\"b\",\"secrets\":[]}", NOW), POLICY_WRONG, "there is no member \"secrets\"");
     refused(create("{\"id\":\"b\",\"created\":1}", NOW), POLICY_WRONG, "there is no member \"created\"");
+    refused(create("{\"id\":\"b\\u0000c\"}", NOW), POLICY_WRONG, "id: has a character NUL");
+    refused(create("{\"id\":\"b\",\"name\":\"\\u0000\"}", NOW), POLICY_WRONG, "name: has a character NUL");
+    refused(create("{\"id\":\"b\",\"scopes\":[\"embed\\u0000\"]}", NOW), POLICY_WRONG, "is not a scope");
+    refused(create("{\"id\":\"b\",\"limits\":{\"tokens_per_minute\":\"none\\u0000\"}}", NOW), POLICY_WRONG,
+            "limits.tokens_per_minute: a whole number or");
     refused(create("[]", NOW), POLICY_WRONG, "an object is expected");
     assert_int_equal(generation(), 1);
     close_policies();
