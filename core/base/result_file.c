@@ -109,15 +109,15 @@ static int open_special(const struct result_file *f, mode_t mode, wk_status *sta
 }
 
 /* A file without a name; where the file system has none, or no /proc would give it one, of a unique name. */
-static int open_temporary(struct result_file *f)
+static int open_temporary(struct result_file *f, mode_t mode)
 {
     int fd = -1;
-    if (access("/proc/self/fd", X_OK) == 0) fd = openat(f->folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (access("/proc/self/fd", X_OK) == 0) fd = openat(f->folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
     for (int i = 0; fd < 0 && i < NAME_TRIES; i++) {
         f->temporary = take_temporary(f->folder);
         if (f->temporary < 0) return -1;
         fd = openat(f->folder, temporaries[f->temporary].name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                    0666);
+                    mode);
         if (fd >= 0 || errno != EEXIST) break;
         give_temporary(f); /* somebody else's */
     }
@@ -145,7 +145,7 @@ static wk_status find_place(struct result_file *f, bool exists, const struct wk_
     return f->folder < 0 ? fail_errno(f, "cannot be created", err) : WK_OK;
 }
 
-wk_status result_file_open(const char *path, struct result_file *f, const struct wk_err *err)
+static wk_status open_file(const char *path, mode_t mode, struct result_file *f, const struct wk_err *err)
 {
     struct stat st;
     int fd = -1;
@@ -159,7 +159,7 @@ wk_status result_file_open(const char *path, struct result_file *f, const struct
         fd = open_special(f, st.st_mode, &status, err);
     } else if ((status = find_place(f, exists, err)) == WK_OK) {
         watch_signals();
-        fd = open_temporary(f);
+        fd = open_temporary(f, mode);
         if (fd < 0) status = fail_errno(f, "cannot be created", err);
     }
     if (status == WK_OK) {
@@ -170,6 +170,16 @@ wk_status result_file_open(const char *path, struct result_file *f, const struct
     }
     if (status != WK_OK) release(f);
     return status;
+}
+
+wk_status result_file_open(const char *path, struct result_file *f, const struct wk_err *err)
+{
+    return open_file(path, 0666, f, err);
+}
+
+wk_status result_file_open_private(const char *path, struct result_file *f, const struct wk_err *err)
+{
+    return open_file(path, 0600, f, err);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */

@@ -26,6 +26,8 @@ struct result_file {
 /* Failures are WK_IO or WK_NO_MEMORY, and their texts begin with the path. After a failure *f is closed. [one thread at
  * a time; several files may be open] */
 wk_status result_file_open(const char *path, struct result_file *f, const struct wk_err *err);
+/* The same; the file that appears is its owner's alone to read and write, whatever the umask. */
+wk_status result_file_open_private(const char *path, struct result_file *f, const struct wk_err *err);
 /* false: a write has failed, now or before; result_file_finish will say why. */
 bool result_file_write(struct result_file *f, const void *bytes, uint64_t n);
 /* Why writing failed. WK_IO */

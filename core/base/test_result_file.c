@@ -172,6 +172,29 @@ static void test_appears(void **state)
     }
 }
 
+/* Its owner's alone from the first byte on, with a name or without, and also in place of one that was everybody's. */
+static void test_private(void **state)
+{
+    (void)state;
+    const mode_t mask = umask(0);
+    for (int i = 0; i < 4; i++) {
+        struct result_file f;
+        struct stat st;
+        no_unnamed = i % 2;
+        if (i >= 2) put(path, "old");
+        assert_int_equal(result_file_open_private(path, &f, &err), WK_OK);
+        assert_int_equal(fstat(fileno(f.stream), &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_true(result_file_write(&f, "new", 3));
+        assert_int_equal(result_file_finish(&f, &err), WK_OK);
+        expect(path, "new");
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_int_equal(unlink(path), 0);
+    }
+    (void)umask(mask);
+}
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -313,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_appears, start, end),
+        cmocka_unit_test_setup_teardown(test_private, start, end),
         cmocka_unit_test_setup_teardown(test_failures, start, end),
         cmocka_unit_test_setup_teardown(test_too_large, start, end),
         cmocka_unit_test_setup_teardown(test_signals, start, end),

@@ -184,11 +184,41 @@ def blocklist():
     yield b"x\xff\0\xff\xe2\x82x \xed\xa0\x80"
 
 
+def policy():
+    secret = {"hash": "0123456789abcdef" * 4, "hint": "AbCd", "created": 1, "expires": 9}
+    limits = {"requests_per_minute": 60, "tokens_per_minute": "none"}
+    key = {"id": "a.b", "name": "A", "tenant": "t", "scopes": ["inference", "admin:read"], "expires": 5}
+    key.update(disabled=False, limits=limits, max_priority=3)
+    stored = dict(key, secrets=[secret], created=1, last_used=60)
+    sections = {
+        "limits": {"requests_per_minute": 0, "tokens_per_minute": 1000},
+        "guardrails": {
+            "blocklist": ["x", "caf\u00e9"],
+            "block_output": True,
+            "opa": {"url": "http://127.0.0.1:8181", "path": "worker/allow", "send_text": False},
+        },
+        "scheduler": {"preempt": True, "high_priority": 5, "timeslice_tokens": 64},
+        "roles": {"r": {"scopes": ["embed"], "limits": limits, "tenant": "t", "max_priority": 0}},
+    }
+    header = b"WKPOLICY" + struct.pack("<6IQQ", 1, 1, 15, 8, 1, 0, 3, 2)
+    yield b"\0" + header + bytes(16 + 16 + 12) + b"{}" + bytes(16)
+    yield b"\1" + text(json.dumps(dict(sections, format=1, generation=3, keys=[stored, {"id": "c"}])))
+    yield b"\1" + text(json.dumps({"format": 1, "generation": 0}))
+    yield b"\6" + text(json.dumps(key))
+    del key["id"]
+    yield b"\7" + text(json.dumps(dict(key, name=None)))
+    for i, section in enumerate(sections.values()):
+        yield bytes([2 + 6 + i]) + text(json.dumps(section))
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
-    makers = {f.__name__: f for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist)}
+    makers = {
+        f.__name__: f
+        for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist, policy)
+    }
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
         with open(os.path.join(folder, "seed-%d" % i), "wb") as f:
