@@ -53,7 +53,10 @@ struct fetch_answer {
 /* Starts the helper and waits until it is ready. program: NULL: PREFIX/libexec/worker/worker-fetch of the running
  * PREFIX/bin/..., or the one beside it in a build tree. WK_IO: it is not there or does not run. [main thread] */
 wk_status fetch_open(const char *program, struct fetch **out, const struct wk_err *err);
-/* Requests under way fail. NULL allowed. No other thread is in a call then, or makes one. [main thread] */
+/* Requests under way fail, at once, and so does every later one: before those who ask are closed. NULL allowed.
+ * [main thread] */
+void fetch_stop(struct fetch *f);
+/* No other thread is in a call then, or makes one. NULL allowed. [main thread] */
 void fetch_close(struct fetch *f);
 
 /* Asks, and waits for the answer, at most timeout_ms. WK_OK: there is an answer, whatever its status. WK_INVALID: the

@@ -56,6 +56,7 @@ enum jwt_result {
 enum jwt_result jwt_check(const char *token, size_t n, const struct jwks *set, const struct jwt_rules *rules,
                           int64_t now, struct jwt_claims *out, const struct wk_err *err);
 
+const char *jwt_result_name(enum jwt_result result); /* "fine", "size", ..., "no_memory": a label */
 /* The names, one after another: NULL gives the first scope; behind the last role comes NULL. */
 const char *jwt_next_name(const struct jwt_claims *c, const char *name);
 
