@@ -134,14 +134,15 @@ static void *run(void *arg)
     (void)pthread_mutex_lock(&f->lock);
     while (!f->stop) {
         int64_t until = fetch_now() + 60000;
-        fetch_helper_keep(f, &until);
+        fetch_helper_keep(f);
         fetch_helper_send(f);
         fetch_helper_receive(f);
         expire(f, &f->queue, &until);
         expire(f, &f->sent, &until);
+        if (!f->helper.pid && f->helper.again < until) until = f->helper.again;
         if (f->over.first)
             call_back(f); /* and look again at what has come meanwhile */
-        else if (!f->stop && (f->helper.pid || f->helper.again > fetch_now()))
+        else if (!f->stop)
             wait_for_work(f, until);
     }
     fetch_helper_end(f, NULL);

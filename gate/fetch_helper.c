@@ -83,14 +83,10 @@ static void pause_more(struct fetch_helper *h)
     if (h->pause_ms > MOST_PAUSE_MS) h->pause_ms = MOST_PAUSE_MS;
 }
 
-void fetch_helper_keep(struct fetch *f, int64_t *wait_until)
+void fetch_helper_keep(struct fetch *f)
 {
     struct fetch_helper *h = &f->helper;
-    if (h->pid) return;
-    if (fetch_now() < h->again) {
-        if (h->again < *wait_until) *wait_until = h->again;
-        return;
-    }
+    if (h->pid || fetch_now() < h->again) return;
     int pair[2] = { -1, -1 }, e = 0;
     h->since = fetch_now();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) e = errno;
@@ -107,7 +103,6 @@ void fetch_helper_keep(struct fetch *f, int64_t *wait_until)
     pause_more(h);
     f->first_over = true;
     (void)pthread_cond_broadcast(&f->opened);
-    if (h->again < *wait_until) *wait_until = h->again;
 }
 
 static void forget_frames(struct fetch_helper *h)

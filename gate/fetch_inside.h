@@ -70,8 +70,8 @@ void fetch_end(struct fetch *f, struct fetch_call *c, const char *failure);
 /* Takes the call of this id out of the list; NULL: none. */
 struct fetch_call *fetch_take(struct fetch_calls *list, uint64_t id);
 
-/* Starts it if it does not run and may; *wait_until is brought forward to the next try. */
-void fetch_helper_keep(struct fetch *f, int64_t *wait_until);
+/* Starts it if it does not run and its pause is over (again). */
+void fetch_helper_keep(struct fetch *f);
 void fetch_helper_send(struct fetch *f);
 void fetch_helper_receive(struct fetch *f);
 /* Kills it; calls that were with it fail. why: NULL: as it ended by itself. */
