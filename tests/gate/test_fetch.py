@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""test_fetch.py PROBE: what connects out for the gate: what it may, what it refuses, that it is in nobody's way."""
+"""test_fetch.py PROBE LIBEXECDIR: what connects out for the gate: what it may, what it refuses, that it is
+in nobody's way."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,6 +223,21 @@ def inheritance(program, folder):
         )
 
 
+def installed(program, folder, libexec):
+    """PREFIX/bin/... finds PREFIX/libexec/worker/worker-fetch, and says where it looked."""
+    prefix = os.path.join(folder, "prefix")
+    own, helpers = os.path.join(prefix, "bin"), os.path.join(prefix, libexec, "worker")
+    os.makedirs(own)
+    os.makedirs(helpers)
+    copy = shutil.copy(program, own)
+    said = subprocess.run([copy], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    text = said.stdout.decode()
+    check("not installed", said.returncode == 1 and "worker/worker-fetch: No such file" in text, text)
+    shutil.copy(os.path.join(os.path.dirname(program), "worker-fetch"), helpers)
+    probe = Probe(copy)
+    check("installed", probe.ask("ended")["starts"] == 1 and probe.end() == 0)
+
+
 def start_failures(program, folder):
     script = os.path.join(folder, "wrong")
     with open(script, "w", encoding="ascii") as f:
@@ -269,6 +286,7 @@ def main():
         stop(probe, server)
         check("the end", probe.end() == 0)
         inheritance(program, folder)
+        installed(program, folder, sys.argv[2])
         start_failures(program, folder)
     done()
 
