@@ -27,7 +27,7 @@ struct opa_input { /* {"input": {...}}: a member that is NULL is left out */
     uint32_t scopes; /* enum gate_scope, sent as names */
     const char *route;
     const char *model;
-    json_t *parameters;    /* an object, borrowed */
+    json_t *parameters;    /* an object, borrowed; no other thread has it meanwhile */
     int64_t prompt_tokens; /* -1: left out, as the two below */
     int64_t prompt_chars;
     int64_t max_tokens;

@@ -191,12 +191,13 @@ static json_t *do_policy(const json_t *q)
 static json_t *do_ask(const json_t *q)
 {
     const json_t *prompt = json_object_get(q, "prompt");
+    json_t *parameters = json_deep_copy(json_object_get(q, "parameters")); /* other threads have q, too */
     const struct opa_input input = { .request_id = text_in(q, "request_id"),
                                      .key_id = text_in(q, "key_id"),
                                      .scopes = (uint32_t)whole_in(q, "scopes", 0),
                                      .route = text_in(q, "route"),
                                      .model = text_in(q, "model"),
-                                     .parameters = json_object_get(q, "parameters"),
+                                     .parameters = parameters,
                                      .prompt_tokens = whole_in(q, "prompt_tokens", -1),
                                      .prompt_chars = whole_in(q, "prompt_chars", -1),
                                      .max_tokens = whole_in(q, "max_tokens", -1),
@@ -213,6 +214,7 @@ static json_t *do_ask(const json_t *q)
         json_pack("{s:b,s:s,s:s,s:I,s:s,s:O?}", "allowed", allowed, "kind", opa_kind_name(d.kind), "reason", d.reason,
                   "max_tokens", (json_int_t)d.max_tokens, "decision_id", d.decision_id, "obligations", d.obligations);
     opa_decision_free(&d);
+    json_decref(parameters);
     return out;
 }
 

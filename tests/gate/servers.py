@@ -42,7 +42,7 @@ class Authority:
     """A CA of the test's own; .file is what clients are told."""
 
     def __init__(self, folder, name="ca"):
-        self.folder, self.key = folder, os.path.join(folder, name + ".key")
+        self.folder, self.key, self.made = folder, os.path.join(folder, name + ".key"), {}
         self.file = os.path.join(folder, name + ".pem")
         openssl(
             "req",
@@ -61,7 +61,9 @@ class Authority:
         )
 
     def server(self, name, hosts="IP:127.0.0.1,DNS:localhost"):
-        """Certificate and key of a server with these names."""
+        """Certificate and key of a server with these names; made once for them."""
+        if hosts in self.made:
+            return self.made[hosts]
         key, request, certificate = (os.path.join(self.folder, name + end) for end in (".key", ".csr", ".pem"))
         extensions = os.path.join(self.folder, name + ".ext")
         with open(extensions, "w", encoding="ascii") as f:
@@ -84,6 +86,7 @@ class Authority:
             "-out",
             certificate,
         )
+        self.made[hosts] = certificate, key
         return certificate, key
 
 
