@@ -412,6 +412,15 @@ static void test_every_character_counts(void **state)
             assert_int_not_equal(jwt_check(tokens[i], n, keys, &plain, NOW, &c, NULL), JWT_FINE);
             tokens[i][at] = was;
         }
+        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        const char last = tokens[i][n - 1];
+        int spellings = 0;
+        for (size_t k = 0; k < sizeof digits - 1; k++) {
+            tokens[i][n - 1] = digits[k];
+            spellings += jwt_check(tokens[i], n, keys, &plain, NOW, &c, NULL) == JWT_FINE;
+        }
+        tokens[i][n - 1] = last;
+        assert_int_equal(spellings, 1);
         for (size_t k = 1; k < n; k++)
             assert_int_not_equal(jwt_check(tokens[i], n - k, keys, &plain, NOW, &c, NULL), 0);
         free(tokens[i]);
