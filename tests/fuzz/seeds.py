@@ -2,6 +2,7 @@
 """seeds.py TARGET FOLDER: writes what the fuzz target TARGET begins with into FOLDER: small inputs that get past the
 first checks. A target that is not known here begins with nothing."""
 
+import base64
 import json
 import os
 import struct
@@ -211,13 +212,44 @@ def policy():
         yield bytes([2 + 6 + i]) + text(json.dumps(section))
 
 
+def jwt():
+    def part(document):
+        return base64.urlsafe_b64encode(text(document)).rstrip(b"=")
+
+    who = '"iss":"https://issuer.test","aud":["worker"],"sub":"a","exp":1700000600,"nbf":1,"iat":1.5'
+    claims = (
+        "{%s}" % who,
+        '{%s,"scope":"inference embed","azp":"chat","a":{"roles":["x"]}}' % who,
+        '{%s,"scp":["a"],"client_id":"chat","a":{"roles":"x"}}' % who,
+        '{"iss":"i","aud":"w","sub":"a","exp":1e10,"azp":"chat"}',
+        '{%s,"x":[[{"y":"\\u00e4"}]]}' % who,
+    )
+    for header in (
+        '{"alg":"ES256","kid":"e1","typ":"at+jwt"}',
+        '{"alg":"ES256"}',
+        '{"alg":"RS256","kid":"r1","crit":[]}',
+    ):
+        for c in claims:
+            yield b"\0" + part(header) + b"." + part(c) + b"." + b"A" * 86
+            yield b"\2" + text(header) + b"\0" + text(c)
+    rsa = '{"kty":"RSA","kid":"r1","use":"sig","alg":"RS256","e":"AQAB","n":"%s"}' % ("_" * 342)
+    ec = '{"kty":"EC","crv":"P-256","key_ops":["verify"],"x":"%s","y":"%s"}' % (
+        "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+        "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU",
+    )
+    for members in (rsa, ec, rsa + "," + ec, "{}"):
+        yield b"\1" + text('{"keys":[%s]}' % members)
+    for result in ("true", "false", '{"allow":true,"max_tokens":5,"obligations":[]}', '{"allow":false,"reason":"x"}'):
+        yield b"\3" + text('{"decision_id":"1","result":%s}' % result)
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
     makers = {
         f.__name__: f
-        for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist, policy)
+        for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist, policy, jwt)
     }
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
