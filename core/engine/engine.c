@@ -71,6 +71,7 @@ void engine_settle(struct engine *e, struct job *j)
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text)
 {
     schedule_remove(e, j);
+    owner_leave(&e->owners, j->owner);
     j->over = true;
     j->end = end;
     if (j->constraint.close) j->constraint.close(j->constraint.user);
@@ -148,6 +149,7 @@ static void receive(struct engine *e)
 {
     for (struct job *j = take_inbox(e), *next; j; j = next) {
         next = j->inbox_next;
+        j->owner = owner_enter(&e->owners, j->owner_key);
         schedule_wait(e, j, atomic_load(&j->queued_ns));
         if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline))
             e->next_deadline = j->deadline_ns;
@@ -334,6 +336,7 @@ static void engine_free(struct engine *e)
 {
     notifier_close(&e->notifier);
     pages_close(e);
+    owners_close(&e->owners);
     batch_close(e);
     (void)pthread_mutex_destroy(&e->lock);
     (void)pthread_mutex_destroy(&e->published.reading);
@@ -354,8 +357,8 @@ static struct engine *engine_new(struct model *m, const struct engine_options *o
     e->model = m;
     e->o = *o;
     e->inbox_end = &e->inbox;
-    engine_tune(e, o->preempt, o->high_priority, o->timeslice_tokens);
     (void)pthread_mutex_init(&e->lock, NULL);
+    engine_tune(e, o->preempt, o->high_priority, o->timeslice_tokens);
     (void)pthread_mutex_init(&e->published.reading, NULL);
     (void)pthread_cond_init(&e->called, NULL);
     stats_open(e);
@@ -371,6 +374,7 @@ wk_status engine_open(struct model *m, const struct engine_options *o, struct en
     if (!e) return wk_fail(err, WK_NO_MEMORY, "out of memory for an engine");
     if (!allocate(e))
         s = wk_fail(err, WK_NO_MEMORY, "out of memory for an engine of %u jobs", o->max_sequences + o->max_queue);
+    if (!s) s = owners_open(&e->owners, o->max_sequences + o->max_queue, err);
     if (!s) s = pages_open(e, err);
     if (!s) s = batch_open(e, err);
     if (!s) s = notifier_open(&e->notifier, o->max_sequences + o->max_queue, err);
@@ -424,6 +428,8 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
     if (!s && ((spec->after && spec->after->engine != e) || (spec->beside && spec->beside->engine != e)))
         s = wk_fail(err, WK_INVALID, "the job %s it is another engine's",
                     spec->after && spec->after->engine != e ? "before" : "beside");
+    if (!s && spec->after && memcmp(&spec->after->salt, &spec->salt, sizeof spec->salt) != 0)
+        s = wk_fail(err, WK_INVALID, "the job before it has another salt");
     if (s) return SUBMIT_INVALID;
     if (spec->n_prompt >= m->dev.context) {
         (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u",
@@ -517,9 +523,20 @@ uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most)
 
 void engine_tune(struct engine *e, bool preempt, int32_t high_priority, uint32_t timeslice_tokens)
 {
+    (void)pthread_mutex_lock(&e->lock); /* who reads them finds those of one change */
     atomic_store(&e->preempt, preempt);
     atomic_store(&e->high_priority, high_priority);
     atomic_store(&e->timeslice_tokens, timeslice_tokens);
+    (void)pthread_mutex_unlock(&e->lock);
+}
+
+void engine_tuning(struct engine *e, struct engine_tuning *out)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    *out = (struct engine_tuning){ .preempt = atomic_load(&e->preempt),
+                                   .high_priority = atomic_load(&e->high_priority),
+                                   .timeslice_tokens = atomic_load(&e->timeslice_tokens) };
+    (void)pthread_mutex_unlock(&e->lock);
 }
 
 bool engine_call(struct engine *e, void (*fn)(void *user), void *user)

@@ -71,6 +71,8 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     j->n_prompt = spec->n_prompt;
     j->n_ends = spec->n_ends;
     j->priority = spec->priority;
+    j->owner_key = spec->owner;
+    j->salt = spec->salt;
     j->deadline_ns = spec->deadline_ns;
     if (spec->constraint) j->constraint = *spec->constraint;
     /* There is nothing to wait for where no page can be shared. */
