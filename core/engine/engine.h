@@ -126,7 +126,7 @@ struct job_event {
 struct job_figures {
     uint32_t n_prompt, n_cached, n_generated; /* n_cached: prompt tokens whose pages were found in the prefix cache */
     bool completion_hit; /* the completion cache gave the whole answer: n_cached is n_prompt, all times are one */
-    uint32_t preemptions, yields, turns; /* turns: see job_turn */
+    uint32_t preemptions, yields;
     uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
     char text[256]; /* of JOB_FAILED, JOB_NO_MEMORY, JOB_DEVICE_LOST, JOB_GRAMMAR */
 };
@@ -150,8 +150,9 @@ enum submit_refusal {
     SUBMIT_DEAD,
     SUBMIT_NO_MEMORY
 };
-/* Queues a job. SUBMIT_CONTEXT: the prompt does not leave room for one id in the context; SUBMIT_NEVER_FITS: all pages
- * together would not hold the prompt and one id. The job is the caller's until job_release. [any thread] */
+/* Queues a job, or answers it from the completion cache: then it is over at once, and was in no queue. SUBMIT_CONTEXT:
+ * the prompt does not leave room for one id in the context; SUBMIT_NEVER_FITS: all pages together would not hold the
+ * prompt and one id. The job is the caller's until job_release. [any thread] */
 enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out,
                                   const struct wk_err *err);
 
@@ -171,14 +172,15 @@ const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t positi
 void job_stop(struct job *j);
 void job_cancel(struct job *j);
 void job_figures(const struct job *j, struct job_figures *out); /* [any thread] */
-/* What became of a job that had begun: turn i, from 0, of job_figures.turns. False: there is none yet, or it is so long
- * ago that it was forgotten: at least the last ENGINE_TURNS - 1 are known. [any thread] */
+/* What became of a job that had begun: how many turns there were, and turn i of them, from 0. False: there is none yet,
+ * or it is so long ago that it was forgotten: at least the last ENGINE_TURNS - 1 are known. [any thread] */
 enum { ENGINE_TURNS = 16 };
 enum job_turn_kind { TURN_YIELDED = 0, TURN_PREEMPTED, TURN_RESUMED };
 struct job_turn {
     enum job_turn_kind kind; /* TURN_PREEMPTED may follow TURN_YIELDED: its pages were taken, too */
     uint64_t at_ns;          /* CLOCK_MONOTONIC */
 };
+uint32_t job_turns(const struct job *j);
 bool job_turn(const struct job *j, uint32_t i, struct job_turn *out);
 /* The reader is done; a job that is not over is cancelled. [the job's reader] */
 void job_release(struct job *j); /* NULL allowed */

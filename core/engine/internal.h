@@ -5,6 +5,7 @@
  *              thread need not
  *   pages.c    the KV cache's pages: free ones, promised ones, those of a job
  *   prefix.c   whole pages of prompts that are kept for later jobs: a tree over pages
+ *   completions.c  whole answers that are kept for jobs that ask the same
  *   owners.c   whose jobs they are, and whose turn it is
  *   schedule.c who runs: admission, ageing, time slices, preemption
  *   batch.c    steps: what is in them, submit, collect, what their ids mean
@@ -70,6 +71,8 @@ struct job {
     uint64_t *mask;                       /* [ceil(n_vocab / 64)], if it has one */
     uint32_t top, prompt_top;             /* STEP_NO_TOP: no log probabilities */
     struct job *after;                    /* a reference; NULL: it may begin */
+    uint64_t constraint_digest[ENGINE_DIGEST / 8];
+    bool completion; /* its answer may be kept, or be one that was kept */
 
     /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before
      * it. */
@@ -89,8 +92,11 @@ struct job {
     /* What anybody may read. */
     _Atomic uint32_t state, n_cached, n_done, preemptions, yields;
     _Atomic uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
-    char text[256]; /* before the end is told */
-    bool by_id;     /* the same: an id of ends ended it */
+    _Atomic uint32_t n_turns;
+    _Atomic uint64_t turns[ENGINE_TURNS]; /* the last ones: time << 2 | kind */
+    char text[256];                       /* before the end is told */
+    bool by_id;                           /* the same: an id of ends ended it */
+    bool completion_hit;                  /* before anybody knows of the job */
 
     _Atomic uint32_t request; /* REQUEST_*: the first that came; any thread */
     _Atomic bool in_step;     /* a step that can be cancelled has rows of it */
@@ -138,6 +144,9 @@ static inline struct sampler_prob *job_row(struct sampler_prob *probs, uint32_t 
 void job_tell_started(struct job *j);
 void job_tell_id(struct job *j, uint32_t id);
 void job_tell_end(struct job *j, enum job_end end);
+void job_add_turn(struct job *j, enum job_turn_kind kind, uint64_t now);
+/* The whole answer at once, by the thread that submits: ids, end and log probabilities are there. */
+void job_answer(struct job *j, uint64_t now);
 static inline uint32_t job_generated(const struct job *j)
 {
     return (uint32_t)atomic_load_explicit(&j->events, memory_order_acquire);
@@ -234,6 +243,26 @@ static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
     return kv_bounded(p->group[group].span) ? p->group[group].used.n : p->held.n;
 }
 
+/* ---- completions.c ------------------------------------------------------------------------------------- */
+
+struct completions {
+    bool ready;
+    uint64_t cap, seed; /* cap: bytes; 0: nothing is kept */
+    struct completion **buckets;
+    uint32_t n_buckets;   /* a power of two */
+    pthread_mutex_t lock; /* of what follows, and of all that is kept; the engine's thread never takes it */
+    struct completion *oldest, *newest;
+    uint64_t bytes, n, hits, misses, evicted, ended[2]; /* ended: by an id, for the length */
+};
+wk_status completions_open(struct completions *c, uint64_t cap, const struct wk_err *err);
+void completions_close(struct completions *c);
+/* Is there an answer to j? Its ids, log probabilities and end are j's then. [who submits] */
+bool completions_find(struct completions *c, struct job *j);
+void completions_count(struct completions *c, const struct job *j, bool hit); /* it was taken */
+/* j's end was read. [j's reader] */
+void completions_keep(struct completions *c, const struct job *j, enum job_end end);
+void completions_stats(struct completions *c, struct engine_stats *out); /* [any thread] */
+
 /* ---- owners.c ------------------------------------------------------------------------------------------ */
 
 struct owner {
@@ -311,6 +340,7 @@ struct engine {
     bool step_cancel; /* of the step that runs inside submit; atomic builtins alone: the device reads it
                        * as a plain bool */
 
+    struct completions completions;
     pthread_mutex_t lock;
     pthread_cond_t called;
     struct job **ids;

@@ -121,10 +121,12 @@ static void begin(struct engine *e, struct job *j, uint32_t found, uint64_t now)
     j->slice = 0;
     put_running(e, j);
     set_state(j, j->n_ids && j->fed >= job_known(j) ? JOB_DECODE : JOB_PREFILL);
-    if (!fresh)
+    if (!fresh) {
         e->stats.resumes++;
-    else if (set_sampler(e, j))
+        job_add_turn(j, TURN_RESUMED, now);
+    } else if (set_sampler(e, j)) {
         count_prefix(e, j, found);
+    }
 }
 
 /* A job that names another begins when that one's prompt is read: then the pages are there that it shares. */
@@ -210,6 +212,7 @@ static void preempt(struct engine *e, struct job *j, uint64_t now, bool pages)
         set_state(j, JOB_PREEMPTED);
         schedule_drop_pages(e, j);
     }
+    job_add_turn(j, TURN_PREEMPTED, now);
     atomic_fetch_add(&j->preemptions, 1);
     e->stats.preemptions++;
 }
@@ -235,6 +238,7 @@ static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
     }
     if (!longest) return false;
     park(e, longest, now);
+    job_add_turn(longest, TURN_YIELDED, now);
     atomic_fetch_add(&longest->yields, 1);
     e->stats.yields++;
     return true;
