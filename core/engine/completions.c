@@ -246,8 +246,7 @@ static struct completion *make(const struct completions *c, const struct job *j,
 void completions_keep(struct completions *c, const struct job *j, enum job_end end)
 {
     struct key k;
-    if (!c->cap || !j->completion || j->completion_hit || !(end == JOB_LENGTH || (end == JOB_STOP && j->by_id)))
-        return;
+    if (!c->cap || !j->completion || j->completion_hit || !(end == JOB_LENGTH || (end == JOB_STOP && j->by_id))) return;
     make_key(c, j, &k);
     struct completion *x = make(c, j, &k, end);
     if (!x) return;

@@ -137,13 +137,13 @@ static void test_keys(void **state)
     const struct engine_job s = spec_of(&t);
     assert_false(ask(&s));
     assert_true(ask(&s));
-#define OTHER(what)                       \
-    do {                                  \
-        struct engine_job spec = s;       \
-        struct sampler_params params = p; \
-        spec.params = &params;            \
-        what;                             \
-        if (ask(&spec)) fail_msg("%s", #what); \
+#define OTHER(what)                                    \
+    do {                                               \
+        struct engine_job spec = s;                    \
+        struct sampler_params params = p;              \
+        spec.params = &params;                         \
+        what;                                          \
+        if (ask(&spec)) fail_msg("%s", #what);         \
         if (!ask(&spec)) fail_msg("again: %s", #what); \
     } while (0)
     OTHER(spec.owner = 1);
@@ -497,9 +497,9 @@ int main(void)
     if (test_open_plugins()) return 1;
     make_answers();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits),     cmocka_unit_test(test_keys), cmocka_unit_test(test_probs),
+        cmocka_unit_test(test_hits),     cmocka_unit_test(test_keys),     cmocka_unit_test(test_probs),
         cmocka_unit_test(test_not_kept), cmocka_unit_test(test_failures), cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_door),     cmocka_unit_test(test_beside), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_door),     cmocka_unit_test(test_beside),   cmocka_unit_test(test_threads),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
