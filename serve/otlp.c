@@ -348,8 +348,7 @@ wk_status otlp_open(const char *url, const struct otlp_resource *who, otlp_send 
     o->ring = calloc(OTLP_QUEUE, sizeof *o->ring);
     o->batch = calloc(OTLP_BATCH, sizeof *o->batch);
     wk_status status = make_url(o, url, err);
-    if (!status && (!o->ring || !o->batch))
-        status = wk_fail(err, WK_NO_MEMORY, "no memory for the exporter of traces");
+    if (!status && (!o->ring || !o->batch)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the exporter of traces");
     if (!status && pthread_create(&o->thread, NULL, run, o))
         status = wk_fail(err, WK_NO_MEMORY, "no thread for the exporter of traces");
     if (status)

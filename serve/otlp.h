@@ -56,8 +56,8 @@ void otlp_take_job(struct otlp_record *r, const struct job *j);
 struct otlp_resource {
     const char *worker_id, *version;
 };
-/* The body of an export: an ExportTraceServiceRequest. unix_ns: what is added to times of the records to make them times
- * since 1970. out->failed: no memory. [any thread] */
+/* The body of an export: an ExportTraceServiceRequest. unix_ns: what is added to times of the records to make them
+ * times since 1970. out->failed: no memory. [any thread] */
 void otlp_put(struct http_text *out, const struct otlp_resource *who, const struct otlp_record *r, size_t n,
               int64_t unix_ns);
 

@@ -63,7 +63,7 @@ static const json_t *value_of(const json_t *attributes, const char *key)
 {
     size_t i;
     json_t *a;
-    json_array_foreach((json_t *)(uintptr_t)attributes, i, a)
+    json_array_foreach ((json_t *)(uintptr_t)attributes, i, a)
         if (strcmp(json_string_value(json_object_get(a, "key")), key) == 0) return json_object_get(a, "value");
     return NULL;
 }
@@ -103,8 +103,8 @@ static void test_request(void **state)
     expect(span, "gen_ai.usage.output_tokens", "intValue", "5");
     expect(span, "worker.tokens_cached", "intValue", "4");
     expect(span, "worker.key_id", "stringValue", "key-1");
-    const json_t *reasons = json_object_get(
-        value_of(json_object_get(span, "attributes"), "gen_ai.response.finish_reasons"), "arrayValue");
+    const json_t *reasons =
+        json_object_get(value_of(json_object_get(span, "attributes"), "gen_ai.response.finish_reasons"), "arrayValue");
     assert_string_equal(text_of(json_array_get(json_object_get(reasons, "values"), 0), "stringValue"), "stop");
     assert_true(json_is_false(
         json_object_get(value_of(json_object_get(span, "attributes"), "worker.completion_hit"), "boolValue")));
@@ -263,7 +263,8 @@ static void test_queue(void **state)
     assert_false(collector.wrong);
     otlp_offer(NULL, &r);
     otlp_close(NULL);
-    static const char *const bad[] = { "", "collector:4318", "ftp://x", "http://", "http:///", "http://a b", "http://a?b" };
+    static const char *const bad[] = { "",         "collector:4318", "ftp://x",   "http://",
+                                       "http:///", "http://a b",     "http://a?b" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(otlp_open(bad[i], &who, collect, url, &o, &(struct wk_err){ text, sizeof text }), WK_INVALID);
 }
