@@ -111,26 +111,25 @@ static void test_one_by_one(void **state)
 {
     (void)state;
     open_all(1, 2, (struct engine_options){ 0 });
-    struct job *b = submit(test_make(0), "b", 0, 2, 0), *a[3], *c = NULL;
+    struct job *c[2], *b[2], *a;
+    c[0] = submit(test_make(0), "c", 0, 3, 0);
     test_await_gate(0);
-    for (uint32_t i = 0; i < 3; i++) a[i] = submit(test_make(0), "a", i, 1, 0);
-    test_permit(1);
-    test_await_gate(1);
+    b[0] = submit(test_make(0), "b", 0, 2, 0);
+    a = submit(test_make(0), "a", 0, 1, 0);
+    c[1] = submit(test_make(0), "c", 1, 3, 0);
     struct job_view views[4];
-    while (engine_jobs(engine, views, 4) > 3) { /* until b is over: a[0] follows it */
+    for (uint64_t steps = 1; engine_jobs(engine, views, 4) > 2; steps++) { /* until c and b are over: a runs */
         test_permit(1);
-        (void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        test_await_gate(steps);
     }
-    test_check(b, "b", &answers[0], false);
-    b = submit(test_make(0), "b", 1, 2, 0); /* after the turn of a's owner: the next one */
-    c = submit(test_make(0), "c", 0, 2, 0);
+    b[1] = submit(test_make(0), "b", 1, 2, 0); /* its owner's turn was after that of c's */
     test_permit(UINT64_MAX);
-    wait_ended(c);
-    for (uint32_t i = 0; i < 3; i++) wait_ended(a[i]);
-    assert_true(started(b) < started(a[2]) && started(a[1]) < started(c));
-    for (uint32_t i = 0; i < 3; i++) test_check(a[i], "a", &answers[0], false);
-    test_check(b, "b", &answers[0], false);
-    test_check(c, "c", &answers[0], false);
+    wait_ended(b[1]);
+    wait_ended(c[1]);
+    assert_true(started(b[0]) < started(a) && started(a) < started(c[1]) && started(c[1]) < started(b[1]));
+    for (uint32_t i = 0; i < 2; i++) test_check(b[i], "b", &answers[0], false);
+    for (uint32_t i = 0; i < 2; i++) test_check(c[i], "c", &answers[0], false);
+    test_check(a, "a", &answers[0], false);
     close_all();
 }
 
