@@ -76,7 +76,8 @@ static void send_end(struct stream *x, struct answer *a, const struct ending *e)
         http_text_json(&x->line, token_text_stop(a->text, stopped).data, token_text_stop(a->text, stopped).len);
     else
         http_text_add(&x->line, "null", 4);
-    http_text_format(&x->line, ",\"seed\":%" PRIu64 "}", a->seed);
+    http_text_format(&x->line, ",\"seed\":%" PRIu64 "%s}", a->seed,
+                     e->f.completion_hit ? ",\"completion_hit\":true" : "");
     (void)stream_event(x, "end");
 }
 

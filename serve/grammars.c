@@ -68,7 +68,7 @@ wk_status grammars_index(struct grammars *x, const struct grammar_index **out, c
 /* ---- what is kept -------------------------------------------------------------------------------------- */
 
 /* Kind, options and text, so that no text of one kind is taken for one of another. */
-static bool digest_of(const struct grammar_source *from, char hex[65])
+bool grammars_digest(const struct grammar_source *from, char hex[65])
 {
     char head[64];
     struct sha256 *s = sha256_begin();
@@ -161,7 +161,7 @@ static wk_status compile(const struct grammars *x, const struct grammar_source *
 struct grammar *grammars_kept(struct grammars *x, const struct grammar_source *from)
 {
     char digest[65];
-    return digest_of(from, digest) ? grammars_find(x, digest) : NULL;
+    return grammars_digest(from, digest) ? grammars_find(x, digest) : NULL;
 }
 
 wk_status grammars_get(struct grammars *x, const struct grammar_source *from, const struct lang_watch *watch,
@@ -169,7 +169,7 @@ wk_status grammars_get(struct grammars *x, const struct grammar_source *from, co
 {
     char digest[65];
     *out = NULL;
-    if (!digest_of(from, digest)) return wk_fail(err, WK_INTERNAL, "no digest of the grammar can be made");
+    if (!grammars_digest(from, digest)) return wk_fail(err, WK_INTERNAL, "no digest of the grammar can be made");
     *out = grammars_find(x, digest);
     if (*out) return WK_OK;
     const wk_status status = compile(x, from, watch, out, err);

@@ -41,6 +41,8 @@ bool grammars_possible(const struct grammars *x);
 /* The index of the vocabulary; lives as long as x. WK_UNSUPPORTED: the model's output cannot be constrained, and why.
  */
 wk_status grammars_index(struct grammars *x, const struct grammar_index **out, const struct wk_err *err);
+/* A digest of all that the grammar is made of; false: none can be made. */
+bool grammars_digest(const struct grammar_source *from, char hex[65]);
 /* The grammar if it is kept, which the caller closes; NULL: it must be compiled. */
 struct grammar *grammars_kept(struct grammars *x, const struct grammar_source *from);
 /* The grammar, compiled or as it was kept; the caller closes it. WK_CANCELLED: watch (NULL allowed) has ended it. */

@@ -245,6 +245,14 @@ static void put_cache(struct http_text *t, const struct engine_stats *e)
             "Jobs with a prompt of more than a page, of which nothing was found.");
     counter(t, "worker_prefix_evicted_pages_total", e->prefix_evicted_pages,
             "Pages that the prefix cache gave up for jobs.");
+    counter(t, "worker_completion_cache_hits_total", e->completion_hits,
+            "Jobs that the completion cache answered, without a step.");
+    counter(t, "worker_completion_cache_misses_total", e->completion_misses,
+            "Jobs that it could have answered, and whose answers it did not have.");
+    counter(t, "worker_completion_cache_evicted_total", e->completion_evicted,
+            "Answers that it gave up for newer ones.");
+    gauge(t, "worker_completion_cache_bytes", (double)e->completion_bytes, "Host memory of the answers that it holds.");
+    gauge(t, "worker_completion_cache_answers", (double)e->completions, "Answers that it holds.");
     counter(t, "worker_fairness_preemptions_total", e->preemptions,
             "Jobs whose place or pages were taken for one of higher priority; pages are computed again later.");
     counter(t, "worker_fairness_yields_total", e->yields,

@@ -70,6 +70,7 @@ static void put_usage(struct stream *x)
                      prompts, c->tokens_out, prompts + c->tokens_out, c->cached);
     if (c->chat)
         http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", c->reasoning_ids);
+    if (c->again) http_text_format(&x->line, ",\"cached_completions\":%u", c->again);
     http_text_format(&x->line, "}");
 }
 
@@ -90,6 +91,7 @@ static void count_end(struct stream *x, const struct answer *a, const struct end
     c->tokens_out += a->tokens_out;
     c->reasoning_ids += token_text_reasoning_ids(a->text);
     if (a->index % x->each == 0) c->cached += e->f.n_cached;
+    c->again += e->f.completion_hit;
 }
 
 /* Characters that the id adds to the text; what is no character by itself counts where it begins. */

@@ -32,8 +32,8 @@ struct completion {
     struct choice *choices;   /* [prompts * n] */
     struct http_text *echoed; /* [prompts]: what choices begin with; NULL: nothing */
     uint32_t n_choices, reasoning_ids;
-    uint32_t cached, tokens_out; /* of all that have ended */
-    size_t reserved;             /* bytes, for a whole answer */
+    uint32_t cached, again, tokens_out; /* of all that have ended; again: answers of the completion cache */
+    size_t reserved;                    /* bytes, for a whole answer */
 };
 
 /* c: q, chat and created are given. False: no memory. completion_free in either case, which frees q as well. */

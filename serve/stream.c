@@ -66,6 +66,8 @@ static const struct stream_prompt *prompt_of(const struct stream *x, const struc
     return &x->prompts[a->prompt];
 }
 
+static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
+
 /* Only where somebody asked for it: a short prompt can be guessed from it. */
 static struct log_field plain_digest(const struct stream *x, const struct stream_prompt *p)
 {
@@ -77,6 +79,19 @@ static void narrate_state(const struct stream *x, const struct answer *a, const 
 {
     LOG(LOG_INFO, "job_state", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_s("state", state));
+}
+
+/* That its job stepped back for others, and went on. What so many turns ago is forgotten is passed over. */
+static void narrate_turns(const struct stream *x, struct answer *a)
+{
+    for (const uint32_t n = job_turns(a->job); a->turns < n; a->turns++) {
+        struct job_turn t;
+        if (!job_turn(a->job, a->turns, &t)) continue;
+        LOG(LOG_INFO, t.kind == TURN_RESUMED ? "scheduler.fairness.resume" : "scheduler.fairness.yield", NULL,
+            log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id), log_s("model_ref", x->m->path),
+            log_s("request_id", http_id(x->r)), log_b("preempted", t.kind == TURN_PREEMPTED),
+            log_f("at_ms", ms_between(x->arrived_ns, t.at_ns)), log_s("traceparent", http_trace(x->r)));
+    }
 }
 
 static void start(struct stream *x, struct answer *a)
@@ -118,8 +133,6 @@ static void explain_end(const struct stream *x, const struct answer *a, enum job
     refusal_job(out, a->job_id);
 }
 
-static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
-
 static void narrate_end(const struct stream *x, const struct answer *a, enum job_end end, const struct ending *e,
                         const char *state)
 {
@@ -135,10 +148,10 @@ static void narrate_end(const struct stream *x, const struct answer *a, enum job
         log_s("state", state), log_s("outcome", e->good ? "finished" : code),
         log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone), log_u("tokens_in", p->ids.n),
         log_u("tokens_out", a->tokens_out), log_u("tokens_cached", e->f.n_cached),
-        log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)), log_f("first_token_ms", e->first_ms),
-        log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", a->seed),
-        log_u("preemptions", e->f.preemptions), log_u("prompt_chars", p->chars), log_s("prompt_hmac", p->prompt_hmac),
-        log_s("traceparent", http_trace(x->r)), plain_digest(x, p));
+        log_b("completion_hit", e->f.completion_hit), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
+        log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes),
+        log_u("seed", a->seed), log_u("preemptions", e->f.preemptions), log_u("prompt_chars", p->chars),
+        log_s("prompt_hmac", p->prompt_hmac), log_s("traceparent", http_trace(x->r)), plain_digest(x, p));
 }
 
 /* How a good end is called. */
@@ -216,8 +229,10 @@ static void take_end(struct stream *x, struct answer *a, const struct job_event 
 static void look(struct stream *x)
 {
     const uint64_t now = serve_now_ns();
-    if (!is_heard(x) || now < x->look_ns) return;
+    if (now < x->look_ns) return;
     x->look_ns = now + LOOK_MS * 1000000ull;
+    for (uint32_t i = 0; i < x->n_answers; i++) narrate_turns(x, &x->answers[i]);
+    if (!is_heard(x)) return;
     x->gone = x->form->whole ? http_left(x->r) : !http_ping(x->r);
     if (x->gone) cancel_all(x);
 }
@@ -230,6 +245,7 @@ static void follow(struct stream *x)
     while (x->n_over < x->n_answers) {
         const bool any = job_next_any(x->jobs, x->n_answers, &which, &e, LOOK_MS);
         struct answer *a = &x->answers[which];
+        if (any) narrate_turns(x, a);
         if (any && e.kind == EVENT_END) take_end(x, a, &e);
         if (any && e.kind == EVENT_STARTED) start(x, a);
         if (any && e.kind == EVENT_TOKEN) take_token(x, a, &e);
@@ -522,6 +538,36 @@ static bool constrain(const struct stream *x, struct sampler_constraint *out, st
     return !status || refuse(why, serve_code_of_status(status), held_by(x), "%s: %s", held_by(x), text);
 }
 
+/* A digest of all that the answer's masks follow from, besides the model: its form, and what may stand before it.
+ * False: none is made, as where calls of functions may come: such an answer is never given again. */
+static bool digest_constraint(const struct stream *x, uint8_t out[ENGINE_DIGEST])
+{
+    char form[65], hex[65], head[64];
+    const struct constraint_lead lead = lead_of(x);
+    const char *open = lead.marks ? lead.marks->open : "", *close = lead.marks ? lead.marks->close : "";
+    if (x->grammar || !x->formed || !grammars_digest(&x->q.form.from, form)) return false;
+    struct sha256 *s = sha256_begin();
+    if (!s) return false;
+    (void)snprintf(head, sizeof head, " %d %d %d %zu %zu ", lead.header != NULL, lead.marks != NULL,
+                   lead.marks && lead.marks->opened, strlen(open), strlen(close));
+    sha256_update(s, form, strlen(form));
+    sha256_update(s, head, strlen(head));
+    sha256_update(s, open, strlen(open));
+    sha256_update(s, close, strlen(close));
+    if (!sha256_end(s, hex)) return false;
+    for (uint32_t i = 0; i < ENGINE_DIGEST; i++) {
+        const char digits[] = { hex[2 * i], hex[2 * i + 1], '\0' };
+        out[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return true;
+}
+
+/* An answer with a seed of chance comes once; one to no token is asked for to have the prompt computed. */
+static bool may_come_again(const struct stream *x)
+{
+    return x->q.max_tokens && (x->q.seed_given || x->q.params.temperature < SAMPLER_GREEDY);
+}
+
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 /* The engine's refusal as a client is told of it; text: what the engine says. */
@@ -580,8 +626,11 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
     const struct answer *first = &x->answers[a->prompt * x->each];
     struct sampler_params params = x->q.params;
     struct sampler_constraint constraint = { 0 };
+    uint8_t digest[ENGINE_DIGEST];
     params.seed = a->seed;
     if (!constrain(x, &constraint, why)) return false;
+    const bool again = x->s->o->engine.completion_bytes && may_come_again(x),
+               known = again && constraint.mask && digest_constraint(x, digest);
     const struct engine_job spec = { .id = a->job_id,
                                      .prompt = p->ids.ids,
                                      .n_prompt = (uint32_t)p->ids.n,
@@ -592,6 +641,8 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
                                      .priority = x->q.priority,
                                      .deadline_ns = x->deadline_ns,
                                      .constraint = constraint.mask ? &constraint : NULL,
+                                     .constraint_digest = known ? digest : NULL,
+                                     .no_completion = !again,
                                      .probs = x->probs && x->q.max_tokens,
                                      .top_n = x->top,
                                      .prompt_probs = x->prompt_probs && a == first,

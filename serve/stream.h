@@ -37,6 +37,7 @@ struct answer {
     const struct sampler_prob *probs[2];  /* of the last ids, by the lowest bit of their number */
     const struct sampler_prob *end_probs; /* of the id that ended it, if one did */
     uint32_t tokens_out;
+    uint32_t turns; /* of the job's: those that were narrated */
     bool started, over;
 };
 

@@ -224,6 +224,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_KV_EVICTION] = { "kv-eviction", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "lru|clock", 0, 0, "lru",
                           "which pages of earlier prompts go first: those used longest ago, or by Clock those that "
                           "were not used again" },
+    [OPT_COMPLETION_CACHE] = { "completion-cache", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "MIB", 0, 1048576, "0",
+                               "mebibytes of host memory for whole answers, which are given again to who asks the "
+                               "same with a seed or with temperature 0; 0 keeps none" },
     [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                                "let a request of high priority take the place of a lower one, which is computed again "
                                "later" },

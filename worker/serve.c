@@ -302,6 +302,7 @@ static void service_options(struct serving *v)
                     .max_queue = option_u32(o, OPT_MAX_QUEUE),
                     .prefix_cache = !option_flag(o, OPT_NO_PREFIX_CACHE),
                     .eviction = strcmp(option_text(o, OPT_KV_EVICTION), "clock") == 0 ? EVICT_CLOCK : EVICT_LRU,
+                    .completion_bytes = (uint64_t)option_u32(o, OPT_COMPLETION_CACHE) << 20,
                     .preempt = option_flag(o, OPT_FAIRNESS_PREEMPT),
                     .high_priority = (int32_t)option_u32(o, OPT_FAIRNESS_HIGH_PRI),
                     .timeslice_tokens = option_u32(o, OPT_FAIRNESS_TIMESLICE) },

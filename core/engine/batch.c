@@ -2,9 +2,9 @@
  *
  * A step has rows of one kernel class. Those of generated rows hold the next row of every running job, then prompts of
  * few tokens and ids that preempted jobs compute again; those of prompt rows hold chunks of longer prompts, the most
- * important job's first. Where both classes have work, the device's time is shared; chunks are cut so that one takes
- * about SHARED_SECONDS. None of this is seen in a job's ids: they depend on the class of its rows, and that on its
- * prompt's length alone. */
+ * important job's first, and those of several owners in turn. Where both classes have work, the device's time is
+ * shared; chunks are cut so that one takes about SHARED_SECONDS. None of this is seen in a job's ids: they depend on
+ * the class of its rows, and that on its prompt's length alone. */
 #include "engine/internal.h"
 
 #include <inttypes.h>
@@ -215,17 +215,38 @@ static void add_ids(struct engine *e, struct step *s)
     }
 }
 
-static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, uint32_t most)
+/* Whose rows are next, of those whom this step has not looked at: an owner's jobs in their order, owners by the most
+ * important job, equal ones in turn. *from: all before it were looked at. */
+static struct job *next_reader(const struct engine *e, enum step_kind kind, uint32_t *from)
 {
-    for (uint32_t i = 0; i < e->n_running && s->n_rows < most;) {
+    struct job *best = NULL;
+    for (uint32_t i = *from; i < e->n_running; i++) {
         struct job *j = e->running[i];
-        if (!reads(j, kind)) {
-            i++;
+        if (!reads(j, kind) || j->looked == e->looks) {
+            *from += i == *from;
             continue;
         }
+        if (!best || (j->owner != best->owner &&
+                      (j->tier > best->tier || (j->tier == best->tier && j->owner->read < best->owner->read))))
+            best = j;
+        if (e->owners.n_live == 1) break;
+    }
+    return best;
+}
+
+static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, uint32_t most)
+{
+    uint32_t from = 0;
+    e->looks++;
+    for (struct job *j; s->n_rows < most && (j = next_reader(e, kind, &from));) {
         const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j),
                        n = fit_wanted(e, s, j, least(end - j->fed, most - s->n_rows));
-        if (!n || add(e, s, j, n)) i++;
+        j->looked = e->looks;
+        if (!n) continue;
+        if (add(e, s, j, n))
+            j->owner->read = ++e->reads;
+        else
+            from = 0; /* it has left the list */
     }
 }
 

@@ -71,6 +71,7 @@ void engine_settle(struct engine *e, struct job *j)
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text)
 {
     schedule_remove(e, j);
+    owner_leave(&e->owners, j->owner);
     j->over = true;
     j->end = end;
     if (j->constraint.close) j->constraint.close(j->constraint.user);
@@ -148,6 +149,7 @@ static void receive(struct engine *e)
 {
     for (struct job *j = take_inbox(e), *next; j; j = next) {
         next = j->inbox_next;
+        j->owner = owner_enter(&e->owners, j->owner_key);
         schedule_wait(e, j, atomic_load(&j->queued_ns));
         if (j->deadline_ns && (!e->next_deadline || j->deadline_ns < e->next_deadline))
             e->next_deadline = j->deadline_ns;
@@ -334,6 +336,8 @@ static void engine_free(struct engine *e)
 {
     notifier_close(&e->notifier);
     pages_close(e);
+    owners_close(&e->owners);
+    completions_close(&e->completions);
     batch_close(e);
     (void)pthread_mutex_destroy(&e->lock);
     (void)pthread_mutex_destroy(&e->published.reading);
@@ -354,8 +358,8 @@ static struct engine *engine_new(struct model *m, const struct engine_options *o
     e->model = m;
     e->o = *o;
     e->inbox_end = &e->inbox;
-    engine_tune(e, o->preempt, o->high_priority, o->timeslice_tokens);
     (void)pthread_mutex_init(&e->lock, NULL);
+    engine_tune(e, o->preempt, o->high_priority, o->timeslice_tokens);
     (void)pthread_mutex_init(&e->published.reading, NULL);
     (void)pthread_cond_init(&e->called, NULL);
     stats_open(e);
@@ -371,6 +375,8 @@ wk_status engine_open(struct model *m, const struct engine_options *o, struct en
     if (!e) return wk_fail(err, WK_NO_MEMORY, "out of memory for an engine");
     if (!allocate(e))
         s = wk_fail(err, WK_NO_MEMORY, "out of memory for an engine of %u jobs", o->max_sequences + o->max_queue);
+    if (!s) s = owners_open(&e->owners, o->max_sequences + o->max_queue, err);
+    if (!s) s = completions_open(&e->completions, o->completion_bytes, err);
     if (!s) s = pages_open(e, err);
     if (!s) s = batch_open(e, err);
     if (!s) s = notifier_open(&e->notifier, o->max_sequences + o->max_queue, err);
@@ -424,6 +430,8 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
     if (!s && ((spec->after && spec->after->engine != e) || (spec->beside && spec->beside->engine != e)))
         s = wk_fail(err, WK_INVALID, "the job %s it is another engine's",
                     spec->after && spec->after->engine != e ? "before" : "beside");
+    if (!s && spec->after && memcmp(&spec->after->salt, &spec->salt, sizeof spec->salt) != 0)
+        s = wk_fail(err, WK_INVALID, "the job before it has another salt");
     if (s) return SUBMIT_INVALID;
     if (spec->n_prompt >= m->dev.context) {
         (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u",
@@ -441,7 +449,7 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
 }
 
 /* Under the lock. */
-static enum submit_refusal try_enlist(struct engine *e, struct job *j, const struct wk_err *err)
+static enum submit_refusal check_door(struct engine *e, const struct job *j, const struct wk_err *err)
 {
     if (atomic_load(&e->dead))
         return (void)wk_fail(err, WK_INTERNAL, "the engine is dead: %s", e->dead_text), SUBMIT_DEAD;
@@ -449,6 +457,14 @@ static enum submit_refusal try_enlist(struct engine *e, struct job *j, const str
         return (void)wk_fail(err, WK_UNSUPPORTED, "the engine takes no more jobs"), SUBMIT_DRAINING;
     if (find_id(e, j->id))
         return (void)wk_fail(err, WK_INVALID, "a job \"%s\" is queued or running already", j->id), SUBMIT_EXISTS;
+    return SUBMIT_OK;
+}
+
+/* Under the lock. */
+static enum submit_refusal try_enlist(struct engine *e, struct job *j, const struct wk_err *err)
+{
+    const enum submit_refusal refusal = check_door(e, j, err);
+    if (refusal) return refusal;
     if (atomic_load(&e->live) >= e->o.max_sequences + e->o.max_queue) {
         atomic_fetch_add(&e->refused_full, 1);
         return (void)wk_fail(err, WK_NO_MEMORY, "%u jobs run and %u wait: the queue is full", e->o.max_sequences,
@@ -462,6 +478,17 @@ static enum submit_refusal try_enlist(struct engine *e, struct job *j, const str
     return SUBMIT_OK;
 }
 
+/* The engine's thread never hears of it. */
+static void give_answer(struct engine *e, struct job *j)
+{
+    atomic_fetch_add(&e->submitted, 1);
+    if (j->constraint.close) j->constraint.close(j->constraint.user);
+    j->constraint = (struct sampler_constraint){ 0 };
+    schedule_after(j);
+    job_answer(j, engine_now());
+    job_unref(j); /* the engine's */
+}
+
 enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out,
                                   const struct wk_err *err)
 {
@@ -470,15 +497,20 @@ enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spe
     enum submit_refusal refusal = check_spec(e, spec, err);
     if (refusal) return refusal;
     if (job_new(e, spec, &j, err)) return SUBMIT_NO_MEMORY;
+    const bool hit = completions_find(&e->completions, j);
     (void)pthread_mutex_lock(&e->lock);
-    refusal = try_enlist(e, j, err);
+    refusal = hit ? check_door(e, j, err) : try_enlist(e, j, err);
     (void)pthread_mutex_unlock(&e->lock);
     if (refusal) {
         job_unref(j); /* the reader's and the engine's */
         job_unref(j);
         return refusal;
     }
-    engine_attention(e, ATTEND_INBOX);
+    completions_count(&e->completions, j, hit);
+    if (hit)
+        give_answer(e, j);
+    else
+        engine_attention(e, ATTEND_INBOX);
     *out = j;
     return SUBMIT_OK;
 }
@@ -517,9 +549,20 @@ uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most)
 
 void engine_tune(struct engine *e, bool preempt, int32_t high_priority, uint32_t timeslice_tokens)
 {
+    (void)pthread_mutex_lock(&e->lock); /* who reads them finds those of one change */
     atomic_store(&e->preempt, preempt);
     atomic_store(&e->high_priority, high_priority);
     atomic_store(&e->timeslice_tokens, timeslice_tokens);
+    (void)pthread_mutex_unlock(&e->lock);
+}
+
+void engine_tuning(struct engine *e, struct engine_tuning *out)
+{
+    (void)pthread_mutex_lock(&e->lock);
+    *out = (struct engine_tuning){ .preempt = atomic_load(&e->preempt),
+                                   .high_priority = atomic_load(&e->high_priority),
+                                   .timeslice_tokens = atomic_load(&e->timeslice_tokens) };
+    (void)pthread_mutex_unlock(&e->lock);
 }
 
 bool engine_call(struct engine *e, void (*fn)(void *user), void *user)

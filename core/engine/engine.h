@@ -37,6 +37,7 @@ struct engine_options {
     int32_t high_priority;         /* effective priority from which a job is high (5) */
     uint32_t timeslice_tokens; /* ids after which a job below high_priority yields to waiting ones, keeping its pages;
                                   0: never */
+    uint64_t completion_bytes; /* of host memory, for whole answers that are given again (completions.c); 0: none */
 };
 
 /* How a job that runs no more ended, or why it was never taken. */
@@ -59,6 +60,14 @@ const char *job_end_name(enum job_end end); /* "stop", "length", "cancelled", ..
 enum job_state { JOB_QUEUED = 0, JOB_PREFILL, JOB_DECODE, JOB_YIELDED, JOB_PREEMPTED, JOB_OVER };
 const char *job_state_name(enum job_state state);
 
+/* Whose the pages are that are kept of a prompt: found by jobs of the same salt alone. Zero: the one of all jobs that
+ * have no other. */
+struct engine_salt {
+    uint64_t word[2];
+};
+
+enum { ENGINE_DIGEST = 32 /* bytes */ };
+
 struct engine_job {
     const char *id; /* 1 to ENGINE_JOB_ID_MAX bytes; unique among jobs queued and running */
     const uint32_t *prompt;
@@ -68,7 +77,10 @@ struct engine_job {
     uint32_t n_ends;                     /* at most SAMPLER_MAX_ENDS; copied */
     const struct sampler_params *params; /* copied */
     int32_t priority;                    /* larger first; waiting adds 1 for every 2 s */
-    uint64_t deadline_ns;                /* CLOCK_MONOTONIC; 0: none */
+    uint64_t
+        owner; /* whose job it is: owners take turns, whatever the number of their jobs; all of 0 are one owner's */
+    struct engine_salt salt;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
 
     /* Log probabilities (sample.h), of raw logits: of each id that is generated, and of the top_n best at its place;
      * and of each token of the prompt but the first, given those before it. Rows of a prompt that asks are all
@@ -78,15 +90,18 @@ struct engine_job {
 
     /* What it may generate, or NULL. The struct is copied. From a submit that succeeds on all calls come from the
      * engine's thread, close at the job's end; a job that is refused leaves it to the caller, nothing called. Other
-     * jobs' ids do not change. */
+     * jobs' ids do not change. A job that is answered from the completion cache: close alone, within the submit. */
     const struct sampler_constraint *constraint;
+    /* [ENGINE_DIGEST], of all that its masks follow from, or NULL: not known, so no answer is kept. Copied. */
+    const uint8_t *constraint_digest;
+    bool no_completion; /* its answer is neither looked for in the completion cache nor kept there */
 
     /* Another job with the same prompt, or NULL: where they can share a page, this one does not begin before that
      * one's prompt is read, or it is over. So n answers to one prompt cost one prefill: submit the first, then n - 1
      * more that name it, each with a seed of its own; they find all whole pages of the prompt in the prefix cache and
      * compute what is behind them, at most KV_PAGE rows. Without a prefix cache each reads the prompt itself. The ids
      * are those of a job alone with the same seed. The caller may release `after` before this one ends. Log
-     * probabilities of the prompt: ask one. */
+     * probabilities of the prompt: ask one. Both have the same salt. */
     struct job *after;
 
     /* Another job of the same reader, or NULL: job_next_any waits for all that were submitted beside one job at once.
@@ -110,6 +125,7 @@ struct job_event {
 /* Figures of one job, final once EVENT_END was read. Times: CLOCK_MONOTONIC nanoseconds, 0: not yet. */
 struct job_figures {
     uint32_t n_prompt, n_cached, n_generated; /* n_cached: prompt tokens whose pages were found in the prefix cache */
+    bool completion_hit; /* the completion cache gave the whole answer: n_cached is n_prompt, all times are one */
     uint32_t preemptions, yields;
     uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
     char text[256]; /* of JOB_FAILED, JOB_NO_MEMORY, JOB_DEVICE_LOST, JOB_GRAMMAR */
@@ -134,8 +150,9 @@ enum submit_refusal {
     SUBMIT_DEAD,
     SUBMIT_NO_MEMORY
 };
-/* Queues a job. SUBMIT_CONTEXT: the prompt does not leave room for one id in the context; SUBMIT_NEVER_FITS: all pages
- * together would not hold the prompt and one id. The job is the caller's until job_release. [any thread] */
+/* Queues a job, or answers it from the completion cache: then it is over at once, and was in no queue. SUBMIT_CONTEXT:
+ * the prompt does not leave room for one id in the context; SUBMIT_NEVER_FITS: all pages together would not hold the
+ * prompt and one id. The job is the caller's until job_release. [any thread] */
 enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spec, struct job **out,
                                   const struct wk_err *err);
 
@@ -155,6 +172,16 @@ const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t positi
 void job_stop(struct job *j);
 void job_cancel(struct job *j);
 void job_figures(const struct job *j, struct job_figures *out); /* [any thread] */
+/* What became of a job that had begun: how many turns there were, and turn i of them, from 0. False: there is none yet,
+ * or it is so long ago that it was forgotten: at least the last ENGINE_TURNS - 1 are known. [any thread] */
+enum { ENGINE_TURNS = 16 };
+enum job_turn_kind { TURN_YIELDED = 0, TURN_PREEMPTED, TURN_RESUMED };
+struct job_turn {
+    enum job_turn_kind kind; /* TURN_PREEMPTED may follow TURN_YIELDED: its pages were taken, too */
+    uint64_t at_ns;          /* CLOCK_MONOTONIC */
+};
+uint32_t job_turns(const struct job *j);
+bool job_turn(const struct job *j, uint32_t i, struct job_turn *out);
 /* The reader is done; a job that is not over is cancelled. [the job's reader] */
 void job_release(struct job *j); /* NULL allowed */
 
@@ -198,6 +225,10 @@ struct engine_stats {
     /* Of steps with constrained jobs: from when all ids were known that their masks follow from until the masks were
      * given. A device that is still at the step's forward pass then has lost nothing. */
     struct engine_histogram mask_wait_seconds;
+    /* The completion cache: jobs that it answered, jobs that it could have answered and did not know, answers that it
+     * gave up for others, and what it holds. Jobs that it answered count in `submitted` and `ended`, in nothing else.
+     */
+    uint64_t completion_hits, completion_misses, completion_evicted, completion_bytes, completions;
     uint64_t progress_ns; /* when the engine's thread last did something; it does at least every second, also idle */
     bool draining, dead;
     char dead_text[256];
@@ -209,8 +240,14 @@ struct engine_stats {
 enum { ENGINE_FAILING = 3 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 
-/* Live change of preempt, high_priority and timeslice_tokens. [any thread] */
+/* Live change of preempt, high_priority and timeslice_tokens, and what they are now. [any thread] */
 void engine_tune(struct engine *e, bool preempt, int32_t high_priority, uint32_t timeslice_tokens);
+struct engine_tuning {
+    bool preempt;
+    int32_t high_priority;
+    uint32_t timeslice_tokens;
+};
+void engine_tuning(struct engine *e, struct engine_tuning *out);
 
 /* Runs fn on the engine's thread between two steps with none under way (residency, verify, seal), and waits for it.
  * False: the engine is dead. [any thread] */

@@ -5,6 +5,8 @@
  *              thread need not
  *   pages.c    the KV cache's pages: free ones, promised ones, those of a job
  *   prefix.c   whole pages of prompts that are kept for later jobs: a tree over pages
+ *   completions.c  whole answers that are kept for jobs that ask the same
+ *   owners.c   whose jobs they are, and whose turn it is
  *   schedule.c who runs: admission, ageing, time slices, preemption
  *   batch.c    steps: what is in them, submit, collect, what their ids mean
  *   stats.c    counters, histograms, coherent copies of them
@@ -62,12 +64,15 @@ struct job {
     struct sampler_params params;
     struct sampler_bias *bias;
     int32_t priority;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, owner_key;
+    struct engine_salt salt;
     enum row_role role;                   /* of its prompt's rows */
     struct sampler_constraint constraint; /* mask NULL: none */
     uint64_t *mask;                       /* [ceil(n_vocab / 64)], if it has one */
     uint32_t top, prompt_top;             /* STEP_NO_TOP: no log probabilities */
     struct job *after;                    /* a reference; NULL: it may begin */
+    uint64_t constraint_digest[ENGINE_DIGEST / 8];
+    bool completion; /* its answer may be kept, or be one that was kept */
 
     /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before
      * it. */
@@ -87,8 +92,11 @@ struct job {
     /* What anybody may read. */
     _Atomic uint32_t state, n_cached, n_done, preemptions, yields;
     _Atomic uint64_t queued_ns, started_ns, first_token_ns, last_token_ns, ended_ns;
-    char text[256]; /* before the end is told */
-    bool by_id;     /* the same: an id of ends ended it */
+    _Atomic uint32_t n_turns;
+    _Atomic uint64_t turns[ENGINE_TURNS]; /* the last ones: time << 2 | kind */
+    char text[256];                       /* before the end is told */
+    bool by_id;                           /* the same: an id of ends ended it */
+    bool completion_hit;                  /* before anybody knows of the job */
 
     _Atomic uint32_t request; /* REQUEST_*: the first that came; any thread */
     _Atomic bool in_step;     /* a step that can be cancelled has rows of it */
@@ -108,7 +116,10 @@ struct job {
     uint32_t n_ids;               /* ids of collected steps */
     uint32_t slice;               /* ids since it last began to run */
     uint64_t waiting_ns;          /* since when it has been waiting */
+    struct owner *owner;          /* from when the thread knows of it until it is over */
     int64_t rank;                 /* effective priority when it last began to run */
+    int64_t tier;                 /* the same as owners are compared by, also where there is but one */
+    uint64_t looked;              /* the last step that had or could have had rows of its prompt: engine.looks */
     uint64_t turn;                /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
@@ -133,6 +144,9 @@ static inline struct sampler_prob *job_row(struct sampler_prob *probs, uint32_t 
 void job_tell_started(struct job *j);
 void job_tell_id(struct job *j, uint32_t id);
 void job_tell_end(struct job *j, enum job_end end);
+void job_add_turn(struct job *j, enum job_turn_kind kind, uint64_t now);
+/* The whole answer at once, by the thread that submits: ids, end and log probabilities are there. */
+void job_answer(struct job *j, uint64_t now);
 static inline uint32_t job_generated(const struct job *j)
 {
     return (uint32_t)atomic_load_explicit(&j->events, memory_order_acquire);
@@ -171,7 +185,8 @@ struct prefix_list {
 };
 struct prefix_node {
     uint32_t tokens[KV_PAGE];
-    uint32_t parent; /* ENGINE_NONE: the prompt's beginning */
+    uint32_t parent;         /* ENGINE_NONE: the prompt's beginning */
+    struct engine_salt salt; /* of a prompt's beginning; what is below it is found through it alone */
     uint32_t role, hash;
     uint32_t n_below; /* nodes whose parent it is */
     uint32_t next;    /* in its bucket, or in the list of unused nodes */
@@ -197,13 +212,15 @@ wk_status prefix_open(struct prefix *p, uint32_t cap, enum engine_eviction evict
 void prefix_close(struct prefix *p);
 /* The longest chain of kept pages that tokens begin with and a job can go on from, at most n pages: of groups with
  * bounded span only pages that its next row sees must be there. Into nodes [n], none of them held. */
-uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes);
+uint32_t prefix_find(const struct prefix *p, const struct engine_salt *salt, enum row_role role, const uint32_t *tokens,
+                     uint32_t n, uint32_t *nodes);
 void prefix_hold(struct prefix *p, uint32_t node);
 /* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
 void prefix_drop(struct prefix *p, uint32_t node);
 /* The node of these tokens below `parent`, held: a proven one that was there, or (*added) a new one without pages,
  * which nobody finds before it is proven. ENGINE_NONE: another job computes it just now, or there is no room. */
-uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added);
+uint32_t prefix_add(struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
+                    const uint32_t *tokens, bool *added);
 /* Gives up an unproven node, whose pages nobody uses, or the next that goes of those that nobody holds (there must be
  * one): its pages [n_groups]. */
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
@@ -225,6 +242,53 @@ static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
 {
     return kv_bounded(p->group[group].span) ? p->group[group].used.n : p->held.n;
 }
+
+/* ---- completions.c ------------------------------------------------------------------------------------- */
+
+struct completions {
+    bool ready;
+    uint64_t cap, seed; /* cap: bytes; 0: nothing is kept */
+    struct completion **buckets;
+    uint32_t n_buckets;   /* a power of two */
+    pthread_mutex_t lock; /* of what follows, and of all that is kept; the engine's thread never takes it */
+    struct completion *oldest, *newest;
+    uint64_t bytes, n, hits, misses, evicted, ended[2]; /* ended: by an id, for the length */
+};
+wk_status completions_open(struct completions *c, uint64_t cap, const struct wk_err *err);
+void completions_close(struct completions *c);
+/* Is there an answer to j? Its ids, log probabilities and end are j's then. [who submits] */
+bool completions_find(struct completions *c, struct job *j);
+void completions_count(struct completions *c, const struct job *j, bool hit); /* it was taken */
+/* j's end was read. [j's reader] */
+void completions_keep(struct completions *c, const struct job *j, enum job_end end);
+void completions_stats(struct completions *c, struct engine_stats *out); /* [any thread] */
+
+/* ---- owners.c ------------------------------------------------------------------------------------------ */
+
+struct owner {
+    uint64_t key;
+    uint32_t live;              /* its jobs that are not over */
+    uint64_t served, served_ns; /* its last turn to begin a job: the number, from 1, and when; 0: none yet */
+    uint64_t read;              /* its last turn to have rows of a prompt in a step; 0: none yet */
+    struct owner *next;         /* in its bucket */
+    /* While the next job is looked for: the round in which this is about it, the best of its jobs and what was found
+     * of that one's prompt, the highest claim, and another owner that has some. */
+    uint64_t round;
+    struct job *best;
+    uint32_t found;
+    int64_t claim;
+    struct owner *other;
+};
+struct owners {
+    struct owner *all, **buckets; /* [n], [n_buckets] */
+    uint32_t n, n_known, n_buckets /* a power of two */, n_live /* that have jobs */;
+    uint64_t round;
+};
+wk_status owners_open(struct owners *o, uint32_t jobs, const struct wk_err *err); /* for so many jobs */
+void owners_close(struct owners *o);
+/* The owner of one more job, of one less. */
+struct owner *owner_enter(struct owners *o, uint64_t key);
+void owner_leave(struct owners *o, struct owner *x);
 
 /* ---- the engine ---------------------------------------------------------------------------------------- */
 
@@ -276,6 +340,7 @@ struct engine {
     bool step_cancel; /* of the step that runs inside submit; atomic builtins alone: the device reads it
                        * as a plain bool */
 
+    struct completions completions;
     pthread_mutex_t lock;
     pthread_cond_t called;
     struct job **ids;
@@ -287,6 +352,7 @@ struct engine {
     struct page_pool pool[TAPE_MAX_GROUPS];
     uint32_t n_groups;
     struct prefix prefix;
+    struct owners owners;
     struct job **running;
     uint32_t n_running; /* [max_sequences] by rank, then turn */
     struct job **waiting;
@@ -296,6 +362,7 @@ struct engine {
     struct job **victims;     /* [max_sequences + max_queue] */
     uint32_t *slots, n_slots; /* free ones, a stack */
     uint64_t next_deadline, schedule_at, turns;
+    uint64_t looks, reads; /* steps that looked for rows of prompts; turns of owners at it */
     bool schedule_due, call_waits, closing;
 
     struct step_record under_way[STEP_QUEUE];

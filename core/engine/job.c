@@ -71,8 +71,13 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     j->n_prompt = spec->n_prompt;
     j->n_ends = spec->n_ends;
     j->priority = spec->priority;
+    j->owner_key = spec->owner;
+    j->salt = spec->salt;
     j->deadline_ns = spec->deadline_ns;
     if (spec->constraint) j->constraint = *spec->constraint;
+    if (spec->constraint && spec->constraint_digest)
+        memcpy(j->constraint_digest, spec->constraint_digest, ENGINE_DIGEST);
+    j->completion = !spec->no_completion && (!spec->constraint || spec->constraint_digest);
     /* There is nothing to wait for where no page can be shared. */
     if (spec->after && j->engine->prefix.cap && !spec->prompt_probs && spec->n_prompt > KV_PAGE) {
         j->after = spec->after;
@@ -208,6 +213,27 @@ void job_tell_end(struct job *j, enum job_end end)
     tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_OVER_BIT | (uint64_t)end << EVENT_END_SHIFT);
 }
 
+void job_add_turn(struct job *j, enum job_turn_kind kind, uint64_t now)
+{
+    const uint32_t n = atomic_load(&j->n_turns);
+    atomic_store(&j->turns[n % ENGINE_TURNS], now << 2 | (uint64_t)kind);
+    atomic_store(&j->n_turns, n + 1);
+}
+
+void job_answer(struct job *j, uint64_t now)
+{
+    j->over = j->completion_hit = true;
+    atomic_store(&j->n_cached, j->n_prompt);
+    atomic_store(&j->n_done, j->n_prompt);
+    atomic_store(&j->queued_ns, now);
+    atomic_store(&j->started_ns, now);
+    if (j->n_ids) atomic_store(&j->first_token_ns, now);
+    if (j->n_ids) atomic_store(&j->last_token_ns, now);
+    atomic_store(&j->ended_ns, now);
+    atomic_store(&j->state, JOB_OVER);
+    atomic_store(&j->events, j->n_ids | EVENT_STARTED_BIT | EVENT_OVER_BIT | (uint64_t)j->end << EVENT_END_SHIFT);
+}
+
 /* ---- the reader ---------------------------------------------------------------------------------------- */
 
 static bool read_event(struct job *j, struct job_event *out)
@@ -228,6 +254,7 @@ static bool read_event(struct job *j, struct job_event *out)
     j->read.over = true;
     *out = (struct job_event){ .kind = EVENT_END, .end = (enum job_end)(events >> EVENT_END_SHIFT) };
     if (j->probs && j->by_id) out->probs = job_row(j->probs, j->top, j->read.n), out->n_top = j->top;
+    completions_keep(&j->engine->completions, j, out->end);
     return true;
 }
 
@@ -314,6 +341,7 @@ void job_figures(const struct job *j, struct job_figures *out)
     *out = (struct job_figures){ .n_prompt = j->n_prompt,
                                  .n_cached = atomic_load(&j->n_cached),
                                  .n_generated = (uint32_t)events,
+                                 .completion_hit = j->completion_hit,
                                  .preemptions = atomic_load(&j->preemptions),
                                  .yields = atomic_load(&j->yields),
                                  .queued_ns = atomic_load(&j->queued_ns),
@@ -322,6 +350,16 @@ void job_figures(const struct job *j, struct job_figures *out)
                                  .last_token_ns = atomic_load(&j->last_token_ns),
                                  .ended_ns = atomic_load(&j->ended_ns) };
     if (events & EVENT_OVER_BIT) (void)strcpy(out->text, j->text);
+}
+
+uint32_t job_turns(const struct job *j) { return atomic_load(&j->n_turns); }
+
+bool job_turn(const struct job *j, uint32_t i, struct job_turn *out)
+{
+    if (i >= atomic_load(&j->n_turns)) return false;
+    const uint64_t turn = atomic_load(&j->turns[i % ENGINE_TURNS]);
+    *out = (struct job_turn){ .kind = (enum job_turn_kind)(turn & 3), .at_ns = turn >> 2 };
+    return atomic_load(&j->n_turns) - i < ENGINE_TURNS; /* else a newer one may have taken its place meanwhile */
 }
 
 /* ---- the notifier -------------------------------------------------------------------------------------- */

@@ -132,7 +132,7 @@ static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32
 static uint32_t find(const struct engine *e, struct job *j)
 {
     const uint32_t rows = j->prompt_probs ? atomic_load(&j->n_scored) : j->n_prompt - 1;
-    return prefix_find(&e->prefix, j->role, j->prompt, rows / KV_PAGE, j->nodes);
+    return prefix_find(&e->prefix, &j->salt, j->role, j->prompt, rows / KV_PAGE, j->nodes);
 }
 
 static uint32_t users(const struct engine *e, uint32_t node) { return e->prefix.held.link[node].users; }
@@ -294,7 +294,7 @@ static void keep_prefix(struct engine *e, struct job *j)
         bool added;
         if (p->unused == ENGINE_NONE && p->held.n) evict(e);
         const uint32_t node =
-            prefix_add(p, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, &added);
+            prefix_add(p, &j->salt, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, &added);
         if (node == ENGINE_NONE) return;
         j->nodes[b] = node;
         keep_block(e, j, b, node);

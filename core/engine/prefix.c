@@ -1,6 +1,7 @@
 /* prefix.c: whole pages of prompts, kept for later prompts that begin the same: a tree whose edges are KV_PAGE tokens.
  *
- * A node is found by its parent, its kernel class and its tokens, compared whole. Rows of another class would have
+ * A node is found by its parent, its kernel class and its tokens, compared whole, one without a parent also by its
+ * salt: so jobs of another salt find nothing of it, nor what is below it. Rows of another class would have
  * other bits, so a hit gives what a miss would have given. A node comes with the step that computes it and is found
  * once that was collected. Nodes that no job holds wait until a page is needed; which goes first, LRU or Clock says.
  * All memory is taken at the start.
@@ -66,9 +67,14 @@ void prefix_close(struct prefix *p)
 /* ---- looking ------------------------------------------------------------------------------------------- */
 
 /* Seeded, so that nobody can make prompts that all meet in one bucket. */
-static uint32_t hash_of(const struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens)
+static uint32_t hash_of(const struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
+                        const uint32_t *tokens)
 {
     uint64_t h = ((uint64_t)parent << 1 | (uint64_t)role) ^ p->seed;
+    for (uint32_t i = 0; parent == ENGINE_NONE && i < 2; i++) {
+        h = (h ^ salt->word[i]) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
     for (uint32_t i = 0; i < KV_PAGE; i++) {
         h = (h ^ tokens[i]) * 0xff51afd7ed558ccdu;
         h ^= h >> 32;
@@ -76,24 +82,31 @@ static uint32_t hash_of(const struct prefix *p, enum row_role role, uint32_t par
     return (uint32_t)h;
 }
 
-static uint32_t look(const struct prefix *p, enum row_role role, uint32_t parent, uint32_t hash, const uint32_t *tokens)
+static bool same_salt(const struct engine_salt *a, const struct engine_salt *b)
+{
+    return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+}
+
+static uint32_t look(const struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
+                     uint32_t hash, const uint32_t *tokens)
 {
     uint32_t i = p->buckets[hash & (p->n_buckets - 1)];
     for (; i != ENGINE_NONE; i = p->nodes[i].next) {
         const struct prefix_node *n = &p->nodes[i];
         if (n->hash == hash && n->parent == parent && n->role == (uint32_t)role &&
-            !memcmp(n->tokens, tokens, sizeof n->tokens))
+            (parent != ENGINE_NONE || same_salt(&n->salt, salt)) && !memcmp(n->tokens, tokens, sizeof n->tokens))
             break;
     }
     return i;
 }
 
-uint32_t prefix_find(const struct prefix *p, enum row_role role, const uint32_t *tokens, uint32_t n, uint32_t *nodes)
+uint32_t prefix_find(const struct prefix *p, const struct engine_salt *salt, enum row_role role, const uint32_t *tokens,
+                     uint32_t n, uint32_t *nodes)
 {
     uint32_t found = 0, at = ENGINE_NONE,
              row[TAPE_MAX_GROUPS] = { 0 }; /* row: nodes one behind the other that have a page of the group */
     for (uint32_t i = 0; p->cap && i < n; i++, tokens += KV_PAGE) {
-        at = look(p, role, at, hash_of(p, role, at, tokens), tokens);
+        at = look(p, salt, role, at, hash_of(p, salt, role, at, tokens), tokens);
         if (at == ENGINE_NONE || !p->nodes[at].proven) break;
         nodes[i] = at;
         bool whole = true;
@@ -190,9 +203,11 @@ uint32_t prefix_leave_page(struct prefix *p, uint32_t group, uint32_t node)
 
 /* ---- in and out ---------------------------------------------------------------------------------------- */
 
-uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const uint32_t *tokens, bool *added)
+uint32_t prefix_add(struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
+                    const uint32_t *tokens, bool *added)
 {
-    const uint32_t hash = hash_of(p, role, parent, tokens), there = look(p, role, parent, hash, tokens), at = p->unused;
+    const uint32_t hash = hash_of(p, salt, role, parent, tokens), there = look(p, salt, role, parent, hash, tokens),
+                   at = p->unused;
     *added = false;
     if (there != ENGINE_NONE && !p->nodes[there].proven) return ENGINE_NONE;
     if (there != ENGINE_NONE) {
@@ -203,9 +218,11 @@ uint32_t prefix_add(struct prefix *p, enum row_role role, uint32_t parent, const
     *added = true;
     struct prefix_node *n = &p->nodes[at];
     p->unused = n->next;
-    *n = (struct prefix_node){
-        .parent = parent, .role = (uint32_t)role, .hash = hash, .next = p->buckets[hash & (p->n_buckets - 1)]
-    };
+    *n = (struct prefix_node){ .parent = parent,
+                               .salt = *salt,
+                               .role = (uint32_t)role,
+                               .hash = hash,
+                               .next = p->buckets[hash & (p->n_buckets - 1)] };
     p->buckets[hash & (p->n_buckets - 1)] = at;
     if (parent != ENGINE_NONE) p->nodes[parent].n_below++;
     list_add(&p->held, at, parent);

@@ -1,16 +1,32 @@
 /* schedule.c: who runs.
  *
  * A job that runs has a place, a slot of the device's samplers and the promise of its pages. Waiting are new jobs,
- * yielded ones, which keep pages and slot, and preempted ones, which keep their slot alone. The waiting job of highest
- * effective priority is next, among equals the one that waits longest; if it cannot begin, only jobs that once ran may
- * pass it, for they hold what it waits for. */
+ * yielded ones, which keep pages and slot, and preempted ones, which keep their slot alone. Of an owner's waiting jobs
+ * the one of highest effective priority is next, among equals the one that waits longest. Of several owners that one is
+ * next whose jobs have the highest claim, among equals the one whose last turn is longest ago: waiting counts for a
+ * claim from the owner's last turn on, so a long queue of one's own does not grow older than others' jobs. If the next
+ * job cannot begin, only jobs that once ran may pass it, for they hold what it waits for. */
 #include "engine/internal.h"
 
 enum { AGE_NS = 2000000000, LOOK_AGAIN_NS = 100000000 };
 
-static int64_t effective(const struct job *j, uint64_t now)
+static int64_t aged(const struct job *j, uint64_t since, uint64_t now)
 {
-    return (int64_t)j->priority + (int64_t)(now > j->waiting_ns ? (now - j->waiting_ns) / AGE_NS : 0);
+    return (int64_t)j->priority + (int64_t)(now > since ? (now - since) / AGE_NS : 0);
+}
+
+static int64_t effective(const struct job *j, uint64_t now) { return aged(j, j->waiting_ns, now); }
+
+static int64_t tier(const struct job *j, uint64_t now)
+{
+    const uint64_t served = j->owner->served_ns;
+    return aged(j, j->waiting_ns > served ? j->waiting_ns : served, now);
+}
+
+/* What a job's priority is to other owners' jobs; the same as effective where there are none. */
+static int64_t claim(const struct engine *e, const struct job *j, uint64_t now)
+{
+    return e->owners.n_live > 1 ? tier(j, now) : effective(j, now);
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
@@ -52,7 +68,7 @@ static void set_state(struct job *j, enum job_state state) { atomic_store(&j->st
  * those to spare wait for one. */
 static bool has_slot(const struct engine *e, const struct job *j, uint64_t now)
 {
-    const bool high = effective(j, now) >= atomic_load_explicit(&e->high_priority, memory_order_relaxed);
+    const bool high = claim(e, j, now) >= atomic_load_explicit(&e->high_priority, memory_order_relaxed);
     const uint32_t spare = e->model->dev.max_sequences - e->o.max_sequences;
     return e->n_slots > (high || !atomic_load_explicit(&e->preempt, memory_order_relaxed) ? 0 : spare / 2);
 }
@@ -94,19 +110,23 @@ static bool set_sampler(struct engine *e, struct job *j)
 static void begin(struct engine *e, struct job *j, uint32_t found, uint64_t now)
 {
     const bool fresh = j->slot == ENGINE_NONE;
-    const int64_t rank = effective(j, now);
+    j->rank = claim(e, j, now);
+    j->tier = tier(j, now);
     schedule_remove(e, j);
     schedule_after(j);
     if (!j->has_pages) pages_promise(e, j, found);
-    j->rank = rank;
     j->turn = e->turns++;
+    j->owner->served = e->turns;
+    j->owner->served_ns = now;
     j->slice = 0;
     put_running(e, j);
     set_state(j, j->n_ids && j->fed >= job_known(j) ? JOB_DECODE : JOB_PREFILL);
-    if (!fresh)
+    if (!fresh) {
         e->stats.resumes++;
-    else if (set_sampler(e, j))
+        job_add_turn(j, TURN_RESUMED, now);
+    } else if (set_sampler(e, j)) {
         count_prefix(e, j, found);
+    }
 }
 
 /* A job that names another begins when that one's prompt is read: then the pages are there that it shares. */
@@ -118,22 +138,51 @@ void schedule_after(struct job *j)
 
 static bool must_wait(const struct job *j) { return j->after && !j->after->n_ids && !j->after->over; }
 
-/* The waiting job that comes before all others, among all or among those that once ran and can begin. */
-static struct job *first_waiting(const struct engine *e, uint64_t now, bool begun, uint32_t *found)
+static bool before(const struct job *a, const struct job *b, uint64_t now)
 {
-    struct job *best = NULL;
+    const int64_t mine = effective(a, now), other = effective(b, now);
+    return mine > other || (mine == other && a->waiting_ns < b->waiting_ns);
+}
+
+static bool owner_before(const struct owner *a, const struct owner *b)
+{
+    if (a->claim != b->claim) return a->claim > b->claim;
+    return a->served != b->served ? a->served < b->served : a->best->waiting_ns < b->best->waiting_ns;
+}
+
+/* j may be its owner's next; the owner stands in the list *all from its first one on. */
+static void propose(struct engine *e, struct job *j, uint32_t found, uint64_t now, struct owner **all)
+{
+    struct owner *o = j->owner;
+    const int64_t mine = claim(e, j, now);
+    if (o->round != e->owners.round) {
+        o->round = e->owners.round;
+        o->best = NULL;
+        o->other = *all;
+        *all = o;
+    }
+    if (!o->best || mine > o->claim) o->claim = mine;
+    if (o->best && !before(j, o->best, now)) return;
+    o->best = j;
+    o->found = found;
+}
+
+/* The waiting job that comes before all others, among all or among those that once ran and can begin. */
+static struct job *first_waiting(struct engine *e, uint64_t now, bool begun, uint32_t *found)
+{
+    struct owner *all = NULL;
+    e->owners.round++;
     for (uint32_t i = 0; i < e->n_waiting; i++) {
         struct job *j = e->waiting[i];
         uint32_t here = 0;
-        if (must_wait(j)) continue;
-        if (begun && (j->slot == ENGINE_NONE || !can_begin(e, j, now, &here))) continue;
-        if (best && (effective(j, now) < effective(best, now) ||
-                     (effective(j, now) == effective(best, now) && j->waiting_ns >= best->waiting_ns)))
-            continue;
-        best = j;
-        *found = here;
+        if (must_wait(j) || (begun && (j->slot == ENGINE_NONE || !can_begin(e, j, now, &here)))) continue;
+        propose(e, j, here, now, &all);
     }
-    return best;
+    const struct owner *best = all;
+    for (const struct owner *o = all; o; o = o->other)
+        if (owner_before(o, best)) best = o;
+    *found = best ? best->found : 0;
+    return best ? best->best : NULL;
 }
 
 /* ---- giving way ---------------------------------------------------------------------------------------- */
@@ -163,6 +212,7 @@ static void preempt(struct engine *e, struct job *j, uint64_t now, bool pages)
         set_state(j, JOB_PREEMPTED);
         schedule_drop_pages(e, j);
     }
+    job_add_turn(j, TURN_PREEMPTED, now);
     atomic_fetch_add(&j->preemptions, 1);
     e->stats.preemptions++;
 }
@@ -181,13 +231,14 @@ static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
     struct job *longest = NULL;
     for (uint32_t i = 0; slice && i < e->n_running; i++) {
         struct job *j = e->running[i];
-        if (j->slice < slice || j->rank >= high || effective(c, now) < j->priority ||
+        if (j->slice < slice || j->rank >= high || claim(e, c, now) < j->priority ||
             (longest && j->slice <= longest->slice))
             continue;
         longest = j;
     }
     if (!longest) return false;
     park(e, longest, now);
+    job_add_turn(longest, TURN_YIELDED, now);
     atomic_fetch_add(&longest->yields, 1);
     e->stats.yields++;
     return true;
@@ -198,7 +249,7 @@ static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
 static uint32_t find_victims(const struct engine *e, const struct job *c, uint64_t now, bool pages,
                              struct job **victims)
 {
-    const int64_t high = atomic_load_explicit(&e->high_priority, memory_order_relaxed), mine = effective(c, now);
+    const int64_t high = atomic_load_explicit(&e->high_priority, memory_order_relaxed), mine = claim(e, c, now);
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->n_running + (pages ? e->n_waiting : 0); i++) {
         struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
@@ -215,7 +266,7 @@ static bool preempt_for(struct engine *e, struct job *c, uint64_t now)
 {
     uint32_t found;
     if (!atomic_load_explicit(&e->preempt, memory_order_relaxed) ||
-        effective(c, now) < atomic_load_explicit(&e->high_priority, memory_order_relaxed))
+        claim(e, c, now) < atomic_load_explicit(&e->high_priority, memory_order_relaxed))
         return false;
     if (c->slot == ENGINE_NONE && !e->n_slots) return false;
     const bool place = e->n_running < e->o.max_sequences, pages = c->has_pages || pages_can_promise(e, c, &found);

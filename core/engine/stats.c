@@ -69,6 +69,7 @@ void engine_stats(struct engine *e, struct engine_stats *out)
     out->queued = live > out->running ? live - out->running : 0;
     out->submitted = atomic_load(&e->submitted);
     out->refused_full = atomic_load(&e->refused_full);
+    completions_stats(&e->completions, out);
     out->draining = atomic_load(&e->draining);
     out->dead = atomic_load(&e->dead);
     if (out->dead) memcpy(out->dead_text, e->dead_text, sizeof out->dead_text);

@@ -176,6 +176,8 @@ struct job *test_submit(struct engine *e, const char *id, const struct test_job 
                                      .n_ends = t->n_ends,
                                      .params = &t->params,
                                      .priority = priority,
+                                     .owner = t->owner,
+                                     .salt = t->salt,
                                      .deadline_ns = deadline_ns };
     const enum submit_refusal refusal = engine_submit(e, &spec, &j, &test_err);
     if (refusal) fail_msg("%s: refused (%d): %s", id, (int)refusal, test_text);

@@ -57,6 +57,8 @@ void test_await_gate(uint64_t begun); /* until so many steps have begun and the 
 struct test_job {
     struct sampler_params params;
     uint32_t n, tokens[TEST_CONTEXT], most, n_ends, ends[2];
+    uint64_t owner;
+    struct engine_salt salt;
 };
 /* Job number i: prompts of 1 to 230 tokens of both kernel classes, greedy and every kind of sampling; some end with an
  * id. */

@@ -1,5 +1,6 @@
 /* test_prefix.c: prompts that begin as earlier ones did: what is found, counted, evicted; the ids are
  * those of a miss. */
+#include "engine/internal.h"
 #include "engine/test_jobs.h"
 
 #include <stdio.h>
@@ -189,6 +190,111 @@ static void test_clock(void **state)
     test_unload(&t);
 }
 
+static struct test_job salted(const struct test_job *t, uint64_t low, uint64_t high)
+{
+    struct test_job out = *t;
+    out.salt = (struct engine_salt){ { low, high } };
+    return out;
+}
+
+/* A prompt is found under its own salt alone, each word of which counts; the common one is a salt like any other. */
+static void test_salts(void **state)
+{
+    (void)state;
+    struct test_model t;
+    struct model *alone = reference(&t);
+    const struct test_job a = prompt(230, 230, 0), branch = prompt(150, 100, 1), few = prompt(64, 64, 0);
+    static const uint64_t salts[][2] = { { 0, 0 }, { 1, 0 }, { 0, 1 }, { 1, 1 }, { UINT64_MAX, UINT64_MAX } };
+    enum { SALTS = sizeof salts / sizeof *salts };
+    for (uint32_t ahead = 1; ahead <= 4; ahead += 3) {
+        open_all(ahead, 60, true);
+        for (uint32_t i = 0; i < SALTS; i++) {
+            const struct test_job mine = salted(&a, salts[i][0], salts[i][1]);
+            expect(alone, &mine, 0);
+            expect(alone, &mine, 224);
+        }
+        counters(SALTS, 0, SALTS, SALTS * 224, SALTS * 7);
+        for (uint32_t i = 0; i < SALTS; i++) {
+            const struct test_job mine = salted(&branch, salts[i][0], salts[i][1]),
+                                  tiny = salted(&few, salts[i][0], salts[i][1]);
+            expect(alone, &mine, 96);
+            expect(alone, &mine, 128);
+            expect(alone, &tiny, 0);
+            expect(alone, &tiny, 32);
+        }
+        close_all();
+    }
+    test_unload(&t);
+}
+
+/* Salts of one hash are told apart all the same. */
+static void test_salts_of_one_hash(void **state)
+{
+    (void)state;
+    const struct kv_span span = { 0 };
+    const struct engine_salt a = { { 1, 2 } }, b = { { 1, 3 } };
+    uint32_t tokens[KV_PAGE] = { 0 }, at;
+    struct prefix p;
+    bool added;
+    ok(prefix_open(&p, 1, EVICT_LRU, &span, 1, &test_err));
+    at = prefix_add(&p, &b, ROW_PROMPT, ENGINE_NONE, tokens, &added);
+    const uint32_t hash = p.nodes[at].hash;
+    (void)prefix_remove(&p, at);
+    at = prefix_add(&p, &a, ROW_PROMPT, ENGINE_NONE, tokens, &added);
+    prefix_pages(&p, at)[0] = 0;
+    p.nodes[at].proven = true;
+    assert_int_equal(prefix_find(&p, &a, ROW_PROMPT, tokens, 1, &at), 1);
+    assert_int_not_equal(p.nodes[at].hash, hash);
+    p.nodes[at].hash = hash;
+    assert_int_equal(prefix_find(&p, &b, ROW_PROMPT, tokens, 1, &at), 0);
+    prefix_close(&p);
+}
+
+/* Pages of one salt make place for those of another; a job with another's beginning stays out of its pages while both
+ * run, and what names another job has its salt. */
+static void test_salts_together(void **state)
+{
+    (void)state;
+    struct test_model t;
+    struct model *alone = reference(&t);
+    const struct test_job a = prompt(100, 0, 1), b = salted(&a, 5, 0), c = salted(&a, 6, 0), all = prompt(300, 0, 4);
+    open_all(1, 10, true);
+    expect(alone, &a, 0);
+    expect(alone, &b, 0);
+    expect(alone, &a, 96); /* b is older now */
+    expect(alone, &c, 0);
+    counters(1, 0, 3, 96, 9);
+    expect(alone, &all, 0); /* 10 pages: everything goes */
+    expect(alone, &b, 0);
+    expect(alone, &b, 96);
+    close_all();
+    open_all(4, 0, true);
+    struct test_answer want;
+    struct job *jobs[6], *after;
+    const struct test_job made = prompt(200, 0, 9);
+    want.n = test_alone(alone, &made, want.ids, &want.end);
+    for (uint32_t i = 0; i < 6; i++) {
+        const struct test_job mine = salted(&made, i % 2, i % 3);
+        const char name[] = { (char)('a' + i), '\0' };
+        jobs[i] = test_submit(engine, name, &mine, 0, 0);
+    }
+    struct engine_job spec = { .id = "after",
+                               .prompt = made.tokens,
+                               .n_prompt = made.n,
+                               .max_tokens = 1,
+                               .params = &made.params,
+                               .after = jobs[1] };
+    assert_int_equal(engine_submit(engine, &spec, &after, &test_err), SUBMIT_INVALID);
+    assert_non_null(strstr(test_text, "another salt"));
+    spec.salt = (struct engine_salt){ { 1, 1 } };
+    assert_int_equal(engine_submit(engine, &spec, &after, &test_err), SUBMIT_OK);
+    job_release(after);
+    for (uint32_t i = 0; i < 6; i++) test_check(jobs[i], "salted", &want, false);
+    counters(0, 0, 6, 0, 36);
+    close_all();
+    test_unload(&t);
+}
+
 static void test_off(void **state)
 {
     (void)state;
@@ -237,11 +343,16 @@ static void test_clock_hits(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits),      cmocka_unit_test(test_shared),           cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_off),       cmocka_unit_test(test_cancelled_prompt), cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_clock_hits)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_hits),
+                                        cmocka_unit_test(test_shared),
+                                        cmocka_unit_test(test_eviction),
+                                        cmocka_unit_test(test_off),
+                                        cmocka_unit_test(test_cancelled_prompt),
+                                        cmocka_unit_test(test_clock),
+                                        cmocka_unit_test(test_clock_hits),
+                                        cmocka_unit_test(test_salts),
+                                        cmocka_unit_test(test_salts_together),
+                                        cmocka_unit_test(test_salts_of_one_hash) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

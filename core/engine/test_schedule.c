@@ -57,6 +57,30 @@ static void wait_ended(struct job *j)
     while (job_figures(j, &f), !f.ended_ns) (void)nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 }
 
+/* What is remembered of a job that is over: it stepped back and went on in turn, and its figures count the same. Who
+ * steps back with its last step under way ends before it goes on. */
+static void check_turns(struct job *j)
+{
+    struct job_figures f;
+    struct job_turn t;
+    const uint32_t n = job_turns(j), known = n < ENGINE_TURNS ? n : ENGINE_TURNS - 1;
+    uint32_t back[2] = { 0 };
+    uint64_t last = 0;
+    bool away = n > known && job_turn(j, n - known, &t) && t.kind == TURN_RESUMED;
+    job_figures(j, &f);
+    for (uint32_t i = n - known; i < n; i++) {
+        assert_true(job_turn(j, i, &t));
+        assert_true(t.at_ns >= last && t.at_ns >= f.queued_ns && t.at_ns <= f.ended_ns);
+        assert_true(t.kind == TURN_RESUMED ? away : !away || t.kind == TURN_PREEMPTED);
+        away = t.kind != TURN_RESUMED;
+        last = t.at_ns;
+        if (away) back[t.kind]++;
+    }
+    if (n == known) assert_true(back[TURN_YIELDED] == f.yields && back[TURN_PREEMPTED] == f.preemptions);
+    assert_false(job_turn(j, n, &t));
+    if (n > ENGINE_TURNS) assert_false(job_turn(j, n - ENGINE_TURNS - 1, &t));
+}
+
 /* Larger first, equal ones in order. */
 static void test_priorities(void **state)
 {
@@ -150,6 +174,7 @@ static void test_slices(void **state)
             job_figures(jobs[i], &f);
             yields += f.yields;
             assert_int_equal(f.preemptions, 0);
+            check_turns(jobs[i]);
             test_check(jobs[i], "slices", &answers[i], false);
         }
         test_wait_idle(engine);
@@ -192,6 +217,8 @@ static void test_preemption(void **state)
             wait_ended(low);
             job_figures(low, &f);
             assert_int_equal(f.preemptions, 1);
+            assert_int_equal(job_turns(low), 2);
+            check_turns(low);
             test_check(high, "high", &answers[5], false);
             test_check(mid, "mid", &answers[7], false);
             test_check(low, "low", &answers[8], false);
@@ -230,7 +257,12 @@ static void test_no_preemption(void **state)
     test_permit(2);
     test_await_gate(2);
     struct job *high = submit(0, "high", 9);
-    engine_tune(engine, true, 9, 0);
+    struct engine_tuning now;
+    engine_tuning(engine, &now);
+    assert_true(!now.preempt && now.timeslice_tokens == 0);
+    engine_tune(engine, true, 9, 1000);
+    engine_tuning(engine, &now);
+    assert_true(now.preempt && now.high_priority == 9 && now.timeslice_tokens == 1000);
     test_permit(UINT64_MAX);
     test_check(high, "high", &answers[0], false);
     struct job_figures f;
@@ -309,6 +341,7 @@ static void test_often_preempted(void **state)
         wait_ended(j);
         job_figures(j, &f);
         assert_int_equal(times, 12);
+        check_turns(j);
         test_check(j, "often", &answers[which[k]], false);
         assert_true(f.preemptions >= 1);
         close_all();

@@ -487,6 +487,10 @@ static void test_prefixes(void **state)
                               whole = prompt(224, 224, 0);
         expect(e, one.m, &long_one, 0);
         expect(e, one.m, &long_one, 224);
+        struct test_job salted = long_one;
+        salted.salt.word[1] = 1;
+        expect(e, one.m, &salted, 0);
+        expect(e, one.m, &salted, 224);
         expect(e, one.m, &whole, 192);
         expect(e, one.m, &branch, has_states(&all_widths[i]) ? 64 : 96);
         expect(e, one.m, &branch, 128);

@@ -1,6 +1,7 @@
 """/metrics: the document and the answer have the same names, types and labels; promtool accepts it; real requests move
 what they should. usage: test_metrics.py PROGRAM SOURCE"""
 
+import json
 import re
 import shutil
 import subprocess
@@ -332,6 +333,17 @@ def fairness():
         )
         w.until(lambda: w.metrics()("worker_fairness_resumes_total") >= 2)
         check("and end as they should", all(cancelled(j.cancel()) for j in low))
+        said = [json.loads(line) for line in w.said().splitlines() if line.startswith("{")]
+        turns = [e for e in said if e["event"].startswith("scheduler.fairness.")]
+        for i in range(2):
+            mine = [e for e in turns if e["job_id"] == "low-%d" % i]
+            names = [e["event"].rsplit(".")[-1] for e in mine if not e["preempted"]]
+            check(
+                "low-%d steps back and goes on, in turn" % i,
+                {"yield", "resume"} <= set(names) and [e["at_ms"] for e in mine] == sorted(e["at_ms"] for e in mine),
+                mine,
+            )
+        check("some for an urgent one", any(e["preempted"] and e["event"].endswith(".yield") for e in turns), turns)
         text = (
             "The same prompt of more than a page of the cache, twice, must be computed twice where nothing is kept. "
             * 3
@@ -341,6 +353,88 @@ def fairness():
             "--no-prefix-cache",
             [e["tokens_cached"] for e in again] == [0, 0] and w.metrics()("worker_prefix_misses_total") == 0,
             again,
+        )
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def traces():
+    """Who steps back is told of with its own trace."""
+    with Worker(program, *LONG, "--max-sequences", "1", "--fairness-timeslice", "4") as w:
+        other = Job(w, "other", max_tokens=400)
+        body = {"job_id": "traced", "prompt": "once", "max_tokens": 60}
+        check("it is served", w.ask("POST", "/execute", body, {"traceparent": TRACE})[0] == 200)
+        cancelled(other.cancel())
+        said = [json.loads(line) for line in w.said().splitlines() if line.startswith("{")]
+        turns = [e for e in said if e["event"].startswith("scheduler.fairness.")]
+        mine = [e for e in turns if e["job_id"] == "traced"]
+        check(
+            "its turns have its trace, no other's have",
+            len(mine) >= 2 and all((e.get("traceparent") == TRACE) == (e["job_id"] == "traced") for e in turns),
+            turns,
+        )
+
+
+def completions():
+    """Whole answers that are given again."""
+    ask = {"prompt": "Rain on a tin roof", "max_tokens": 12}
+    chat = {"messages": [{"role": "user", "content": "Write a haiku about rain"}], "max_tokens": 12, "temperature": 0}
+    form = {"json_schema": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}}
+    with Worker(program, "--completion-cache", "1") as w:
+
+        def ids(**more):
+            stream = w.execute(**{**ask, **more})[1]
+            return [e[1]["id"] for e in stream if e[0] == "token"], stream[-1][1]
+
+        for name, more in ("greedy", {"temperature": 0}), ("a seed", {"seed": 7}), ("a form", {"seed": 7, **form}):
+            before = w.metrics()
+            first, again = ids(**more), ids(**more)
+            after = w.metrics()
+            check(name + ": the same ids", first[0] == again[0] and first[0], (first, again))
+            check(
+                name + ": the second is a hit",
+                "completion_hit" not in first[1]
+                and again[1]["completion_hit"] is True
+                and again[1]["tokens_cached"] == again[1]["tokens_in"]
+                and again[1]["finish_reason"] == first[1]["finish_reason"],
+                (first[1], again[1]),
+            )
+            check(
+                name + ": it is counted, and took no step",
+                after("worker_completion_cache_hits_total") - before("worker_completion_cache_hits_total") == 1
+                and after("worker_completion_cache_misses_total") - before("worker_completion_cache_misses_total") == 1
+                and after("worker_requests_accepted_total") - before("worker_requests_accepted_total") == 2
+                and after("worker_tokens_generated_total") - before("worker_tokens_generated_total") == len(first[0])
+                and after("worker_completion_cache_bytes") > before("worker_completion_cache_bytes"),
+                after.text,
+            )
+        check("another seed is none", "completion_hit" not in ids(seed=8)[1])
+        check("no seed is none", not any("completion_hit" in ids(temperature=1)[1] for _ in range(2)))
+        stopped = ids(seed=7, stop=["e"])
+        check(
+            "an answer that is there is read up to a stop string",
+            stopped[1]["completion_hit"] and stopped[1]["finish_reason"] == "stop" and stopped[1]["stop_string"] == "e",
+            stopped,
+        )
+        usage = [w.post("/v1/chat/completions", {**chat, "n": 2})[1]["usage"] for _ in range(2)]
+        check(
+            "usage tells of answers",
+            "cached_completions" not in usage[0]
+            and usage[1].pop("cached_completions") == 2
+            and usage[1].pop("prompt_tokens_details") == {"cached_tokens": usage[1]["prompt_tokens"]}
+            and usage[0].pop("prompt_tokens_details")
+            and usage[0] == usage[1],
+            usage,
+        )
+    with Worker(program) as w:
+        twice = [w.execute(**ask, temperature=0)[1][-1][1] for _ in range(2)]
+        m = w.metrics()
+        check(
+            "nothing is kept unless it is asked for",
+            not any("completion_hit" in e for e in twice)
+            and m("worker_completion_cache_misses_total") == m("worker_completion_cache_bytes") == 0,
+            twice,
         )
 
 
@@ -358,6 +452,8 @@ def experts():
 
 
 fairness()
+traces()
+completions()
 outcomes()
 prefilling()
 drained()
