@@ -109,6 +109,8 @@ void answer_end(struct http_request *r)
     int left = 0;
     if (!r->keeps || r->gone) {
         if (!r->unread && !ioctl(r->fd, FIONREAD, &left) && left > 0) r->unread = true;
+        /* The end of a TLS client's side is bytes, too: come too late, they would have the rest of our answer reset. */
+        if (r->tls && !tls_ended(r->tls)) r->unread = true;
         socket_finish(r);
     }
     if (r->s->o.log)

@@ -1,6 +1,7 @@
 /* request.c: a connection's life: TLS's handshake, if there is TLS; then each head is looked at where it lies, judged,
  * taken and routed; the connection goes on behind a whole answer if the client asked for that. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -470,7 +471,12 @@ static struct tls_link *shake_hands(struct http_server *s, int fd, uint64_t begu
         calm_down(round, CALM_HANDSHAKE);
         ready = wait_for_head(s, fd, tls_events(l, POLLIN), begun_ns);
     }
-    if (step == TLS_DONE) return l;
+    if (step == TLS_DONE) {
+        /* Nothing of ours follows the client's last message, which would acknowledge it; and many a client's socket
+         * holds the request back until something does. */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){ 1 }, sizeof(int));
+        return l;
+    }
     if (step == TLS_FAILED) turn_away(s, fd, NULL, 0);
     tls_free(l);
     return NULL;

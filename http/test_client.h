@@ -67,13 +67,13 @@ static inline bool client_can_read(int fd, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* Sends no more, and says so. */
+/* Sends no more, and says so; the server may have ended before. */
 static inline void half_close(int fd)
 {
 #ifdef OVER_TLS
     if (tls_client_of(fd)) (void)SSL_shutdown(tls_client_of(fd));
 #endif
-    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    (void)shutdown(fd, SHUT_WR);
 }
 
 static inline void hang_up(int fd)

@@ -189,18 +189,27 @@ static inline ssize_t tls_client_send(int fd, const char *bytes, size_t n)
     return tls_client_result(fd, result, sent);
 }
 
+/* One record, and what follows it as far as it is there: like a socket's bytes. */
 static inline ssize_t tls_client_recv(int fd, char *out, size_t cap, int flags)
 {
-    size_t got = 0;
     const int was = fcntl(fd, F_GETFL);
-    ERR_clear_error();
+    size_t n = 0, got = 1;
+    ssize_t first = 0;
     if (flags & MSG_DONTWAIT) (void)fcntl(fd, F_SETFL, was | O_NONBLOCK);
-    const int result = SSL_read_ex(tls_clients[fd], out, cap, &got);
-    const ssize_t n = tls_client_result(fd, result, got);
+    for (int why = 0; got && n < cap; errno = why) {
+        got = 0;
+        ERR_clear_error();
+        const int result = SSL_read_ex(tls_clients[fd], out + n, cap - n, &got);
+        const ssize_t is = tls_client_result(fd, result, got);
+        why = errno;
+        if (!n) first = is;
+        n += got;
+        (void)fcntl(fd, F_SETFL, was | O_NONBLOCK);
+    }
     const int why = errno;
-    if (flags & MSG_DONTWAIT) (void)fcntl(fd, F_SETFL, was);
+    (void)fcntl(fd, F_SETFL, was);
     errno = why;
-    return n;
+    return n ? (ssize_t)n : first;
 }
 
 /* Nothing more is said, not even the end. */

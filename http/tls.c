@@ -20,16 +20,16 @@
 #include "http.h"
 
 /* Authenticated encryption, and keys that a later theft of the certificate's key does not give away. */
-#define CIPHERS_12                                                   \
-    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"     \
-    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"     \
+#define CIPHERS_12                                               \
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:" \
+    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:" \
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 #define CIPHERS_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 #define GROUPS "X25519:P-256:P-384"
 
 enum {
-    SECURITY = 2,                /* OpenSSL's level: keys of 112 bits of security (RSA from 2048), no SHA-1 */
-    FILE_BYTES_MAX = 1 << 20,    /* of a file of certificates, or of a key */
+    SECURITY = 2,                  /* OpenSSL's level: keys of 112 bits of security (RSA from 2048), no SHA-1 */
+    FILE_BYTES_MAX = 1 << 20,      /* of a file of certificates, or of a key */
     CLIENT_CHAIN_BYTES = 32 << 10, /* that a client may send of certificates */
     CLIENT_CHAIN_DEPTH = 8,
     EVERYBODY = 0007 /* of a file's mode */
@@ -100,7 +100,8 @@ static wk_status read_certificate(const struct http_tls *t, SSL_CTX *c, const st
     if (status) return status;
     if (SSL_CTX_use_certificate_chain_file(c, t->files.cert) != 1)
         return refuse_file("the certificate", t->files.cert,
-                           "PEM, the server's certificate first, of RSA from 2048 bits on or of an elliptic curve", err);
+                           "PEM, the server's certificate first, of RSA from 2048 bits on or of an elliptic curve",
+                           err);
     return WK_OK;
 }
 

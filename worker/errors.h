@@ -29,6 +29,7 @@ enum error_code {
     CODE_CUDA_ERROR,
     CODE_OUTPUT_FAILED,
     CODE_LISTEN_FAILED,
+    CODE_TLS_FAILED,
     CODE_INTERNAL,
     CODE_COUNT
 };
