@@ -212,7 +212,7 @@ static void bodies_together(void **state)
     enum { FULL = 4 };
     int fds[FULL];
     struct http_options o = { .host = "127.0.0.1",
-                              .reserve = FULL + 4,
+                              .reserve = FULL + 8,
                               .header_ms = PATIENCE_MS,
                               .body_ms = 10 * PATIENCE_MS,
                               .write_ms = PATIENCE_MS,

@@ -268,8 +268,13 @@ static bool ciphers_served(struct http_server *s, const char *ciphers)
 static void versions_and_ciphers(void **state)
 {
     (void)state;
-    static const char *const weak[] = { "AES128-SHA", "AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA",
-                                        "ECDHE-ECDSA-AES256-SHA384", "DHE-RSA-AES128-GCM-SHA256", "aNULL", "eNULL" };
+    static const char *const weak[] = { "AES128-SHA",
+                                        "AES128-GCM-SHA256",
+                                        "ECDHE-ECDSA-AES128-SHA",
+                                        "ECDHE-ECDSA-AES256-SHA384",
+                                        "DHE-RSA-AES128-GCM-SHA256",
+                                        "aNULL",
+                                        "eNULL" };
     struct http_tls *t = must_open("a.pem", "a.key", NULL);
     struct http_server *s = open_with(t, MINUTES, 1);
     assert_false(version_served(s, TLS1_VERSION));
@@ -370,7 +375,11 @@ static void clients(void **state)
     };
     static const char *const said[] = {
         "CN=b\xc3\xa4r\\, one|DNS:a.example|URI:spiffe://x/y|email:a@b.example|IP:192.0.2.1|IP:2001:db8::7",
-        "|DNS:nameless.example", "", "", "", ""
+        "|DNS:nameless.example",
+        "",
+        "",
+        "",
+        ""
     };
     struct http_tls *t = must_open("a.pem", "a.key", "ca.pem");
     struct http_server *s = open_with(t, MINUTES, 1);
@@ -410,7 +419,9 @@ static void plain_http(void **state)
         { "hello", "this port speaks https" },
         { "\x80\x2e\x01\x03\x01 SSL 2", "" },
         { "\x16\x03\x01\x00\x05hello", "" },
-        { "\x16\x03\x01\xff\xff" "0123456789", "" },
+        { "\x16\x03\x01\xff\xff"
+          "0123456789",
+          "" },
         { "\x17\x03\x03\x00\x01x", "" },
         { " GET / HTTP/1.1\r\n\r\n", "" },
         { "\r\n\r\n", "" },
@@ -550,8 +561,7 @@ static void requests_in_records(void **state)
         for (size_t at = 0; at < sizeof two - 1; at += piece) {
             const size_t rest = sizeof two - 1 - at;
             assert_true(send_bytes(fd, two + at, rest < piece ? rest : piece));
-            if (at / piece % 8 == 0)
-                assert_int_equal(SSL_key_update(tls_client_of(fd), SSL_KEY_UPDATE_REQUESTED), 1);
+            if (at / piece % 8 == 0) assert_int_equal(SSL_key_update(tls_client_of(fd), SSL_KEY_UPDATE_REQUESTED), 1);
         }
         assert_true(read_until(fd, answer, sizeof answer, NULL));
         hang_up(fd);
@@ -657,10 +667,18 @@ static int unmake_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_files),   cmocka_unit_test(warnings),           cmocka_unit_test(versions_and_ciphers),
-        cmocka_unit_test(extras),          cmocka_unit_test(clients),            cmocka_unit_test(plain_http),
-        cmocka_unit_test(slow_handshakes), cmocka_unit_test(stalled_handshakes), cmocka_unit_test(one_record_each),
-        cmocka_unit_test(requests_in_records), cmocka_unit_test(half_closed),    cmocka_unit_test(reloads),
+        cmocka_unit_test(refused_files),
+        cmocka_unit_test(warnings),
+        cmocka_unit_test(versions_and_ciphers),
+        cmocka_unit_test(extras),
+        cmocka_unit_test(clients),
+        cmocka_unit_test(plain_http),
+        cmocka_unit_test(slow_handshakes),
+        cmocka_unit_test(stalled_handshakes),
+        cmocka_unit_test(one_record_each),
+        cmocka_unit_test(requests_in_records),
+        cmocka_unit_test(half_closed),
+        cmocka_unit_test(reloads),
     };
     return cmocka_run_group_tests(tests, make_all, unmake_all);
 }
