@@ -88,9 +88,7 @@ class Secure(Worker):
             c.close()
 
     def connection(self, port=None):
-        return http.client.HTTPSConnection(
-            "127.0.0.1", port or self.port, timeout=PATIENCE, context=context(self.who)
-        )
+        return http.client.HTTPSConnection("127.0.0.1", port or self.port, timeout=PATIENCE, context=context(self.who))
 
     def link(self, c=None):
         """A connection after its handshake."""
