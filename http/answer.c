@@ -109,6 +109,8 @@ void answer_end(struct http_request *r)
     int left = 0;
     if (!r->keeps || r->gone) {
         if (!r->unread && !ioctl(r->fd, FIONREAD, &left) && left > 0) r->unread = true;
+        /* The end of a TLS client's side is bytes, too: come too late, they would have the rest of our answer reset. */
+        if (r->tls && !tls_ended(r->tls)) r->unread = true;
         socket_finish(r);
     }
     if (r->s->o.log)
@@ -154,9 +156,9 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
 
 bool http_here(struct http_request *r)
 {
-    struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };
-    if (r->gone || poll(&p, 1, 0) <= 0) return !r->gone;
-    if (p.revents & (POLLERR | POLLHUP | POLLNVAL)) r->gone = true;
+    const short looks = r->gone ? 0 : socket_look(r);
+    if (!looks) return !r->gone;
+    if (looks & (POLLERR | POLLHUP | POLLNVAL)) r->gone = true;
     if (r->gone || r->probed || r->answered || r->guard.old) return !r->gone;
     char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
     r->probed = true;
@@ -165,16 +167,15 @@ bool http_here(struct http_request *r)
 
 bool http_left(struct http_request *r)
 {
-    struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };
-    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLERR | POLLHUP | POLLNVAL))) r->gone = true;
+    if (socket_look(r) & (POLLRDHUP | POLLERR | POLLHUP | POLLNVAL)) r->gone = true;
     return r->gone;
 }
 
 bool http_ping(struct http_request *r)
 {
-    struct pollfd p = { .fd = r->fd, .events = POLLRDHUP };
     if (r->gone) return false;
-    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL))) {
+    const short looks = socket_look(r);
+    if (looks & (POLLERR | POLLHUP | POLLNVAL)) {
         r->gone = true;
         return false;
     }
@@ -184,10 +185,10 @@ bool http_ping(struct http_request *r)
         return false;
     }
     const uint64_t silent_ms = (http_now_ns() - r->wrote_ns) / 1000000;
-    if (silent_ms < (p.revents & POLLRDHUP ? PROBE_MS : HTTP_PING_MS)) return true;
+    if (silent_ms < (looks & POLLRDHUP ? PROBE_MS : HTTP_PING_MS)) return true;
     char whole[] = "8\r\n: ping\n\n\r\n";
     struct iovec part = r->chunked ? (struct iovec){ whole, sizeof whole - 1 } : (struct iovec){ whole + 3, 8 };
     struct pollfd reset = { .fd = r->fd };
-    if (socket_send(r, &part, 1, false) && p.revents & POLLRDHUP && poll(&reset, 1, RESET_MS) > 0) r->gone = true;
+    if (socket_send(r, &part, 1, false) && looks & POLLRDHUP && poll(&reset, 1, RESET_MS) > 0) r->gone = true;
     return !r->gone;
 }

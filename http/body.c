@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 #include "chunks.h"
 #include "internal.h"
@@ -117,7 +116,7 @@ static bool wait_for_body(struct http_request *r, uint64_t from_ns, size_t got)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* What recv said, which is not more than 0: true: call it again. Else it is answered, if anybody is there. */
+/* What socket_read said, which is not more than 0: true: call it again. Else it is answered, if anybody is there. */
 static bool recv_again(struct http_request *r, ssize_t n, uint64_t from_ns, size_t got, const char *ended)
 {
     if (n < 0 && errno == EINTR) return true;
@@ -142,7 +141,7 @@ static bool read_sized(struct http_request *r, size_t size)
     size_t room = 0, got = 0;
     while (got < size) {
         if (got == room && !more_room(r, &room, size)) return false;
-        const ssize_t n = recv(r->fd, r->body + got, room - got, MSG_DONTWAIT);
+        const ssize_t n = socket_read(r, r->body + got, room - got);
         if (n > 0)
             got += (size_t)n;
         else if (!recv_again(r, n, from, got, "the body is shorter than Content-Length says"))
@@ -167,13 +166,13 @@ static bool read_chunks(struct http_request *r, size_t most, size_t *got)
     char in[PEEK_BYTES];
     size_t room = 0, used, made;
     for (;;) {
-        const ssize_t n = recv(r->fd, in, sizeof in, MSG_PEEK | MSG_DONTWAIT);
+        const ssize_t n = socket_peek(r, in, sizeof in);
         if (n <= 0) {
             if (!recv_again(r, n, from, *got, "the body ends before its last chunk")) return false;
             continue;
         }
         const enum chunks_verdict v = chunks_decode(&c, in, (size_t)n, &used, r->body + *got, room - *got, &made);
-        if (!socket_take(r->fd, in, used)) {
+        if (!socket_take(r, in, used)) {
             r->gone = true;
             return false;
         }

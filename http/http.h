@@ -14,7 +14,10 @@
  * for at most HTTP_PRESSED_MS while no thread is free; so 10,000 idle sockets delay others by (sockets / threads) *
  * HTTP_PRESSED_MS at worst. One that waits for its next request holds one for HTTP_IDLE_MS, but makes room at once when
  * half of the reserve is all that is left. Connections that wait for a thread wait in the kernel's backlog. Another
- * http_open has threads of its own and feels nothing of it. */
+ * http_open has threads of its own and feels nothing of it.
+ *
+ * With TLS all of this is the same. The handshake counts as the beginning of the first header: both together have
+ * header_ms, and HTTP_PRESSED_MS while no thread is free. Who speaks plain HTTP to such a port is told so (400). */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
@@ -37,6 +40,7 @@ enum {
 
 struct http_request;
 struct http_text;
+struct http_tls;
 typedef void (*http_handler)(void *user, struct http_request *r);
 
 struct http_route {
@@ -68,8 +72,33 @@ struct http_options {
                 double seconds);
     /* What is said of a path that has no route, instead of the usual; NULL: the usual. May be NULL. [any thread] */
     const char *(*unknown)(const char *path);
-    const char *full; /* what a 429 says: how many streams there may be, and what decides that. NULL: the number */
+    const char *full;     /* what a 429 says: how many streams there may be, and what decides that. NULL: the number */
+    struct http_tls *tls; /* NULL: plain HTTP. Outlives the server; several may share it */
 };
+
+/* ---- TLS 1.2 and 1.3 ------------------------------------------------------------------------------------- */
+/* Files in PEM. Strings live as long as the http_tls. */
+struct http_tls_files {
+    const char *cert;      /* the server's certificate, and behind it those between it and its root */
+    const char *key;       /* its private key, without a passphrase */
+    const char *client_ca; /* every client needs a certificate that one of these has issued; NULL: none needs one */
+    /* Of what is odd but works: a certificate that is expired or not valid yet, a key that everybody may read. text
+     * lives during the call. May be NULL. [the caller's thread] */
+    void (*warn)(void *user, const char *text);
+    void *user;
+};
+/* Reads the files. No session is ever resumed: each connection's keys are its own, and each client shows its
+ * certificate. WK_IO: a file cannot be read; WK_INVALID: what is wrong with it, or the key is of another certificate;
+ * WK_NO_MEMORY. [main thread] */
+wk_status http_tls_open(const struct http_tls_files *files, struct http_tls **out, const struct wk_err *err);
+/* Reads the same files again. New connections have what they say now, others what they had. A failure changes nothing.
+ * [any thread] */
+wk_status http_tls_reload(struct http_tls *t, const struct wk_err *err);
+/* Until when the certificate is valid: "2027-01-31T23:59:59Z". [any thread] */
+enum { HTTP_TLS_TIME = 24 };
+void http_tls_expires(struct http_tls *t, char out[HTTP_TLS_TIME]);
+/* After http_close of every server that has it. NULL allowed. [main thread] */
+void http_tls_close(struct http_tls *t);
 
 struct http_server;
 /* Why no browser ever sends this as Origin, or no client as Host; NULL: one may, and it can be allowed. [any thread] */
@@ -109,6 +138,16 @@ const char *http_id(const struct http_request *r); /* X-Request-Id as it came, i
                                                       fresh one; on every answer */
 /* W3C's traceparent as it came, if it is well formed; else NULL. On every answer, too. */
 const char *http_trace(const struct http_request *r);
+/* Who the client's certificate says that it is, checked. The connection's: lives until the handler returns. */
+enum { HTTP_PEER_NAMES_MAX = 16 };
+struct http_peer {
+    const char *subject;                    /* as RFC 4514 writes it, UTF-8: "CN=batch,O=Example"; may be "" */
+    const char *names[HTTP_PEER_NAMES_MAX]; /* the first subject alternative names: "DNS:a.example", "URI:spiffe://...",
+                                               "email:a@b.example", "IP:192.0.2.1" */
+    uint32_t n_names;
+};
+/* NULL: none was asked for. */
+const struct http_peer *http_peer(const struct http_request *r);
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400,
  * 408, 413; 415 if `json` and the type is another; 503 if what has come of all bodies of the server, and what is
  * reserved besides, would exceed its memory) or the client is gone. Once per request. */

@@ -9,6 +9,7 @@
 #include "guard.h"
 #include "http.h"
 #include "names.h"
+#include "tls.h"
 
 enum { LISTENERS_MAX = 2 };
 
@@ -38,7 +39,8 @@ struct http_server {
 /* One request, from before its first byte is looked at. */
 struct http_request {
     struct http_server *s;
-    int fd; /* the connection's socket: CivetWeb's to close */
+    int fd;               /* the connection's socket: CivetWeb's to close */
+    struct tls_link *tls; /* the connection's; NULL: plain */
     uint64_t begun_ns;
     struct guard guard; /* its spans are gone once the guards are done */
     char method[8], path[GUARD_TARGET_MAX + 1], host[256], origin[256], id[HTTP_ID_MAX + 1],
@@ -65,7 +67,7 @@ struct http_request {
     uint64_t looked_ns, moved_ns;
 };
 
-/* ---- socket.c: descriptors, deadlines ------------------------------------------------------------------ */
+/* ---- socket.c: descriptors, deadlines, and all bytes of a connection, plain or by TLS ------------------ */
 uint64_t http_now_ns(void);
 /* Our end of a connection, or of a listening socket; 0: none. */
 uint16_t socket_port(int fd);
@@ -76,16 +78,22 @@ bool socket_allow(uint32_t descriptors, const struct wk_err *err); /* more of th
 void socket_disallow(uint32_t descriptors);
 /* Waits for events (POLLIN, ...) until deadline_ns, at most; revents, 0: time is over or the server closes. */
 short socket_wait(const struct http_request *r, short events, uint64_t deadline_ns);
-/* Takes n bytes that are there. */
-bool socket_take(int fd, char *out, size_t n);
+/* What is there now, at most cap bytes; 0: the client's side has ended; -1 and errno: EAGAIN: nothing yet. A peek
+ * leaves it there, to be seen again with what follows. */
+ssize_t socket_peek(const struct http_request *r, char *out, size_t cap);
+ssize_t socket_read(const struct http_request *r, char *out, size_t cap);
+/* Takes n bytes that a peek has seen. */
+bool socket_take(const struct http_request *r, char *out, size_t n);
+/* How the client's side looks now: POLLRDHUP: it sends no more; POLLERR, POLLHUP, POLLNVAL: nobody is there. */
+short socket_look(const struct http_request *r);
 /* Sends all; within write_ms for each bit of progress, or for the whole if `whole`. False: the client is gone (r->gone
  * is set). */
 bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole);
 /* Has the client taken a byte within write_ms, or is there none that it could take? The kernel's own limit
  * (TCP_USER_TIMEOUT) also ends those who take bytes, but never as many at a time as a packet has. */
 bool socket_moves(struct http_request *r);
-/* Ends our side and reads what the client may still be sending, for a moment, so that our answer is not lost in a
- * reset; unless threads are short. */
+/* Ends our side, also of TLS, and reads what the client may still be sending, for a moment, so that our answer is not
+ * lost in a reset; unless threads are short. */
 void socket_finish(struct http_request *r);
 
 /* ---- listen.c ------------------------------------------------------------------------------------------ */

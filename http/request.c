@@ -1,6 +1,7 @@
-/* request.c: a connection's life: each head is looked at in the socket, judged, taken and routed; the connection goes
- * on behind a whole answer if the client asked for that. */
+/* request.c: a connection's life: TLS's handshake, if there is TLS; then each head is looked at where it lies, judged,
+ * taken and routed; the connection goes on behind a whole answer if the client asked for that. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +16,22 @@
 
 enum {
     CALM_ROUNDS = 2,
-    CALM_MS = 10, /* a head that comes in more pieces than this is looked at every 10 ms: dripping bytes buys no
-                     processor time */
+    CALM_MS = 10,        /* a head that comes in more pieces than this is looked at every 10 ms: dripping bytes buys no
+                            processor time */
+    CALM_HANDSHAKE = 16, /* and a handshake: certificates of a client are many */
     SLICE_MS = 50,
     ALLOW_BYTES = 128
 };
 
 /* ---- a request's memory -------------------------------------------------------------------------------- */
 
-static struct http_request *request_new(struct http_server *s, int fd)
+static struct http_request *request_new(struct http_server *s, int fd, struct tls_link *tls)
 {
     struct http_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
     r->s = s;
     r->fd = fd;
+    r->tls = tls;
     r->begun_ns = http_now_ns();
     r->unread = true;
     (void)snprintf(r->method, sizeof r->method, "-");
@@ -62,35 +65,47 @@ bool request_no_thread_free(const struct http_server *s)
     return atomic_load_explicit(&s->connections, memory_order_relaxed) >= s->n_threads;
 }
 
-/* Waits until more than `have` bytes lie in the socket. 1: they may; 0: the time for the header is over; -1: no more
- * can come. */
-static int wait_for_more(const struct http_request *r, size_t have, unsigned round)
+/* Waits for events of a connection whose first or next head is not whole. 1: they came; 0: the time for the header is
+ * over; -1: no more can come. */
+static int wait_for_head(const struct http_server *s, int fd, short events, uint64_t begun_ns)
 {
-    const int more = (int)have + 1;
-    (void)setsockopt(r->fd, SOL_SOCKET, SO_RCVLOWAT, &more, sizeof more);
-    if (round > CALM_ROUNDS) (void)nanosleep(&(struct timespec){ 0, CALM_MS * 1000000 }, NULL);
     for (;;) {
-        const uint64_t age = (http_now_ns() - r->begun_ns) / 1000000;
-        uint64_t patience = r->s->o.header_ms;
-        if (patience > HTTP_PRESSED_MS && (request_no_thread_free(r->s) || atomic_load(&r->s->closing)))
+        const uint64_t age = (http_now_ns() - begun_ns) / 1000000;
+        uint64_t patience = s->o.header_ms;
+        if (patience > HTTP_PRESSED_MS && (request_no_thread_free(s) || atomic_load(&s->closing)))
             patience = HTTP_PRESSED_MS;
         if (age >= patience) return 0;
         const uint64_t left = patience - age;
-        struct pollfd p = { .fd = r->fd, .events = POLLIN | POLLRDHUP };
+        struct pollfd p = { .fd = fd, .events = events };
         const int ready = poll(&p, 1, (int)(left < SLICE_MS ? left : SLICE_MS));
         if (ready < 0 && errno != EINTR) return -1;
         if (ready > 0) return p.revents & (POLLRDHUP | POLLHUP | POLLERR) ? -1 : 1;
     }
 }
 
-/* Reads ahead, without taking anything from the socket, until the guard knows. What comes together with the end of a
+static void calm_down(unsigned round, unsigned most)
+{
+    if (round > most) (void)nanosleep(&(struct timespec){ 0, CALM_MS * 1000000 }, NULL);
+}
+
+/* Waits until more than `have` bytes can be seen; as wait_for_head. The end of TLS's bytes is found by reading them. */
+static int wait_for_more(const struct http_request *r, size_t have, unsigned round)
+{
+    const int more = (int)have + 1;
+    if (r->tls && tls_ended(r->tls)) return -1;
+    if (!r->tls) (void)setsockopt(r->fd, SOL_SOCKET, SO_RCVLOWAT, &more, sizeof more);
+    calm_down(round, CALM_ROUNDS);
+    return wait_for_head(r->s, r->fd, r->tls ? tls_events(r->tls, POLLIN) : POLLIN | POLLRDHUP, r->begun_ns);
+}
+
+/* Reads ahead, without taking anything, until the guard knows. What comes together with the end of a
  * client's side is judged as well. *have: bytes that were seen. */
 static enum guard_verdict judge(struct http_request *r, char *head, size_t cap, size_t *have)
 {
     int more = 1;
     *have = 0;
     for (unsigned round = 0;; round++) {
-        const ssize_t n = recv(r->fd, head, cap, MSG_PEEK | MSG_DONTWAIT);
+        const ssize_t n = socket_peek(r, head, cap);
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) break;
         if (n > 0 && (size_t)n > *have) {
             *have = (size_t)n;
@@ -178,12 +193,12 @@ static void refuse_head(struct http_request *r, const char *head, size_t have)
     answer_refusal(r, r->guard.status, r->guard.reason);
 }
 
-/* The head, out of the socket; false: no memory, or nobody is there. */
+/* The head, taken; false: no memory, or nobody is there. */
 static bool take_head(struct http_request *r)
 {
     const size_t n = r->guard.head;
     r->bytes = malloc(n + 1);
-    if (!r->bytes || !socket_take(r->fd, r->bytes, n)) {
+    if (!r->bytes || !socket_take(r, r->bytes, n)) {
         r->gone = true;
         return false;
     }
@@ -199,7 +214,7 @@ static bool vet(struct http_request *r)
     char head[GUARD_HEAD_MAX];
     size_t have;
     const enum guard_verdict v = judge(r, head, sizeof head, &have);
-    (void)setsockopt(r->fd, SOL_SOCKET, SO_RCVLOWAT, &(int){ 1 }, sizeof(int));
+    if (!r->tls) (void)setsockopt(r->fd, SOL_SOCKET, SO_RCVLOWAT, &(int){ 1 }, sizeof(int));
     if (v == GUARD_REFUSE) refuse_head(r, head, have);
     if (v != GUARD_PASS || !take_head(r)) return false;
     copy_span(r->method, sizeof r->method, r->guard.method);
@@ -399,11 +414,11 @@ void connection_press(struct http_server *s)
 }
 
 /* Between two requests. False: none comes in time, or the thread is wanted. What has come already is served. */
-static bool wait_for_next(struct http_server *s, int fd)
+static bool wait_for_next(struct http_server *s, int fd, const struct tls_link *tls)
 {
     struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = s->evict, .events = POLLIN } };
     const uint64_t end = http_now_ns() + (uint64_t)HTTP_IDLE_MS * 1000000;
-    bool comes = poll(p, 1, 0) > 0, wanted = false;
+    bool comes = (tls && tls_pending(tls)) || poll(p, 1, 0) > 0, wanted = false;
     atomic_fetch_add(&s->idle, 1);
     while (!comes && !wanted && !connection_is_pressed(s) && !atomic_load(&s->closing)) {
         const uint64_t now = http_now_ns();
@@ -416,12 +431,66 @@ static bool wait_for_next(struct http_server *s, int fd)
     return comes;
 }
 
-void connection_serve(struct http_server *s, int fd)
+/* ---- TLS ----------------------------------------------------------------------------------------------- */
+
+/* Somebody who does not get through the handshake: what was said to him arrives, also if he is still sending. */
+static void turn_away(struct http_server *s, int fd, const char *plain, size_t n)
+{
+    struct http_request *r = request_new(s, fd, NULL);
+    if (!r) return;
+    if (n) {
+        copy_span(r->asked, sizeof r->asked, guard_path(plain, n));
+        answer_refusal(r, 400, "this port speaks https");
+        answer_end(r);
+    } else {
+        atomic_fetch_add(&s->refused, 1);
+        socket_finish(r);
+    }
+    request_free(r);
+}
+
+/* The beginning of plain HTTP, if that is what comes: TLS begins with a byte that is no letter. */
+static size_t look_for_http(int fd, char *out, size_t cap)
+{
+    const ssize_t n = recv(fd, out, cap, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 && ((out[0] >= 'A' && out[0] <= 'Z') || (out[0] >= 'a' && out[0] <= 'z')) ? (size_t)n : 0;
+}
+
+/* NULL: there was none in time, or it failed, which the client has been told. */
+static struct tls_link *shake_hands(struct http_server *s, int fd, uint64_t begun_ns)
+{
+    char plain[256];
+    const int first = wait_for_head(s, fd, POLLIN | POLLRDHUP, begun_ns);
+    const size_t n = first ? look_for_http(fd, plain, sizeof plain) : 0;
+    if (n) turn_away(s, fd, plain, n);
+    struct tls_link *l = first > 0 && !n ? tls_open(s->o.tls, fd) : NULL;
+    if (!l) return NULL;
+    enum tls_step step;
+    int ready = 1;
+    for (unsigned round = 0; (step = tls_accept(l)) == TLS_AGAIN && ready > 0; round++) {
+        calm_down(round, CALM_HANDSHAKE);
+        ready = wait_for_head(s, fd, tls_events(l, POLLIN), begun_ns);
+    }
+    if (step == TLS_DONE) {
+        /* Nothing of ours follows the client's last message, which would acknowledge it; and many a client's socket
+         * holds the request back until something does. */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){ 1 }, sizeof(int));
+        return l;
+    }
+    if (step == TLS_FAILED) turn_away(s, fd, NULL, 0);
+    tls_free(l);
+    return NULL;
+}
+
+/* ---- all of a connection ------------------------------------------------------------------------------- */
+
+static void serve_requests(struct http_server *s, int fd, struct tls_link *tls, uint64_t begun_ns)
 {
     bool more = true;
-    for (bool first = true; more && (first || wait_for_next(s, fd)); first = false) {
-        struct http_request *r = request_new(s, fd);
+    for (bool first = true; more && (first || wait_for_next(s, fd, tls)); first = false) {
+        struct http_request *r = request_new(s, fd, tls);
         if (!r) return;
+        if (first && tls) r->begun_ns = begun_ns; /* with the handshake */
         const bool passed = vet(r);
         if (passed) serve(r);
         body_free(r); /* not held while what the client still sends is awaited */
@@ -431,9 +500,24 @@ void connection_serve(struct http_server *s, int fd)
     }
 }
 
+void connection_serve(struct http_server *s, int fd)
+{
+    if (!s->o.tls) {
+        serve_requests(s, fd, NULL, 0);
+        return;
+    }
+    const uint64_t begun_ns = http_now_ns();
+    struct tls_link *tls = shake_hands(s, fd, begun_ns);
+    if (!tls) return;
+    serve_requests(s, fd, tls, begun_ns);
+    (void)tls_end(tls);
+    tls_free(tls);
+}
+
 /* ---- what a handler asks ------------------------------------------------------------------------------- */
 
 const char *http_path(const struct http_request *r) { return r->path; }
+const struct http_peer *http_peer(const struct http_request *r) { return r->tls ? tls_peer(r->tls) : NULL; }
 const char *http_rest(const struct http_request *r) { return r->rest ? r->rest : ""; }
 const char *http_id(const struct http_request *r) { return r->id; }
 

@@ -1,6 +1,7 @@
 /* socket.c: descriptors of this process, and connections read and written with deadlines.
  *
- * CivetWeb reads and writes with no deadline for the whole; so everything passes here instead. */
+ * CivetWeb reads and writes with no deadline for the whole; so everything passes here instead. Here is also the one
+ * place that knows whether a connection's bytes are plain or TLS's (tls.h). */
 #include <dirent.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -136,23 +137,42 @@ short socket_wait(const struct http_request *r, short events, uint64_t deadline_
         }
         if (now >= deadline_ns) return 0;
         const uint64_t ms = (deadline_ns - now + 999999) / 1000000;
-        struct pollfd p = { .fd = r->fd, .events = events };
+        struct pollfd p = { .fd = r->fd, .events = r->tls ? tls_events(r->tls, events) : events };
         const int ready = poll(&p, 1, ms < SLICE_MS ? (int)ms : SLICE_MS);
         if (ready > 0) return p.revents;
         if (ready < 0 && errno != EINTR) return POLLERR;
     }
 }
 
-bool socket_take(int fd, char *out, size_t n)
+ssize_t socket_peek(const struct http_request *r, char *out, size_t cap)
+{
+    return r->tls ? tls_peek(r->tls, out, cap) : recv(r->fd, out, cap, MSG_PEEK | MSG_DONTWAIT);
+}
+
+ssize_t socket_read(const struct http_request *r, char *out, size_t cap)
+{
+    return r->tls ? tls_read(r->tls, out, cap) : recv(r->fd, out, cap, MSG_DONTWAIT);
+}
+
+bool socket_take(const struct http_request *r, char *out, size_t n)
 {
     while (n) {
-        const ssize_t got = recv(fd, out, n, MSG_DONTWAIT);
+        const ssize_t got = socket_read(r, out, n);
         if (got <= 0 && !(got < 0 && errno == EINTR)) return false;
         if (got < 0) continue;
         out += got;
         n -= (size_t)got;
     }
     return true;
+}
+
+/* A client of TLS says that it sends no more in a record, before its socket does or instead. */
+short socket_look(const struct http_request *r)
+{
+    struct pollfd p = { .fd = r->fd, .events = r->tls ? POLLIN | POLLRDHUP : POLLRDHUP };
+    if (poll(&p, 1, 0) < 0) p.revents = 0;
+    if (!r->tls) return p.revents;
+    return (short)((p.revents & ~POLLIN) | tls_look(r->tls, p.revents & POLLIN));
 }
 
 static void skip_sent(struct iovec **parts, int *n, size_t sent)
@@ -173,7 +193,7 @@ bool socket_moves(struct http_request *r)
     const uint64_t now = http_now_ns(), patience = (uint64_t)r->s->o.write_ms * 1000000;
     int queued = 0;
     if (ioctl(r->fd, SIOCOUTQ, &queued) != 0) return true; /* what is wrong with it is seen elsewhere */
-    const int64_t taken = (int64_t)r->out - queued;
+    const int64_t taken = (int64_t)(r->tls ? tls_written(r->tls) : r->out) - queued;
     /* who did not look for long cannot tell how long nothing has moved */
     if (!queued || taken != r->acked || now - r->looked_ns > patience / 4) r->moved_ns = now;
     r->acked = taken;
@@ -199,7 +219,8 @@ bool socket_send(struct http_request *r, struct iovec *parts, int n, bool whole)
     skip_sent(&parts, &n, 0);
     while (n && !r->gone) {
         const struct msghdr message = { .msg_iov = parts, .msg_iovlen = (size_t)n };
-        const ssize_t sent = sendmsg(r->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t sent =
+            r->tls ? tls_send(r->tls, parts, n) : sendmsg(r->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
             r->out += (uint64_t)sent;
             skip_sent(&parts, &n, (size_t)sent);
@@ -230,6 +251,10 @@ static bool wait_for_rest(struct http_request *r)
 
 void socket_finish(struct http_request *r)
 {
+    if (r->tls && !r->gone) {
+        const uint64_t until = http_now_ns() + (uint64_t)FINISH_MS * 1000000;
+        while (tls_end(r->tls) == TLS_AGAIN && socket_wait(r, POLLOUT, until)) continue;
+    }
     (void)shutdown(r->fd, SHUT_WR);
     if (r->gone || !r->unread) return;
     char sink[4096];

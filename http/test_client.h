@@ -1,4 +1,5 @@
-/* test_client.h: a client that sends exactly the bytes that a test says, and a server in the same process for it. */
+/* test_client.h: a client that sends exactly the bytes that a test says, and a server in the same process for it. With
+ * OVER_TLS both speak TLS, and the same tests say that nothing else is different: each send is a record. */
 #ifndef HTTP_TEST_CLIENT_H
 #define HTTP_TEST_CLIENT_H
 
@@ -22,6 +23,10 @@
 
 #include "http.h"
 
+#ifdef OVER_TLS
+#include "test_tls.h"
+#endif
+
 enum { PATIENCE_MS = 30000 }; /* no answer for this long means that there is none; nothing else is timed */
 
 static inline uint64_t now_ms(void)
@@ -32,6 +37,71 @@ static inline uint64_t now_ms(void)
 }
 
 static inline void pause_ms(long ms) { (void)nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL); }
+
+/* ---- one connection, plain or not ---------------------------------------------------------------------- */
+
+/* As send and recv. */
+static inline ssize_t client_send(int fd, const char *bytes, size_t n)
+{
+#ifdef OVER_TLS
+    if (tls_client_of(fd)) return tls_client_send(fd, bytes, n);
+#endif
+    return send(fd, bytes, n, MSG_NOSIGNAL);
+}
+
+static inline ssize_t client_recv(int fd, char *out, size_t cap, int flags)
+{
+#ifdef OVER_TLS
+    if (tls_client_of(fd)) return tls_client_recv(fd, out, cap, flags);
+#endif
+    return recv(fd, out, cap, flags);
+}
+
+/* Is anything there to be read, an end included, within ms? */
+static inline bool client_can_read(int fd, int ms)
+{
+#ifdef OVER_TLS
+    if (tls_client_of(fd) && SSL_pending(tls_client_of(fd)) > 0) return true;
+#endif
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    return poll(&p, 1, ms) > 0;
+}
+
+/* Sends no more, and says so; the server may have ended before. */
+static inline void half_close(int fd)
+{
+#ifdef OVER_TLS
+    if (tls_client_of(fd)) (void)SSL_shutdown(tls_client_of(fd));
+#endif
+    (void)shutdown(fd, SHUT_WR);
+}
+
+static inline void hang_up(int fd)
+{
+#ifdef OVER_TLS
+    tls_client_forget(fd);
+#endif
+    (void)close(fd);
+}
+
+/* So that the next hang_up is a reset. */
+static inline void reset_at_end(int fd)
+{
+#ifdef OVER_TLS
+    tls_client_silence(fd);
+#endif
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)), 0);
+}
+
+/* Is the connection `fd` one that a client may use: after the handshake, if there is one. */
+static inline bool client_begin(int fd)
+{
+#ifdef OVER_TLS
+    return tls_client_begin(fd);
+#else
+    return fd >= 0;
+#endif
+}
 
 static inline int try_connect(uint16_t port)
 {
@@ -46,10 +116,18 @@ static inline int try_connect(uint16_t port)
     return fd;
 }
 
-static inline int connect_to(uint16_t port)
+/* Where the server may refuse the connection: it closes. */
+static inline int connect_plainly(uint16_t port)
 {
     const int fd = try_connect(port);
     assert_true(fd >= 0);
+    return fd;
+}
+
+static inline int connect_to(uint16_t port)
+{
+    const int fd = connect_plainly(port);
+    assert_true(client_begin(fd));
     return fd;
 }
 
@@ -57,7 +135,7 @@ static inline int connect_to(uint16_t port)
 static inline bool send_bytes(int fd, const char *bytes, size_t n)
 {
     while (n) {
-        const ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
+        const ssize_t sent = client_send(fd, bytes, n);
         if (sent <= 0) return false;
         bytes += sent;
         n -= (size_t)sent;
@@ -73,10 +151,10 @@ static inline bool read_until(int fd, char *out, size_t cap, const char *until)
     const uint64_t end = now_ms() + PATIENCE_MS;
     out[0] = 0;
     while (n < cap - 1) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        if (now_ms() >= end || poll(&p, 1, 100) < 0) return false;
-        if (!p.revents) continue;
-        const ssize_t got = recv(fd, out + n, cap - 1 - n, 0);
+        if (now_ms() >= end) return false;
+        if (!client_can_read(fd, 100)) continue;
+        const ssize_t got = client_recv(fd, out + n, cap - 1 - n, MSG_DONTWAIT);
+        if (got < 0 && errno == EAGAIN) continue;
         if (got <= 0) return !until;
         n += (size_t)got;
         out[n] = 0;
@@ -101,7 +179,7 @@ static inline int exchange(uint16_t port, const char *request, char *answer, siz
     const int fd = connect_to(port);
     (void)send_text(fd, request);
     assert_true(read_until(fd, answer, cap, NULL));
-    (void)close(fd);
+    hang_up(fd);
     return status_in(answer);
 }
 
@@ -111,7 +189,11 @@ static inline struct http_server *open_server(const struct http_options *o, cons
     char text[512] = { 0 };
     const struct wk_err err = { text, sizeof text };
     struct http_server *s = NULL;
-    if (http_open(o, routes, n, user, &s, &err)) fail_msg("%s", text);
+    struct http_options options = *o;
+#ifdef OVER_TLS
+    options.tls = tls_for_tests();
+#endif
+    if (http_open(&options, routes, n, user, &s, &err)) fail_msg("%s", text);
     return s;
 }
 

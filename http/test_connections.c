@@ -69,7 +69,7 @@ static int next_answer(int fd, char *answer, size_t cap, bool *goes_on)
 {
     size_t n = 0;
     for (answer[0] = 0; n < cap - 1; answer[n] = 0) {
-        const ssize_t got = recv(fd, answer + n, 1, 0);
+        const ssize_t got = client_recv(fd, answer + n, 1, 0);
         if (got <= 0) return 0;
         n++;
         if (n >= 4 && !memcmp(answer + n - 4, "\r\n\r\n", 4)) break;
@@ -77,7 +77,7 @@ static int next_answer(int fd, char *answer, size_t cap, bool *goes_on)
     answer[n] = 0;
     const char *length = strstr(answer, "Content-Length: ");
     for (long left = length ? atol(length + 16) : 0; left && n < cap - 1; left--, n++)
-        if (recv(fd, answer + n, 1, 0) != 1) return 0;
+        if (client_recv(fd, answer + n, 1, 0) != 1) return 0;
     answer[n] = 0;
     *goes_on = strstr(answer, "\r\nConnection: keep-alive\r\n") && strstr(answer, "\r\nKeep-Alive: timeout=5\r\n");
     return status_in(answer);
@@ -86,7 +86,7 @@ static int next_answer(int fd, char *answer, size_t cap, bool *goes_on)
 static bool is_at_end(int fd)
 {
     char rest[1];
-    return recv(fd, rest, 1, 0) <= 0;
+    return client_recv(fd, rest, 1, 0) <= 0;
 }
 
 static void one_after_the_other(void **state)
@@ -123,7 +123,7 @@ static void one_after_the_other(void **state)
     assert_int_equal(next_answer(fd, answer, sizeof answer, &goes_on), 200);
     assert_false(goes_on);
     assert_true(is_at_end(fd));
-    (void)close(fd);
+    hang_up(fd);
     http_close(s);
 }
 
@@ -153,7 +153,7 @@ static void ends(void **state)
         (void)send_text(fd, "GET /good HTTP/1.1\r\n" H KEEP "\r\n");
         assert_true(next_answer(fd, answer, sizeof answer, &goes_on) > 0);
         if (goes_on || !is_at_end(fd)) fail_msg("%s: %s", last[i], answer);
-        (void)close(fd);
+        hang_up(fd);
     }
     struct http_counts c;
     wait_for((http_counts(s, &c), !c.connections));
@@ -175,7 +175,7 @@ static void behind_a_stream(void **state)
     assert_true(send_text(fd, "GET /stream HTTP/1.0\r\n" KEEP "\r\n"));
     assert_true(read_until(fd, answer, sizeof answer, NULL));
     assert_non_null(strstr(answer, "\r\nConnection: close\r\n"));
-    (void)close(fd);
+    hang_up(fd);
     http_close(s);
 }
 
@@ -194,7 +194,7 @@ static void make_room(void **state)
         assert_int_equal(next_answer(fds[i], answer, sizeof answer, &goes_on), 200);
         assert_true(atomic_load(&s->idle) <= THREADS / 2 + 1);
     }
-    for (int i = 0; i < MANY; i++) (void)close(fds[i]);
+    for (int i = 0; i < MANY; i++) hang_up(fds[i]);
     http_close(s);
 }
 
@@ -211,7 +211,7 @@ static void closing(void **state)
     wait_for(atomic_load(&s->idle) == 1);
     http_close(s);
     assert_true(is_at_end(fd));
-    (void)close(fd);
+    hang_up(fd);
 }
 
 /* ---- addresses ----------------------------------------------------------------------------------------- */
@@ -223,8 +223,8 @@ static int connect_six(uint16_t port)
                                     .sin6_port = htons(port),
                                     .sin6_addr = IN6ADDR_LOOPBACK_INIT };
     const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || !connect(fd, (const struct sockaddr *)&a, sizeof a)) return fd;
-    (void)close(fd);
+    if (fd >= 0 && !connect(fd, (const struct sockaddr *)&a, sizeof a) && client_begin(fd)) return fd;
+    hang_up(fd);
     return -1;
 }
 
@@ -233,7 +233,7 @@ static bool has_six(void)
     const struct sockaddr_in6 a = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
     const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const bool has = fd >= 0 && !bind(fd, (const struct sockaddr *)&a, sizeof a);
-    if (fd >= 0) (void)close(fd);
+    if (fd >= 0) hang_up(fd);
     return has;
 }
 
@@ -244,7 +244,7 @@ static void check_answers(int fd, const char *host)
     (void)snprintf(request, sizeof request, "GET /good HTTP/1.1\r\nHost: %s\r\n\r\n", host);
     assert_true(send_text(fd, request) && read_until(fd, answer, sizeof answer, NULL));
     assert_int_equal(status_in(answer), 200);
-    (void)close(fd);
+    hang_up(fd);
 }
 
 static void addresses(void **state)

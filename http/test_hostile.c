@@ -3,7 +3,6 @@
 #include "test_client.h"
 
 #include <jansson.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "internal.h"
@@ -134,7 +133,7 @@ static void check_case(const struct hostile *c)
         (void)send_bytes(fd, c->bytes, c->n);
         if (!read_until(fd, answer, sizeof answer, NULL))
             fail_msg("%s: the connection stays open; so far: %s", c->name, answer);
-        (void)close(fd);
+        hang_up(fd);
     } while (s == impatient && c->n && !answer[0] &&
              now_ms() < end); /* nothing of it had come in time: we were too slow for the impatient one */
     if (status_in(answer) != c->status)
@@ -174,7 +173,7 @@ static void in_two_pieces(void **state)
         if (cut % 4 == 0) pause_ms(2);
         (void)send_bytes(fd, request + cut, sizeof request - 1 - cut);
         assert_true(read_until(fd, answer, sizeof answer, NULL));
-        (void)close(fd);
+        hang_up(fd);
         if (status_in(answer) != 200 || !strstr(answer, "\r\n\r\n{\"text\":\"abc\"}"))
             fail_msg("cut after %zu: %s", cut, answer);
     }
@@ -194,7 +193,7 @@ static void in_many_pieces(void **state)
             pause_ms(2);
         }
         assert_true(read_until(fd, answer, sizeof answer, NULL));
-        (void)close(fd);
+        hang_up(fd);
         if (status_in(answer) != 200 || !strstr(answer, "\r\n\r\n{\"text\":\"abc\"}"))
             fail_msg("pieces of %zu: %s", piece, answer);
     }
@@ -213,7 +212,7 @@ static void bodies_together(void **state)
     enum { FULL = 4 };
     int fds[FULL];
     struct http_options o = { .host = "127.0.0.1",
-                              .reserve = FULL + 4,
+                              .reserve = FULL + 8,
                               .header_ms = PATIENCE_MS,
                               .body_ms = 10 * PATIENCE_MS,
                               .write_ms = PATIENCE_MS,
@@ -234,11 +233,11 @@ static void bodies_together(void **state)
     const int one = connect_to(http_port(patient));
     assert_true(send_bytes(one, large, (size_t)large_head_n + (1 << 20)));
     assert_true(read_until(one, answer, sizeof answer, NULL));
-    (void)close(one);
+    hang_up(one);
     assert_int_equal(status_in(answer), 503);
     assert_int_equal(exchange(http_port(patient), small, answer, sizeof answer), 200); /* it has memory of its own */
     assert_int_equal(exchange(http_port(patient), GET("/good") "\r\n", answer, sizeof answer), 200);
-    for (int i = 0; i < FULL; i++) (void)close(fds[i]);
+    for (int i = 0; i < FULL; i++) hang_up(fds[i]);
     wait_for(!atomic_load(&patient->reserved));
     assert_int_equal(exchange(http_port(patient), small, answer, sizeof answer), 200);
     http_close(patient);
@@ -273,11 +272,11 @@ static void slow_bodies(void **state)
     do { /* others hold the second thread: it is pressed for one */
         const int other = connect_to(http_port(s));
         (void)poll(&p, 1, 100);
-        (void)close(other);
+        hang_up(other);
     } while (!p.revents && now_ms() < end);
     assert_true(read_until(first, answer, sizeof answer, NULL));
     assert_int_equal(status_in(answer), 408);
-    (void)close(first);
+    hang_up(first);
     http_close(s);
 }
 
@@ -296,7 +295,7 @@ static void dripped(const char *what, const char *text, size_t at_once)
         if (!text[i]) i--;
     }
     (void)read_until(fd, answer, sizeof answer, NULL);
-    (void)close(fd);
+    hang_up(fd);
     if (answer[0] && status_in(answer) != 408) fail_msg("%s: %s", what, answer);
     check_alive(impatient, what);
 }
@@ -320,7 +319,7 @@ static void large(void **state)
     int fd = connect_to(http_port(server));
     (void)send_bytes(fd, text, sizeof text);
     assert_true(read_until(fd, answer, sizeof answer, NULL));
-    (void)close(fd);
+    hang_up(fd);
     assert_true(!answer[0] || status_in(answer) == 414);
     check_alive(server, "a target of 1 MiB");
 
@@ -329,7 +328,7 @@ static void large(void **state)
     fd = connect_to(http_port(server));
     (void)send_bytes(fd, text, 17000);
     assert_true(read_until(fd, answer, sizeof answer, NULL));
-    (void)close(fd);
+    hang_up(fd);
     assert_int_equal(status_in(answer), 431);
     check_alive(server, "a header of 17 KB");
 
@@ -337,21 +336,9 @@ static void large(void **state)
     fd = connect_to(http_port(server));
     (void)send_bytes(fd, text, n + 100000);
     assert_true(read_until(fd, answer, sizeof answer, NULL));
-    (void)close(fd);
+    hang_up(fd);
     assert_int_equal(status_in(answer), 413);
     check_alive(server, "a body of 1 MB");
-}
-
-struct sender {
-    int fd;
-    char *bytes;
-    size_t n;
-};
-static void *send_all(void *argument)
-{
-    struct sender *s = argument;
-    (void)send_bytes(s->fd, s->bytes, s->n);
-    return NULL;
 }
 
 /* The largest body that is taken comes back unchanged. */
@@ -367,13 +354,11 @@ static void whole_16_mib(void **state)
     uint64_t seed = 1;
     for (size_t i = 0; i < n; i++)
         request[(size_t)head_n + i] = (char)((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 56);
-    struct sender s = { connect_to(http_port(server)), request, (size_t)head_n + n };
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, send_all, &s), 0);
+    const int fd = connect_to(http_port(server));
+    assert_true(send_bytes(fd, request, (size_t)head_n + n));
     size_t got = 0;
-    for (ssize_t m; (m = recv(s.fd, answer + got, n + 4095 - got, 0)) > 0;) got += (size_t)m;
-    (void)pthread_join(thread, NULL);
-    (void)close(s.fd);
+    for (ssize_t m; (m = client_recv(fd, answer + got, n + 4095 - got, 0)) > 0;) got += (size_t)m;
+    hang_up(fd);
     const char *body = memmem(answer, got, "\r\n\r\n", 4);
     assert_non_null(body);
     assert_int_equal(got - (size_t)(body + 4 - answer), n);
@@ -402,9 +387,9 @@ static void closed_early(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int fd = connect_to(http_port(server));
         (void)send_text(fd, cases[i].text);
-        (void)shutdown(fd, SHUT_WR);
+        half_close(fd);
         assert_true(read_until(fd, answer, sizeof answer, NULL));
-        (void)close(fd);
+        hang_up(fd);
         if (status_in(answer) != cases[i].status) fail_msg("\"%s\" and the end: %s", cases[i].text, answer);
         check_alive(server, cases[i].text);
     }
@@ -420,8 +405,8 @@ static void reset_at_once(void **state)
                                       : &good_cases[i % (N_HOSTILE + N_GOOD) - N_HOSTILE];
         const int fd = connect_to(http_port(server));
         (void)send_bytes(fd, c->bytes, c->n);
-        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
-        (void)close(fd);
+        reset_at_end(fd);
+        hang_up(fd);
     }
     check_alive(server, "resets");
     assert_int_equal(atomic_load(&smuggled), 0);
@@ -452,11 +437,11 @@ static bool connect_towards(int fd, const char *address, uint16_t port)
 
 static uint16_t free_port(uint16_t server_port)
 {
-    const int fd = connect_to(server_port);
+    const int fd = connect_plainly(server_port);
     struct sockaddr_in own;
     assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &(socklen_t){ sizeof own }), 0);
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
-    (void)close(fd);
+    hang_up(fd);
     return ntohs(own.sin_port);
 }
 
@@ -483,11 +468,11 @@ static void same_peer_twice(void **state)
         bool both = socket_at(own, &a);
         both = socket_at(own, &b) && both;
         both = both && connect_towards(a, "127.0.0.1", port) && connect_towards(b, "127.0.0.2", port);
-        (void)send_text(a, texts[round % 2]);
-        (void)send_text(b, texts[round / 2]);
+        both = both && client_begin(a) && send_text(a, texts[round % 2]);
+        both = both && client_begin(b) && send_text(b, texts[round / 2]);
         assert_true(!both || (read_until(a, first, sizeof first, NULL) && read_until(b, second, sizeof second, NULL)));
-        (void)close(a);
-        (void)close(b);
+        hang_up(a);
+        hang_up(b);
         http_close(s);
         assert_int_equal(atomic_load(&smuggled), 0);
         assert_true(now_ms() < end);
@@ -508,7 +493,7 @@ static void expectations(void **state)
     assert_string_equal(answer, "HTTP/1.1 100 Continue\r\n\r\n");
     (void)send_text(fd, "{}");
     assert_true(read_until(fd, answer, sizeof answer, NULL));
-    (void)close(fd);
+    hang_up(fd);
     assert_int_equal(status_in(answer), 200);
 }
 

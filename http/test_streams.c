@@ -188,7 +188,7 @@ static void pings(void **state)
     atomic_store(&go, true);
     assert_true(read_until(fd, answer, sizeof answer, NULL));
     check_events(answer, 2);
-    (void)close(fd);
+    hang_up(fd);
     http_close(s);
 }
 
@@ -199,10 +199,9 @@ static const char *const leaving_names[] = { "close", "reset", "half-close" };
 
 static void leave(int fd, enum leaving how)
 {
-    if (how == HALF_CLOSE) assert_int_equal(shutdown(fd, SHUT_WR), 0);
-    if (how == RESET)
-        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)), 0);
-    if (how == FIN || how == RESET) (void)close(fd);
+    if (how == HALF_CLOSE) half_close(fd);
+    if (how == RESET) reset_at_end(fd);
+    if (how == FIN || how == RESET) hang_up(fd);
 }
 
 /* Before a whole request is there. The one who freezes is the deadlines' concern. */
@@ -224,7 +223,7 @@ static void leave_early(void **state)
                 assert_true(read_until(fd, answer, sizeof answer, NULL));
                 if (status_in(answer) != (beginnings[i][0] ? 400 : 0))
                     fail_msg("\"%s\" and a half-close: %s", beginnings[i], answer);
-                (void)close(fd);
+                hang_up(fd);
             }
             wait_for(nothing_left(s));
         }
@@ -247,7 +246,7 @@ static void leave_stream(struct http_server *s, const char *request, const char 
         atomic_store(&go, true);
         assert_true(read_until(fd, answer, sizeof answer, "{\"i\":5}"));
         assert_int_equal(atomic_load(&left), left_before);
-        (void)close(fd);
+        hang_up(fd);
         atomic_store(&go, false);
     }
     wait_for(atomic_load(&left) == left_before + 1);
@@ -277,13 +276,13 @@ static void leave_work(void **state)
     struct http_server *s = open_with(2, MINUTES);
     leave_stream(s, GET("/work"), NULL, RESET);
     const int fd = send_request(s, GET("/work"));
-    (void)shutdown(fd, SHUT_WR);
+    half_close(fd);
     wait_for(atomic_load(&began) == 2);
     pause_ms(100);
     atomic_store(&go, true);
     assert_true(read_until(fd, answer, sizeof answer, NULL));
     assert_int_equal(status_in(answer), 200);
-    (void)close(fd);
+    hang_up(fd);
     wait_for(nothing_left(s));
     http_close(s);
 }
@@ -303,7 +302,7 @@ static void freeze(void **state)
     wait_for(atomic_load(&left) == 8);
     assert_int_equal(atomic_load(&ended), 1);
     wait_for(nothing_left(s));
-    for (int i = 0; i < 8; i++) (void)close(fds[i]);
+    for (int i = 0; i < 8; i++) hang_up(fds[i]);
     http_close(s);
 }
 
@@ -317,11 +316,11 @@ static void dripping_reader(void **state)
     const uint64_t end = now_ms() + PATIENCE_MS;
     while (!nothing_left(s)) {
         char sink[1000];
-        (void)recv(fd, sink, sizeof sink, MSG_DONTWAIT);
+        (void)client_recv(fd, sink, sizeof sink, MSG_DONTWAIT);
         assert_true(now_ms() < end);
         pause_ms(10);
     }
-    (void)close(fd);
+    hang_up(fd);
     http_close(s);
 }
 
@@ -337,18 +336,18 @@ static bool read_slowly(int buffer, size_t most, unsigned pause, int times, uint
                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     assert_true(!buffer || setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer) == 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
-    assert_true(send_text(fd, GET("/torrent")));
+    assert_true(client_begin(fd) && send_text(fd, GET("/torrent")));
     uint64_t before = now_ms(), longest = 0;
     for (int i = 0; i < times; i++) {
         pause_ms(pause);
-        const ssize_t n = recv(fd, sink, most, 0);
+        const ssize_t n = client_recv(fd, sink, most, 0);
         const uint64_t now = now_ms();
         if (now - before > longest) longest = now - before;
         before = now;
         assert_true(n > 0 || longest >= write_ms / 2);
     }
     const bool kept = atomic_load(&left) == 0;
-    (void)close(fd);
+    hang_up(fd);
     wait_for(atomic_load(&left) == 1);
     http_close(s);
     assert_true(kept || longest >= write_ms / 2);
@@ -381,11 +380,11 @@ static void slots(void **state)
             assert_int_equal(exchange(http_port(s), GET("/good"), answer, sizeof answer), 200);
         }
         assert_int_equal(counts_of(s).streams_refused, 20 * (round + 1));
-        (void)close(fds[0]);
+        hang_up(fds[0]);
         wait_for(counts_of(s).streams == 2);
         assert_int_equal(exchange(http_port(s), STREAM("X-Events: 2\r\n"), answer, sizeof answer), 200);
-        (void)close(fds[1]);
-        (void)close(fds[2]);
+        hang_up(fds[1]);
+        hang_up(fds[2]);
         wait_for(nothing_left(s));
     }
     http_close(s);
@@ -406,7 +405,7 @@ static void *ask_again_and_again(void *argument)
             pause_ms(1);
             continue;
         }
-        const bool sent = send_text(fd, GET("/good"));
+        const bool sent = client_begin(fd) && send_text(fd, GET("/good"));
         const bool whole = read_until(fd, answer, sizeof answer, NULL);
         const int status = status_in(answer);
         if (!sent || !whole || (status != 200 && status != 503))
@@ -414,7 +413,7 @@ static void *ask_again_and_again(void *argument)
         else
             atomic_fetch_add(&answered, 1);
         if (status == 200 && !strstr(answer, "\r\n\r\ngood\n")) fail_msg("half an answer: %s", answer);
-        (void)close(fd);
+        hang_up(fd);
     }
     return NULL;
 }
@@ -442,12 +441,12 @@ static void close_under_load(void **state)
         assert_true(read_until(streams[i], answer, sizeof answer, NULL));
         check_events(answer, count_of(answer, "event: "));
         assert_string_equal(answer + strlen(answer) - 7, "\r\n0\r\n\r\n");
-        (void)close(streams[i]);
+        hang_up(streams[i]);
     }
     assert_int_equal(atomic_load(&ended), STREAMS);
     for (int i = 0; i < IDLE; i++) {
         assert_true(read_until(idle[i], answer, sizeof answer, NULL));
-        (void)close(idle[i]);
+        hang_up(idle[i]);
     }
     const struct http_options again = { .host = "127.0.0.1",
                                         .port = port,
@@ -479,7 +478,7 @@ static void no_descriptor_is_left(void **state)
         int fds[12];
         for (int i = 0; i < 12; i++) fds[i] = send_request(s, i < 4 ? GET("/stream") : i < 8 ? "GET /go" : "");
         stop_and_close(s);
-        for (int i = 0; i < 12; i++) (void)close(fds[i]);
+        for (int i = 0; i < 12; i++) hang_up(fds[i]);
     }
     assert_int_equal(open_descriptors(), before);
 }

@@ -147,7 +147,10 @@ static void name_address(const struct callback *c, int fd)
         getnameinfo((struct sockaddr *)&here, n, text, sizeof text, NULL, 0, NI_NUMERICHOST))
         return;
     const bool six = here.ss_family == AF_INET6;
-    (void)snprintf(url, sizeof url, "http://%s%s%s:%u", six ? "[" : "", text, six ? "]" : "", c->port);
+    const char *was = json_string_value(json_object_get(c->document, "url"));
+    const bool tls = was && strncmp(was, "https:", 6) == 0;
+    (void)snprintf(url, sizeof url, "%s://%s%s%s:%u", tls ? "https" : "http", six ? "[" : "", text, six ? "]" : "",
+                   c->port);
     (void)json_object_set_new(c->document, "url", json_string(url));
 }
 

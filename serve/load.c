@@ -98,15 +98,14 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
 
 static json_t *callback_document(const struct serve *s, const struct serve_model *m)
 {
-    char url[96];
     struct shard_handle h = { 0 };
     if (m->model->device->handle) m->model->device->handle(m->model->executor, &h);
-    (void)snprintf(url, sizeof url, "http://%s", serve_place(s).text);
+    const struct serve_place at = serve_place(s);
     char *profile = s->o->loader.profile(s->o->loader.user);
     json_t *ecp = profile ? json_loads(profile, 0, NULL) : NULL;
     free(profile);
     return json_pack("{s:s, s:o, s:s, s:I, s:s, s:o}", "worker_id", s->o->worker_id, "model_ref",
-                     json_bytes(m->path, strlen(m->path)), "url", url, "vram_bytes_used", (json_int_t)h.vram_bytes,
+                     json_bytes(m->path, strlen(m->path)), "url", at.text, "vram_bytes_used", (json_int_t)h.vram_bytes,
                      "digest", serve_digest_text(m), "ecp", ecp ? ecp : json_null());
 }
 
@@ -144,7 +143,7 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
         log_s("digest", serve_digest_text(m)), log_s("fingerprint", m->fingerprint));
     if (s->o->quiet) return;
     const struct serve_place at = serve_place(s);
-    (void)printf("worker: ready at http://%s\n"
+    (void)printf("worker: ready at %s\n"
                  "  model    %s, %s, context %u, chat template %s\n"
                  "  plugin   %s\n"
                  "  device   %s\n"
@@ -156,11 +155,12 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
                                             ? serve_digest(m)
                                             : "not known yet: GET /health has it once the weights are sealed");
     (void)printf("try it:\n"
-                 "  curl -N 'http://%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
+                 "  curl %s '%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
                  "\"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
-                 "OpenAI's clients: base URL http://%s/v1, model %s\n"
+                 "OpenAI's clients: base URL %s/v1, model %s\n"
                  "Ctrl-C ends it.\n",
-                 at.text, m->chat ? ", \"chat\": true" : "", at.text, m->name);
+                 s->o->tls_cert ? "-kN" : "-N" /* a certificate is of a name, this is an address */, at.text,
+                 m->chat ? ", \"chat\": true" : "", at.text, m->name);
     (void)fflush(stdout);
 }
 

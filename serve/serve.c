@@ -44,7 +44,8 @@ struct supervisor {
     struct watch *watch;
     struct http_route *routes, *admin_routes;
     uint32_t n_routes, n_admin_routes;
-    char full[96]; /* what a 429 of the main port says */
+    char full[96];        /* what a 429 of the main port says */
+    struct http_tls *tls; /* of both ports; NULL: plain */
 };
 
 const char *serve_state_name(enum serve_state state)
@@ -143,8 +144,8 @@ struct serve_place serve_place(const struct serve *s)
 {
     struct serve_place out;
     const bool six = strchr(s->o->host, ':');
-    (void)snprintf(out.text, sizeof out.text, "%s%s%s:%u", six ? "[" : "", s->o->host, six ? "]" : "",
-                   http_port(s->main));
+    (void)snprintf(out.text, sizeof out.text, "%s://%s%s%s:%u", s->o->tls_cert ? "https" : "http", six ? "[" : "",
+                   s->o->host, six ? "]" : "", http_port(s->main));
     return out;
 }
 
@@ -219,10 +220,42 @@ static bool gather_routes(struct supervisor *v)
     return true;
 }
 
+static void on_odd_tls(void *user, const char *text)
+{
+    const struct serve *s = user;
+    LOG(LOG_WARN, "tls_odd", text, log_s("worker_id", s->o->worker_id));
+}
+
+static bool open_tls(struct supervisor *v, struct serve_failure *why)
+{
+    const struct serve_options *o = v->s->o;
+    const struct wk_err err = { why->text, sizeof why->text };
+    const struct http_tls_files files = {
+        .cert = o->tls_cert, .key = o->tls_key, .client_ca = o->tls_client_ca, .warn = on_odd_tls, .user = v->s
+    };
+    (void)snprintf(why->code, sizeof why->code, "TLS_FAILED");
+    return !o->tls_cert || http_tls_open(&files, &v->tls, &err) == WK_OK;
+}
+
+/* The files of TLS as they are now, for connections to come. */
+static void reload(struct supervisor *v)
+{
+    char text[1024] = "", expires[HTTP_TLS_TIME];
+    const struct wk_err err = { text, sizeof text };
+    const char *id = v->s->o->worker_id;
+    if (http_tls_reload(v->tls, &err)) {
+        LOG(LOG_ERROR, "error", text, log_s("code", "TLS_FAILED"), log_s("worker_id", id));
+        return;
+    }
+    http_tls_expires(v->tls, expires);
+    LOG(LOG_INFO, "tls_reloaded", NULL, log_s("worker_id", id), log_s("expires", expires));
+}
+
 static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
     const struct serve_options *o = s->o;
+    if (!open_tls(v, why)) return false;
     (void)snprintf(v->full, sizeof v->full, "%u requests are under way, as many as --max-streams allows",
                    o->max_streams);
     struct http_options http = { .host = o->host,
@@ -239,7 +272,8 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
                                  .n_hosts = o->n_hosts,
                                  .log = on_answered,
                                  .unknown = serve_other_path,
-                                 .full = v->full };
+                                 .full = v->full,
+                                 .tls = v->tls };
     const struct wk_err err = { why->text, sizeof why->text };
     (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
     if (!gather_routes(v)) return wk_fail(&err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
@@ -278,11 +312,13 @@ static bool open_supervisor(struct supervisor *v, const struct serve_options *o,
 /* Sleeps until something happens, at most ms. True: the first signal came. */
 static bool turn(struct supervisor *v, int ms)
 {
-    struct pollfd p[2] = { { .fd = signals_fd(v->s->signals), .events = POLLIN },
-                           { .fd = v->s->wake, .events = POLLIN } };
+    struct pollfd p[3] = { { .fd = signals_fd(v->s->signals), .events = POLLIN },
+                           { .fd = v->s->wake, .events = POLLIN },
+                           { .fd = signals_reload_fd(v->s->signals), .events = POLLIN } }; /* -1: is never ready */
     uint64_t count;
     notify_turn(v->s);
-    (void)poll(p, 2, notify_wait(ms));
+    (void)poll(p, 3, notify_wait(ms));
+    if (p[2].revents && read(p[2].fd, &count, sizeof count) == sizeof count) reload(v);
     if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0)
         p[1].revents = 0; /* somebody else's wake: the next turn sees it */
     return p[0].revents && read(p[0].fd, &count, sizeof count) == sizeof count;
@@ -405,6 +441,7 @@ static void close_supervisor(struct supervisor *v)
     http_stop(s->main);
     http_close(s->admin);
     http_close(s->main);
+    http_tls_close(v->tls);
     load_close(s);
     job_log_close(s->jobs);
     free(v->routes);
@@ -433,7 +470,7 @@ static bool begin(struct supervisor *v, struct serve_failure *why)
         atomic_store(&s->state, SERVE_WAITING);
         notify_ready("waits for POST /worker/commit");
         if (s->o->quiet) return true;
-        (void)printf("worker: waits for POST http://%s/worker/commit\n", serve_place(s).text);
+        (void)printf("worker: waits for POST %s/worker/commit\n", serve_place(s).text);
         (void)fflush(stdout);
         return true;
     }

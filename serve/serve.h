@@ -61,6 +61,8 @@ struct serve_options {
     const char *worker_id;            /* a UUID */
     const char *host, *admin_host;    /* as http_options has it */
     uint16_t port, admin_port;        /* admin_port 0: none */
+    const char *tls_cert, *tls_key;   /* NULL: plain HTTP */
+    const char *tls_client_ca;        /* NULL: clients need no certificate */
     const char *model_path;           /* NULL: the embedded model, unless wait_for_commit */
     bool wait_for_commit;             /* no model until POST /worker/commit */
     const char *model_dir;            /* absolute; where model_ref is resolved; NULL: nowhere */

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -20,6 +19,7 @@ enum { STATUS_AT_ONCE = 1, NS_PER_MS = 1000000 };
 struct signals {
     const char *worker_id;
     int taken, came, wake;        /* signalfd; eventfds: for others, for the thread */
+    int reload;                   /* eventfd for others; -1: there is nothing to be read again */
     _Atomic uint64_t deadline_ns; /* 0: none */
     atomic_int status;
     atomic_bool over;
@@ -54,6 +54,10 @@ static void *run(void *user)
         (void)poll(p, 2, wait_ms(s));
         while (read(s->wake, &count, sizeof count) == sizeof count) continue;
         while (read(s->taken, &info, sizeof info) == sizeof info) {
+            if (info.ssi_signo == SIGHUP) {
+                if (write(s->reload, &one, sizeof one) < 0) continue; /* as below */
+                continue;
+            }
             if (asked) end_process(s, STATUS_AT_ONCE, "a second signal: ending at once");
             asked = true;
             if (write(s->came, &one, sizeof one) < 0) continue; /* the counter is full: it was told already */
@@ -68,11 +72,12 @@ static void release(struct signals *s)
 {
     if (s->taken >= 0) (void)close(s->taken);
     if (s->came >= 0) (void)close(s->came);
+    if (s->reload >= 0) (void)close(s->reload);
     if (s->wake >= 0) (void)close(s->wake);
     free(s);
 }
 
-struct signals *signals_start(const char *worker_id)
+struct signals *signals_start(const char *worker_id, bool reloads)
 {
     sigset_t set;
     struct signals *s = calloc(1, sizeof *s);
@@ -81,16 +86,21 @@ struct signals *signals_start(const char *worker_id)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
+    if (reloads) (void)sigaddset(&set, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
     s->taken = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     s->came = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     s->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (s->taken >= 0 && s->came >= 0 && s->wake >= 0 && !pthread_create(&s->thread, NULL, run, s)) return s;
+    s->reload = reloads ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
+    if (s->taken >= 0 && s->came >= 0 && s->wake >= 0 && reloads == (s->reload >= 0) &&
+        !pthread_create(&s->thread, NULL, run, s))
+        return s;
     release(s);
     return NULL;
 }
 
 int signals_fd(const struct signals *s) { return s->came; }
+int signals_reload_fd(const struct signals *s) { return s->reload; }
 
 static void wake(const struct signals *s)
 {

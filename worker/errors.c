@@ -31,6 +31,7 @@ const struct error_def error_table[CODE_COUNT] = {
     [CODE_LISTEN_FAILED] = { "LISTEN_FAILED", EXIT_FAILED, 99,
                              "the address or port cannot be listened on, for example because it is in use" },
     [CODE_AUDIT_BROKEN] = { "AUDIT_BROKEN", EXIT_FAILED, 99, "an audit log is not as it was written" },
+    [CODE_TLS_FAILED] = { "TLS_FAILED", EXIT_FAILED, 99, "certificate, key or client CA of TLS cannot be used" },
     [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, 99, "a promise inside worker or one of its plugins was broken" },
 };
 

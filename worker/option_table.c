@@ -172,6 +172,16 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PORT] = { "port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1024, 65535, "7531", "port to listen on" },
     [OPT_ADMIN_PORT] = { "admin-port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65535, "0",
                          "second port with threads of its own for probes, metrics, cancel and shutdown; 0 is none" },
+    [OPT_TLS_CERT] = { "tls-cert", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
+                       "speak https on both ports, TLS 1.2 and 1.3, with the certificate in FILE (PEM), behind which "
+                       "the "
+                       "certificates between it and its root stand; SIGHUP reads the files of TLS again" },
+    [OPT_TLS_KEY] = { "tls-key", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
+                      "private key of the certificate (PEM, without a passphrase), which nobody else should be able to "
+                      "read" },
+    [OPT_TLS_CLIENT_CA] = { "tls-client-ca", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
+                            "serve only clients with a certificate that one of those in FILE (PEM) has issued (mTLS); "
+                            "probes are clients, too" },
     [OPT_MODEL_DIR] = { "model-dir", 0, OPTION_TEXT, true, ON(CMD_SERVE), "DIR", 1, 4096, NULL,
                         "folder in which /worker/plan and /worker/commit find models, and nowhere else" },
     [OPT_MODEL_ID] = { "model-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
@@ -280,6 +290,9 @@ const struct option_key option_keys[] = {
     { OPT_FAIRNESS_TIMESLICE, "scheduler.fairness.max_timeslice_tokens" },
     { OPT_FLASH_ATTENTION, "runtime.cuda.flash_attention.enabled" },
     { OPT_FLASH_TILE, "runtime.cuda.flash_attention.tile_size" },
+    { OPT_TLS_CERT, "server.tls.cert" },
+    { OPT_TLS_KEY, "server.tls.key" },
+    { OPT_TLS_CLIENT_CA, "server.tls.client_ca" },
     { OPT_COUNT, NULL },
 };
 

@@ -220,6 +220,17 @@ static int check_askers(const struct options *o)
     return EXIT_DONE;
 }
 
+static int check_tls(const struct options *o)
+{
+    const bool cert = option_text(o, OPT_TLS_CERT), key = option_text(o, OPT_TLS_KEY);
+    if (cert != key)
+        return fail_usage("serve", "--tls-cert and --tls-key belong together: --tls-%s is missing",
+                          cert ? "key" : "cert");
+    if (option_text(o, OPT_TLS_CLIENT_CA) && !cert)
+        return fail_usage("serve", "--tls-client-ca is of --tls-cert and --tls-key, which are not given");
+    return EXIT_DONE;
+}
+
 static int check_addresses(const struct serving *v)
 {
     const struct options *o = &v->o;
@@ -230,6 +241,7 @@ static int check_addresses(const struct serving *v)
     int result = check_host("host", host);
     if (!result && admin_host) result = check_host("admin-host", admin_host);
     if (!result) result = check_askers(o);
+    if (!result) result = check_tls(o);
     if (result) return result;
     if (admin_host && !admin) return fail_usage("serve", "--admin-host is of --admin-port, which is not given");
     if (admin && admin < 1024) return fail_usage("serve", "--admin-port: expected 0 or 1024 to 65535, got %u", admin);
@@ -268,6 +280,9 @@ static void service_options(struct serving *v)
         .admin_host = option_text(o, option_text(o, OPT_ADMIN_HOST) ? OPT_ADMIN_HOST : OPT_HOST),
         .port = (uint16_t)option_u32(o, OPT_PORT),
         .admin_port = (uint16_t)option_u32(o, OPT_ADMIN_PORT),
+        .tls_cert = option_text(o, OPT_TLS_CERT),
+        .tls_key = option_text(o, OPT_TLS_KEY),
+        .tls_client_ca = option_text(o, OPT_TLS_CLIENT_CA),
         .model_path = option_text(o, OPT_MODEL),
         .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT),
         .model_dir = v->model_dir[0] ? v->model_dir : NULL,
@@ -372,7 +387,7 @@ int command_serve(const struct options *o)
     int result = choose_audit_key(o);
     if (!result) result = choose_worker_id(v);
     if (!result) { /* before anything that may take long */
-        v->signals = signals_start(v->worker_id);
+        v->signals = signals_start(v->worker_id, option_text(o, OPT_TLS_CERT) != NULL);
         if (!v->signals) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory, descriptor or thread for signals");
     }
     if (!result) result = check_name(v);

@@ -101,7 +101,7 @@ def configuration():
         ("# c\n\nprot = 8000\n", 3, "unknown key prot"),
         ("[scheduler.fairness]\nmax_timeslice_tokens = many\n", 2, "scheduler.fairness.max_timeslice_tokens"),
         ("port = 8000\nport = 8001\n", 2, "given twice"),
-        ("[server.tls]\ncert = x\n", 2, "unknown key server.tls.cert"),
+        ("[server.tls]\ncertificate = x\n", 2, "unknown key server.tls.certificate"),
         ("just words\n", 1, "expected key = value"),
         ("host = \"127.0.0.1\n", 1, "quotes"),
         ("[open\n", 1, "section"),
