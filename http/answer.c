@@ -12,7 +12,7 @@
 #include "internal.h"
 
 enum {
-    HEAD_BYTES = 1024,
+    HEAD_BYTES = 2048,
     EVENT_NAME_MAX = 64,
     SEND_BUFFER = 65536, /* what a reader who has stopped can have us hold, about; in the kernel */
     PROBE_MS = 50,       /* least time between two comments to a client that has shut down its side */
@@ -73,7 +73,9 @@ static size_t format_head(struct http_request *r, int status, bool framed, char 
     if (r->origin[0] && r->vetted)
         n += snprintf(out + n, HEAD_BYTES - (size_t)n,
                       "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: Retry-After, "
-                      "X-Request-Id, x-should-retry\r\nVary: Origin\r\n",
+                      "WWW-Authenticate, X-Request-Id, x-should-retry, x-ratelimit-limit-requests, "
+                      "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
+                      "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens\r\nVary: Origin\r\n",
                       lists_any(r->s) ? "*" : r->origin);
     return (size_t)n;
 }

@@ -32,13 +32,15 @@ enum {
     HTTP_OWN_BYTES = 64 << 10, /* of memory that every request has for itself */
     HTTP_ID_MAX = 64,
     HTTP_TRACE_BYTES = 55,
-    HTTP_EXTRA_MAX = 8,
+    HTTP_EXTRA_MAX = 16,
+    HTTP_CALLER_BYTES = 1024, /* of http_caller */
     HTTP_PRESSED_MS = 250,
     HTTP_IDLE_MS = 5000,
     HTTP_PING_MS = 1000
 };
 
 struct http_request;
+struct sockaddr_storage;
 struct http_text;
 struct http_tls;
 typedef void (*http_handler)(void *user, struct http_request *r);
@@ -70,6 +72,12 @@ struct http_options {
      * be NULL. [any thread] */
     void (*log)(void *user, const char *method, const char *path, int status, uint64_t bytes_in, uint64_t bytes_out,
                 double seconds);
+    /* May this request have the route? Asked when its header was read and its route is known,
+     * before anything of its body is read and before it counts against max_streams. False: it has answered. NULL: all
+     * may. [the request's thread] */
+    bool (*admit)(void *user, struct http_request *r, const struct http_route *route);
+    /* A request whose route is known is over: the last that is heard of it. NULL: nothing. [the request's thread] */
+    void (*over)(void *user, struct http_request *r);
     /* What is said of a path that has no route, instead of the usual; NULL: the usual. May be NULL. [any thread] */
     const char *(*unknown)(const char *path);
     const char *full;     /* what a 429 says: how many streams there may be, and what decides that. NULL: the number */
@@ -128,6 +136,7 @@ void http_stop(struct http_server *s);
 void http_close(struct http_server *s);
 
 /* ---- a request; all strings are the request's and live until the handler returns [the handler's thread] ---- */
+const char *http_method(const struct http_request *r);
 const char *http_path(const struct http_request *r); /* as it came, without the query */
 const char *http_rest(
     const struct http_request *r); /* what follows a prefix route's path, %XX decoded; "" for an exact path */
@@ -138,6 +147,12 @@ const char *http_id(const struct http_request *r); /* X-Request-Id as it came, i
                                                       fresh one; on every answer */
 /* W3C's traceparent as it came, if it is well formed; else NULL. On every answer, too. */
 const char *http_trace(const struct http_request *r);
+/* HTTP_CALLER_BYTES of zeroed memory, aligned for any type, for what the server's user knows of who asks. Lives as long
+ * as the request. */
+void *http_caller(struct http_request *r);
+/* The address at the other end of the connection; AF_UNSPEC: it is not known. */
+void http_address(const struct http_request *r, struct sockaddr_storage *out);
+int http_status(const struct http_request *r); /* of the answer; 0: none yet; 499: nobody was there to be answered */
 /* Who the client's certificate says that it is, checked. The connection's: lives until the handler returns. */
 enum { HTTP_PEER_NAMES_MAX = 16 };
 struct http_peer {

@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <sys/uio.h>
 
 #include "guard.h"
@@ -65,6 +66,7 @@ struct http_request {
     uint64_t in, out, wrote_ns;
     int64_t acked; /* of out: what the client's side has taken, when socket_moves looked last */
     uint64_t looked_ns, moved_ns;
+    _Alignas(max_align_t) unsigned char caller[HTTP_CALLER_BYTES];
 };
 
 /* ---- socket.c: descriptors, deadlines, and all bytes of a connection, plain or by TLS ------------------ */

@@ -344,6 +344,8 @@ static void call_handler(struct http_request *r)
     atomic_fetch_add(&s->handlers, 1);
     if (atomic_load(&s->closing)) {
         answer_busy(r, "the server is shutting down");
+    } else if (s->o.admit && !s->o.admit(s->user, r, r->route)) {
+        atomic_fetch_add(&s->refused, 1);
     } else if (r->route->stream && !request_take_slot(r)) {
         refuse_slot(r);
     } else {
@@ -356,6 +358,7 @@ static void call_handler(struct http_request *r)
                        &(struct http_failure){ .status = 500, .code = "INTERNAL", .message = "nothing was answered" });
         if (r->slot) atomic_fetch_sub(&s->streams, 1);
     }
+    if (s->o.over) s->o.over(s->user, r);
     atomic_fetch_sub(&s->handlers, 1);
 }
 
@@ -516,10 +519,20 @@ void connection_serve(struct http_server *s, int fd)
 
 /* ---- what a handler asks ------------------------------------------------------------------------------- */
 
+const char *http_method(const struct http_request *r) { return r->method; }
 const char *http_path(const struct http_request *r) { return r->path; }
 const struct http_peer *http_peer(const struct http_request *r) { return r->tls ? tls_peer(r->tls) : NULL; }
 const char *http_rest(const struct http_request *r) { return r->rest ? r->rest : ""; }
 const char *http_id(const struct http_request *r) { return r->id; }
+void *http_caller(struct http_request *r) { return r->caller; }
+int http_status(const struct http_request *r) { return r->status; }
+
+void http_address(const struct http_request *r, struct sockaddr_storage *out)
+{
+    socklen_t n = sizeof *out;
+    memset(out, 0, sizeof *out);
+    if (getpeername(r->fd, (struct sockaddr *)out, &n)) out->ss_family = AF_UNSPEC;
+}
 
 const char *http_header(const struct http_request *r, const char *name)
 {
