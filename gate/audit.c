@@ -290,16 +290,24 @@ static void put_list(struct audit_bytes *b, const char *name, const char *const 
     audit_put(b, "]", 1);
 }
 
+/* A digest that is given, or made here. */
+static void put_digest(struct audit_bytes *b, const char *name, const char *kind, const char *given,
+                       const struct audit_text *t, bool (*make)(const void *bytes, size_t n, char hex[65]))
+{
+    char hex[65] = "";
+    const bool is_given = given && given[0];
+    if (!is_given && (!t->bytes || !make(t->bytes, t->len, hex))) {
+        b->failed = b->failed || t->bytes;
+        return;
+    }
+    audit_print(b, ",\"%s_%s\":\"%s\"", name, kind, is_given ? given : hex);
+}
+
 static void put_digests(const struct audit *a, struct audit_bytes *b, const char *name, const struct audit_text *t)
 {
-    char hex[65];
-    if (!t->bytes) return;
-    if (log_hmac(t->bytes, t->len, hex))
-        audit_print(b, ",\"%s_hmac\":\"%s\"", name, hex);
-    else
-        b->failed = true;
-    if (a->plain_sha256 && sha256_hex(t->bytes, t->len, hex)) audit_print(b, ",\"%s_sha256\":\"%s\"", name, hex);
-    if (!a->raw) return;
+    put_digest(b, name, "hmac", t->hmac, t, log_hmac);
+    if (a->plain_sha256) put_digest(b, name, "sha256", t->sha256, t, sha256_hex);
+    if (!a->raw || !t->bytes) return;
     audit_print(b, ",\"%s\":", name);
     audit_put_string(b, t->bytes, t->len);
 }

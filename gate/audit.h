@@ -43,8 +43,9 @@ enum audit_kind {
 };
 
 struct audit_text {
-    const char *bytes; /* NULL: none */
+    const char *bytes; /* NULL: none, or it is not there any more: then its digests stand for it */
     size_t len;
+    const char *hmac, *sha256; /* of log_hmac and sha256_hex; NULL or "": made of bytes */
 };
 
 /* One entry; NULL, 0 and false: the field is left out. Texts are copied; bytes that are no UTF-8 become U+FFFD. Never

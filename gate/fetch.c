@@ -281,13 +281,21 @@ static wk_status check_url(const struct fetch_request *r, const struct wk_err *e
     return WK_OK;
 }
 
+static bool is_method(const struct fetch_request *r)
+{
+    static const char *const names[] = { "GET", "DELETE", "POST", "PUT", "PATCH" };
+    enum { WITHOUT_BODY = 2 };
+    for (size_t i = 0; r->method && i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], r->method) == 0) return i >= WITHOUT_BODY || !r->body_len;
+    return false;
+}
+
 static wk_status check(const struct fetch_request *r, const struct wk_err *err)
 {
     const wk_status s = check_url(r, err);
     if (s) return s;
-    const bool post = r->method && strcmp(r->method, "POST") == 0;
-    if (!post && (!r->method || strcmp(r->method, "GET") != 0 || r->body_len))
-        return wk_fail(err, WK_INVALID, "GET without a body or POST is expected");
+    if (!is_method(r))
+        return wk_fail(err, WK_INVALID, "GET or DELETE without a body, or POST, PUT or PATCH are expected");
     if (r->body_len > FETCH_MOST_BODY || r->most_bytes > FETCH_MOST_ANSWER || r->timeout_ms < 1 ||
         r->timeout_ms > FETCH_MOST_TIMEOUT_MS || r->n_headers > FETCH_MOST_HEADERS)
         return wk_fail(err, WK_INVALID, "the request's body, time, headers or largest answer are beyond the limits");

@@ -30,12 +30,12 @@ enum {
 struct fetch;
 
 struct fetch_request {
-    const char *method;         /* "GET", "POST" */
+    const char *method;         /* "GET", "DELETE": without a body; "POST", "PUT", "PATCH" */
     const char *url;            /* http:// or https://, no user */
     const char *content_type;   /* NULL: none */
     const char *const *headers; /* [n_headers], "Name: value" */
     size_t n_headers;
-    const void *body; /* [body_len]; only with POST */
+    const void *body; /* [body_len] */
     size_t body_len;
     const char *ca_file;     /* PEM: the only ones whose certificates are taken; NULL: the system's */
     const char *unix_socket; /* connect to this instead of the URL's host; NULL: no */

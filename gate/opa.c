@@ -295,9 +295,14 @@ bool opa_allows(struct opa *p, const struct opa_input *input, struct opa_decisio
     *out = (struct opa_decision){ .kind = OPA_UNREACHABLE, .max_tokens = -1 };
     char *body = question(input);
     if (!body) return deny(out, OPA_UNREACHABLE, "out of memory for a question to the policy server");
+    char trace[96] = "";
+    const char *const headers[] = { trace };
+    if (input->traceparent) (void)snprintf(trace, sizeof trace, "traceparent: %.60s", input->traceparent);
     const struct fetch_request r = { .method = "POST",
                                      .url = p->url,
                                      .content_type = "application/json",
+                                     .headers = headers,
+                                     .n_headers = trace[0] ? 1 : 0,
                                      .body = body,
                                      .body_len = strlen(body),
                                      .ca_file = p->ca_file,

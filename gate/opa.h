@@ -32,8 +32,9 @@ struct opa_input { /* {"input": {...}}: a member that is NULL is left out */
     int64_t prompt_chars;
     int64_t max_tokens;
     const char *prompt_hmac;
-    const char *prompt; /* only where the operator wants it to be sent */
-    size_t prompt_len;  /* bytes; not UTF-8: U+FFFD instead */
+    const char *prompt;      /* only where the operator wants it to be sent */
+    size_t prompt_len;       /* bytes; not UTF-8: U+FFFD instead */
+    const char *traceparent; /* W3C's, sent as a header; NULL: none */
 };
 
 enum opa_kind {

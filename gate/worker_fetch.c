@@ -193,13 +193,14 @@ static bool set_request(struct transfer *t)
         SET(CURLOPT_CAPATH, NULL);
     }
     if (t->frame->len[FRAME_SOCKET]) SET(CURLOPT_UNIX_SOCKET_PATH, t->text[FRAME_SOCKET]);
-    if (strcmp(t->text[FRAME_METHOD], "POST") == 0) {
+    const char *method = t->text[FRAME_METHOD];
+    const bool get = strcmp(method, "GET") == 0, without = get || strcmp(method, "DELETE") == 0;
+    if (!without) {
         SET(CURLOPT_POST, 1L);
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->frame->len[FRAME_BODY]);
         SET(CURLOPT_POSTFIELDS, t->text[FRAME_BODY]);
-    } else {
-        good = good && strcmp(t->text[FRAME_METHOD], "GET") == 0;
     }
+    if (!get && strcmp(method, "POST") != 0) SET(CURLOPT_CUSTOMREQUEST, method);
     return good;
 }
 

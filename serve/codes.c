@@ -26,6 +26,16 @@ const struct serve_code_def serve_codes[SERVE_CODE_COUNT] = {
                                   "the model's file cannot be read, is wrong, or asks for what no plugin serves" },
     [SERVE_INSUFFICIENT_VRAM] = { "INSUFFICIENT_VRAM", 503, false, "the device's memory is too small" },
     [SERVE_INSUFFICIENT_MEMORY] = { "INSUFFICIENT_MEMORY", 503, false, "the host's memory is too small" },
+    [SERVE_UNAUTHORIZED] = { "UNAUTHORIZED", 401, false, "no key or token, or one that is not valid" },
+    [SERVE_FORBIDDEN] = { "FORBIDDEN", 403, false, "the key or token does not have the scope of this path" },
+    [SERVE_RATE_LIMITED] = { "RATE_LIMIT_EXCEEDED", 429, true,
+                             "the key's requests or tokens of this minute are used up; Retry-After says when there are "
+                             "enough again" },
+    [SERVE_GUARDRAIL_BLOCKED] = { "GUARDRAIL_BLOCKED", 403, false,
+                                  "the blocklist or the policy server does not allow the prompt or the answer" },
+    [SERVE_AUDIT_FAILED] = { "AUDIT_FAILED", 503, true,
+                             "the audit log cannot be written, and --audit-required demands it" },
+    [SERVE_CONFLICT] = { "CONFLICT", 409, false, "there is a key of this id already, or no place for a third secret" },
 };
 
 enum serve_code serve_code_named(const char *name)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "body.h"
+#include "caller.h"
 #include "capability/json_text.h"
 #include "jobs.h"
 #include "log/log.h"
@@ -51,7 +52,8 @@ static void on_cancel(void *user, struct http_request *r)
         serve_refuse(s, r, &why);
     } else {
         const struct serve_model *m = atomic_load(&s->model);
-        const bool found = m && engine_cancel(m->engine, id);
+        const bool own = caller_sees(s, r) != NULL;
+        const bool found = m && engine_cancel(m->engine, own ? &serve_caller(r)->who.owner : NULL, id);
         char word[LOG_WORD];
         LOG(LOG_INFO, "cancel", NULL, log_s("worker_id", s->o->worker_id), log_s("job_id", log_id(id, word)),
             log_b("found", found));
@@ -329,7 +331,7 @@ static void on_jobs(void *user, struct http_request *r)
     struct job_view *open = calloc(JOBS_SHOWN, sizeof *open);
     struct job_record *past = calloc(JOB_LOG_MOST, sizeof *past);
     uint32_t n_past = 0;
-    const uint32_t n = open && past ? job_log_all(s->jobs, open, JOBS_SHOWN, past, &n_past) : 0;
+    const uint32_t n = open && past ? job_log_all(s->jobs, caller_sees(s, r), open, JOBS_SHOWN, past, &n_past) : 0;
     json_t *list = open && past ? json_array() : NULL;
     for (uint32_t i = 0; i < n; i++) (void)json_array_append_new(list, open_job(s, &open[i]));
     for (uint32_t i = 0; i < n_past; i++) (void)json_array_append_new(list, past_job(&past[i]));
@@ -344,7 +346,7 @@ static void on_job(void *user, struct http_request *r)
     struct job_view open;
     struct job_record past;
     struct refusal why = { 0 };
-    switch (job_log_find(s->jobs, http_rest(r), &open, &past)) {
+    switch (job_log_find(s->jobs, caller_sees(s, r), http_rest(r), &open, &past)) {
     case JOB_FOUND_OPEN: serve_answer(s, r, 200, open_job(s, &open)); return;
     case JOB_FOUND_PAST: serve_answer(s, r, 200, past_job(&past)); return;
     default:

@@ -123,7 +123,7 @@ static bool read_request(struct stream *x, bool worker_form)
                                                .max_tokens_out = x->s->o->max_tokens_out,
                                                .most_tokens = x->s->o->max_tokens_out,
                                                .n_vocab = m ? m->model->program->n_vocab : 0,
-                                               .max_priority = x->s->o->max_priority };
+                                               .max_priority = caller_max_priority(x->s, x->r) };
     struct refusal why;
     const char *bytes;
     size_t n;

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "caller.h"
 #include "capability/capability.h"
 #include "capability/json_text.h"
 #include "ops.h"
@@ -214,8 +215,10 @@ static void health(void *user, struct http_request *r)
                           c.reason ? c.text : NULL, "worker_id", s->o->worker_id, "role", s->o->role, "version",
                           WORKER_VERSION, "uptime_seconds", seconds_since(s->started_ns));
     if (o && serve_state_of(s) == SERVE_UNHEALTHY) (void)json_object_set_new(o, "code", json_string(s->unhealthy_code));
-    if (o) put_device(o, s);
-    if (o && m) put_model(o, s, m);
+    /* whom it is not told who asks: whether it works, and no more */
+    const bool known = caller_has(s, r, SCOPE_INFERENCE | SCOPE_METRICS | SCOPE_ADMIN_READ);
+    if (o && known) put_device(o, s);
+    if (o && known && m) put_model(o, s, m);
     answer(s, r, c.healthy ? 200 : 503, o);
 }
 

@@ -78,29 +78,34 @@ static const struct job_record *past(const struct job_log *l, uint32_t i)
     return &l->record[(l->next + JOB_LOG_MOST - 1 - i) % JOB_LOG_MOST];
 }
 
-uint32_t job_log_all(struct job_log *l, struct job_view *open, uint32_t most, struct job_record out[JOB_LOG_MOST],
-                     uint32_t *n_past)
+static bool is_of(const uint64_t owner[2], const uint64_t *of) { return !of || memcmp(owner, of, 16) == 0; }
+
+uint32_t job_log_all(struct job_log *l, const uint64_t *of, struct job_view *open, uint32_t most,
+                     struct job_record out[JOB_LOG_MOST], uint32_t *n_past)
 {
     uint32_t n = 0;
     (void)pthread_mutex_lock(&l->lock);
-    for (const struct job_place *p = l->oldest; p && n < most; p = p->newer) look(p, &open[n++]);
-    *n_past = l->n;
-    for (uint32_t i = 0; i < l->n; i++) out[i] = *past(l, i);
+    for (const struct job_place *p = l->oldest; p && n < most; p = p->newer)
+        if (is_of(p->owner, of)) look(p, &open[n++]);
+    *n_past = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (is_of(past(l, i)->owner, of)) out[(*n_past)++] = *past(l, i);
     (void)pthread_mutex_unlock(&l->lock);
     return n;
 }
 
-enum job_found job_log_find(struct job_log *l, const char *id, struct job_view *open, struct job_record *out)
+enum job_found job_log_find(struct job_log *l, const uint64_t *of, const char *id, struct job_view *open,
+                            struct job_record *out)
 {
     enum job_found found = JOB_FOUND_NONE;
     (void)pthread_mutex_lock(&l->lock);
     for (const struct job_place *p = l->newest; p && !found; p = p->older) {
-        if (strcmp(p->view.id, id) != 0) continue;
+        if (!is_of(p->owner, of) || strcmp(p->view.id, id) != 0) continue;
         look(p, open);
         found = JOB_FOUND_OPEN;
     }
     for (uint32_t i = 0; i < l->n && !found; i++) {
-        if (strcmp(past(l, i)->id, id) != 0) continue;
+        if (!is_of(past(l, i)->owner, of) || strcmp(past(l, i)->id, id) != 0) continue;
         *out = *past(l, i);
         found = JOB_FOUND_PAST;
     }

@@ -16,6 +16,7 @@ const char *job_verdict_name(enum job_verdict v); /* "finished", "cancelled", "f
 
 struct job_record {
     char id[ENGINE_JOB_ID_MAX + 1];
+    uint64_t owner[2]; /* gate_caller.self of whom it is of */
     enum job_verdict verdict;
     const char *model_ref; /* of the process's lifetime */
     const char *end;       /* why, of static storage: "stop", "length", "INFERENCE_TIMEOUT" */
@@ -29,6 +30,7 @@ struct job_place {
     struct job_place *older, *newer;
     struct job *job;
     struct job_view view;
+    uint64_t owner[2];
 };
 
 struct job_log;
@@ -42,11 +44,12 @@ void job_log_follow(struct job_log *l, struct job_place *p, struct job *job);
  * refused. */
 void job_log_leave(struct job_log *l, struct job_place *p, const struct job_record *r);
 
-/* The latest of that id. */
+/* The latest of that id. of: of this owner alone; NULL: of anybody. */
 enum job_found { JOB_FOUND_NONE = 0, JOB_FOUND_OPEN, JOB_FOUND_PAST };
-enum job_found job_log_find(struct job_log *l, const char *id, struct job_view *open, struct job_record *past);
-/* Open ones, oldest first, at most `most`: returns how many; past ones, latest first: *n_past of them. */
-uint32_t job_log_all(struct job_log *l, struct job_view *open, uint32_t most, struct job_record past[JOB_LOG_MOST],
-                     uint32_t *n_past);
+enum job_found job_log_find(struct job_log *l, const uint64_t *of, const char *id, struct job_view *open,
+                            struct job_record *past);
+/* Open ones, oldest first, at most `most`: returns how many; past ones, latest first: *n_past of them. of: as above. */
+uint32_t job_log_all(struct job_log *l, const uint64_t *of, struct job_view *open, uint32_t most,
+                     struct job_record past[JOB_LOG_MOST], uint32_t *n_past);
 
 #endif

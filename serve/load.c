@@ -12,6 +12,7 @@
 #include "identity.h"
 #include "log/log.h"
 #include "plugin/plugin.h"
+#include "scheduler.h"
 #include "token_text.h"
 #include "chat/chat.h"
 
@@ -223,6 +224,7 @@ static bool load(struct load *l)
     }
     s->startup_seconds = (double)(serve_now_ns() - s->started_ns) * 1e-9;
     atomic_store(&s->model, m);
+    scheduler_follow(s);
     int was = SERVE_LOADING;
     if (!atomic_compare_exchange_strong(&s->state, &was, SERVE_READY)) return true; /* it ends already */
     say_ready(s, m);

@@ -1,5 +1,6 @@
 /* metrics.c: GET /metrics in Prometheus' text format (docs/metrics.md has every name). A scrape copies the engine's
  * statistics once and formats them: no lock that the engine holds, no device call, so it may come every 50 ms. */
+#include "gate/gate.h"
 #include "inside.h"
 
 #include <dirent.h>
@@ -342,6 +343,35 @@ static void put_http(struct http_text *t, const struct serve *s)
     }
 }
 
+static void put_gate(struct http_text *t, const struct serve *s)
+{
+    struct gate_figures f;
+    if (!s->gate) return;
+    gate_figures(s->gate, &f);
+    const struct {
+        const char *reason;
+        uint64_t n;
+    } rows[] = { { "unauthorized", f.unauthorized }, { "attempts", f.attempts },
+                 { "forbidden", f.forbidden },       { "rate", f.rate },
+                 { "blocked", f.blocked },           { "unavailable", f.unavailable } };
+    family(t, "worker_gate_refused_total", "counter", "Requests that the gate refused, by reason.");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        labelled(t, "worker_gate_refused_total", "reason", rows[i].reason, rows[i].n);
+    gauge(t, "worker_gate_keys", (double)f.keys, "API keys of the policy.");
+    if (f.oidc) {
+        gauge(t, "worker_oidc_keys", f.issuer.keys, "Keys of the issuer that tokens are verified by.");
+        gauge(t, "worker_oidc_keys_age_seconds", (double)f.issuer.age_s, "Since they were fetched; -1: never.");
+        family(t, "worker_oidc_fetches_failed_total", "counter", "Fetches of the issuer's keys that failed.");
+        http_text_format(t, "worker_oidc_fetches_failed_total %" PRIu64 "\n", f.issuer.failed);
+    }
+    if (!f.audit) return;
+    family(t, "worker_audit_lines_total", "counter", "Lines of the audit log.");
+    http_text_format(t, "worker_audit_lines_total %" PRIu64 "\n", f.log.written);
+    family(t, "worker_audit_dropped_total", "counter", "Lines of the audit log that could not be written.");
+    http_text_format(t, "worker_audit_dropped_total %" PRIu64 "\n", f.log.dropped);
+    gauge(t, "worker_audit_failing", f.log.failing, "1: the last line of the audit log could not be written.");
+}
+
 /* ---- the process --------------------------------------------------------------------------------------- */
 
 static uint32_t open_files(void)
@@ -409,6 +439,7 @@ static void metrics(void *user, struct http_request *r)
     put_tool_calls(&t);
     put_deadlines(&t);
     put_http(&t, s);
+    put_gate(&t, s);
     put_process(&t);
     if (t.failed)
         serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "caller.h"
 #include "grammars.h"
 #include "openai_answer.h"
 #include "ops.h"
@@ -34,7 +35,7 @@ static bool read_request(struct work *w, struct completion *c)
                                                .max_tokens_out = s->o->max_tokens_out,
                                                .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
                                                .n_vocab = m ? m->model->program->n_vocab : 0,
-                                               .max_priority = s->o->max_priority };
+                                               .max_priority = caller_max_priority(s, w->r) };
     struct refusal why;
     const char *bytes;
     size_t n;

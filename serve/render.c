@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "caller.h"
 #include "inside.h"
 #include "work.h"
 
@@ -22,7 +23,7 @@ static bool read_request(struct rendering *x, struct refusal *why)
                                                .max_tokens_out = s->o->max_tokens_out,
                                                .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
                                                .n_vocab = x->m->model->program->n_vocab,
-                                               .max_priority = s->o->max_priority };
+                                               .max_priority = caller_max_priority(s, x->work->r) };
     const char *bytes;
     size_t n;
     if (!work_body(x->work, HTTP_BODY_MAX, &bytes, &n)) return false;

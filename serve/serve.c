@@ -12,12 +12,15 @@
 
 #include "body.h"
 #include "callback.h"
+#include "caller.h"
 #include "identity.h"
 #include "jobs.h"
 #include "log/log.h"
 #include "log_names.h"
 #include "ops.h"
+#include "scopes.h"
 #include "signals.h"
+#include "trace.h"
 
 enum {
     TURN_MS = 100, /* the main thread looks around at least so often */
@@ -44,6 +47,7 @@ struct supervisor {
     struct watch *watch;
     struct http_route *routes, *admin_routes;
     uint32_t n_routes, n_admin_routes;
+    uint64_t gate_ns;     /* when the gate is to be looked after */
     char full[96];        /* what a 429 of the main port says */
     struct http_tls *tls; /* of both ports; NULL: plain */
 };
@@ -96,6 +100,7 @@ void serve_refuse(struct serve *s, struct http_request *r, const struct refusal 
 {
     const struct serve_code_def *def = &serve_codes[why->code];
     atomic_fetch_add(&s->refused[why->code], 1);
+    serve_caller(r)->code = def->name;
     char path[LOG_WORD], field[LOG_WORD], id[LOG_WORD];
     LOG(LOG_INFO, "refused", NULL, log_s("worker_id", s->o->worker_id),
         log_s("path", serve_log_path(http_path(r), path)), log_s("code", def->name), log_u("status", def->status),
@@ -190,9 +195,15 @@ static bool takes_long(const char *path)
     return false;
 }
 
+/* Default deny: what nobody gave a scope is not served. */
+static bool refuse_route(const struct http_route *route, const struct wk_err *err)
+{
+    return wk_fail(err, WK_INTERNAL, "%s %s stands in no row of the scope table", route->method, route->path) == WK_OK;
+}
+
 /* The admin port has all but jobs, and few threads. What takes long shares the threads of streams, or some of the admin
  * port's, so that the others are there for probes. */
-static bool gather_routes(struct supervisor *v)
+static bool gather_routes(struct supervisor *v, const struct wk_err *err)
 {
     const struct {
         const struct http_route *routes;
@@ -202,17 +213,19 @@ static bool gather_routes(struct supervisor *v)
         { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
         { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },
         { serve_render_routes, serve_n_render_routes },   { serve_page_routes, serve_n_page_routes },
+        { serve_admin_routes, serve_n_admin_routes },
     };
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) n += part[i].n;
     v->routes = calloc(n, sizeof *v->routes);
     v->admin_routes = calloc(n, sizeof *v->admin_routes);
-    if (!v->routes || !v->admin_routes) return false;
+    if (!v->routes || !v->admin_routes) return wk_fail(err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         for (uint32_t k = 0; k < part[i].n; k++) {
             struct http_route route = part[i].routes[k];
             const bool job = route.stream;
             route.stream = job || takes_long(route.path);
+            if (!serve_scope_of(&route)) return refuse_route(&route, err);
             v->routes[v->n_routes++] = route;
             if (!job) v->admin_routes[v->n_admin_routes++] = route;
         }
@@ -237,8 +250,14 @@ static bool open_tls(struct supervisor *v, struct serve_failure *why)
     return !o->tls_cert || http_tls_open(&files, &v->tls, &err) == WK_OK;
 }
 
+static bool open_traces(struct supervisor *v, struct serve_failure *why)
+{
+    (void)snprintf(why->code, sizeof why->code, "INVALID_REQUEST");
+    return !trace_open(v->s, &(struct wk_err){ why->text, sizeof why->text });
+}
+
 /* The files of TLS as they are now, for connections to come. */
-static void reload(struct supervisor *v)
+static void reload_tls(struct supervisor *v)
 {
     char text[1024] = "", expires[HTTP_TLS_TIME];
     const struct wk_err err = { text, sizeof text };
@@ -251,11 +270,20 @@ static void reload(struct supervisor *v)
     LOG(LOG_INFO, "tls_reloaded", NULL, log_s("worker_id", id), log_s("expires", expires));
 }
 
+/* SIGHUP: certificates were renewed, or the audit log's file was moved away. */
+static void reload(struct supervisor *v)
+{
+    char text[1024] = "";
+    if (v->tls) reload_tls(v);
+    if (v->s->gate && gate_reopen(v->s->gate, &(struct wk_err){ text, sizeof text }))
+        LOG(LOG_ERROR, "error", text, log_s("code", "AUDIT_FAILED"), log_s("worker_id", v->s->o->worker_id));
+}
+
 static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
     const struct serve_options *o = s->o;
-    if (!open_tls(v, why)) return false;
+    if (!open_tls(v, why) || !open_traces(v, why)) return false;
     (void)snprintf(v->full, sizeof v->full, "%u requests are under way, as many as --max-streams allows",
                    o->max_streams);
     struct http_options http = { .host = o->host,
@@ -271,12 +299,14 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
                                  .hosts = o->hosts,
                                  .n_hosts = o->n_hosts,
                                  .log = on_answered,
+                                 .admit = s->gate || s->otlp ? caller_admit : NULL,
+                                 .over = s->gate || s->otlp ? caller_over : NULL,
                                  .unknown = serve_other_path,
                                  .full = v->full,
                                  .tls = v->tls };
     const struct wk_err err = { why->text, sizeof why->text };
     (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
-    if (!gather_routes(v)) return wk_fail(&err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
+    if (!gather_routes(v, &err)) return false;
     struct http_server *server;
     if (http_open(&http, v->routes, v->n_routes, s, &server, &err)) return false;
     atomic_store(&s->main, server);
@@ -309,6 +339,14 @@ static bool open_supervisor(struct supervisor *v, const struct serve_options *o,
 
 /* ---- the main thread's turns --------------------------------------------------------------------------- */
 
+static void tend_gate(struct supervisor *v)
+{
+    const uint64_t now = serve_now_ns();
+    if (!v->s->gate || now < v->gate_ns) return;
+    v->gate_ns = now + 1000000000u;
+    gate_tick(v->s->gate);
+}
+
 /* Sleeps until something happens, at most ms. True: the first signal came. */
 static bool turn(struct supervisor *v, int ms)
 {
@@ -317,6 +355,7 @@ static bool turn(struct supervisor *v, int ms)
                            { .fd = signals_reload_fd(v->s->signals), .events = POLLIN } }; /* -1: is never ready */
     uint64_t count;
     notify_turn(v->s);
+    tend_gate(v);
     (void)poll(p, 3, notify_wait(ms));
     if (p[2].revents && read(p[2].fd, &count, sizeof count) == sizeof count) reload(v);
     if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0)
@@ -384,7 +423,7 @@ static void cancel_all(struct serve *s)
     struct job_view *jobs = m ? calloc(AT_ONCE, sizeof *jobs) : NULL;
     if (!jobs) return;
     const uint32_t n = engine_jobs(m->engine, jobs, AT_ONCE);
-    for (uint32_t i = 0; i < n && i < AT_ONCE; i++) (void)engine_cancel(m->engine, jobs[i].id);
+    for (uint32_t i = 0; i < n && i < AT_ONCE; i++) (void)engine_cancel(m->engine, NULL, jobs[i].id);
     free(jobs);
 }
 
@@ -442,6 +481,7 @@ static void close_supervisor(struct supervisor *v)
     http_close(s->admin);
     http_close(s->main);
     http_tls_close(v->tls);
+    otlp_close(s->otlp);
     load_close(s);
     job_log_close(s->jobs);
     free(v->routes);

@@ -22,6 +22,9 @@
 #include "model/model.h"
 
 struct callback;
+struct fetch;
+struct gate;
+struct otlp;
 struct identity;
 struct job_log;
 struct signals;
@@ -74,6 +77,7 @@ struct serve_options {
     struct jinja_options clock;
     const char *role;         /* "unified" */
     const char *callback_url; /* NULL: none */
+    const char *otlp_url;     /* where traces go; NULL: nowhere */
     const char *const *origins;
     uint32_t n_origins; /* CORS: allowed origins */
     const char *const *hosts;
@@ -117,6 +121,9 @@ struct serve_model {
 
 struct serve {
     const struct serve_options *o;
+    struct fetch *fetch;                       /* what asks other hosts; NULL: nothing does */
+    struct otlp *otlp;                         /* NULL: no traces */
+    struct gate *gate;                         /* NULL: everybody may do everything, and nothing is written down */
     atomic_int state;                          /* enum serve_state */
     _Atomic(struct serve_model *) model;       /* NULL until loaded */
     _Atomic(struct http_server *) main, admin; /* NULL until bound, main first: handlers may run a moment before; both
@@ -169,8 +176,9 @@ const char *serve_state_name(enum serve_state state);
 
 /* Routes of each part, gathered by serve.c; handlers get the struct serve as user. */
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
-    serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[];
+    serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[],
+    serve_admin_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
-    serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes;
+    serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_admin_routes;
 
 #endif

@@ -49,7 +49,10 @@ static bool is_heard(const struct stream *x) { return !x->gone && !x->told; }
 
 static void send_lines(struct stream *x, struct answer *a, const struct token_line *line, int n)
 {
-    for (int i = 0; i < n && is_heard(x); i++) x->form->line(x, a, &line[i]);
+    for (int i = 0; i < n && is_heard(x); i++) {
+        caller_said(x, line[i].text, line[i].n);
+        x->form->line(x, a, &line[i]);
+    }
 }
 
 /* What the last push, or the end, told of calls. */
@@ -133,6 +136,13 @@ static void explain_end(const struct stream *x, const struct answer *a, enum job
     refusal_job(out, a->job_id);
 }
 
+static void explain_block(const struct answer *a, struct refusal *out)
+{
+    (void)refuse(out, SERVE_GUARDRAIL_BLOCKED, NULL,
+                 "the answer has a phrase that this worker's blocklist does not allow");
+    refusal_job(out, a->job_id);
+}
+
 static void narrate_end(const struct stream *x, const struct answer *a, enum job_end end, const struct ending *e,
                         const char *state)
 {
@@ -165,12 +175,14 @@ static const char *reason_of(const struct answer *a, enum job_end end)
 static void finish(struct stream *x, struct answer *a, enum job_end end)
 {
     const struct token_calls *calls = token_text_calls_of(a->text);
-    struct ending e = { .good = (end == JOB_STOP || end == JOB_LENGTH) && !token_text_failed(a->text),
+    struct ending e = { .good = (end == JOB_STOP || end == JOB_LENGTH) && !token_text_failed(a->text) && !a->blocked,
                         .reason = reason_of(a, end) };
     if (calls) metrics_tool_calls(token_calls_complete(calls), token_calls_malformed(calls));
     job_figures(a->job, &e.f);
     if (token_text_failed(a->text))
         (void)refuse(&e.why, SERVE_INTERNAL, NULL, "no memory for the answer's text");
+    else if (a->blocked)
+        explain_block(a, &e.why);
     else if (!e.good)
         explain_end(x, a, end, &e.f, &e.why);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
@@ -184,10 +196,12 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
                                  .tokens_out = a->tokens_out,
                                  .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
     memcpy(record.id, a->job_id, sizeof record.id);
+    memcpy(record.owner, a->place.owner, sizeof record.owner);
     job_log_leave(x->s->jobs, &a->place,
                   &record); /* before the client knows: who has read the end finds the job listed as it ended */
     a->over = true;
     x->n_over++;
+    caller_ended(x, a, &e);
     if (!x->told && e.good) x->form->end(x, a, &e);
     if (!x->told && !e.good) {
         x->form->error(x, &e);
@@ -213,9 +227,33 @@ static void take_token(struct stream *x, struct answer *a, const struct job_even
     if (token_text_over(a->text)) job_stop(a->job);
 }
 
+/* What the blocklist has let go. */
+static void release_held(struct stream *x, struct answer *a)
+{
+    struct job_event e;
+    while (hold_next(a->hold, &e)) take_token(x, a, &e);
+    const uint32_t found = hold_found(a->hold);
+    if (found == BLOCKLIST_NONE || a->blocked || token_text_over(a->text)) return;
+    a->blocked = true;
+    caller_blocked(x, found);
+    job_cancel(a->job);
+}
+
+static void hold_token(struct stream *x, struct answer *a, const struct job_event *e)
+{
+    if (hold_take(a->hold, e, tokenizer_piece(x->m->model->tokenizer, e->id, false)))
+        release_held(x, a);
+    else
+        job_cancel(a->job);
+}
+
 static void take_end(struct stream *x, struct answer *a, const struct job_event *e)
 {
     enum job_end end = e->end;
+    if (a->hold) {
+        hold_end(a->hold);
+        release_held(x, a);
+    }
     struct token_line line[1];
     if (token_text_over(a->text)) end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
     if (!x->q.max_tokens && end == JOB_STOP) end = JOB_LENGTH;
@@ -248,7 +286,7 @@ static void follow(struct stream *x)
         if (any) narrate_turns(x, a);
         if (any && e.kind == EVENT_END) take_end(x, a, &e);
         if (any && e.kind == EVENT_STARTED) start(x, a);
-        if (any && e.kind == EVENT_TOKEN) take_token(x, a, &e);
+        if (any && e.kind == EVENT_TOKEN) (a->hold ? hold_token : take_token)(x, a, &e);
         if (x->n_over == x->n_answers) break;
         look(x);
         if (x->form->turn && is_heard(x) && x->begun) x->form->turn(x, serve_now_ns());
@@ -614,6 +652,8 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
         token_text_channels(a->text, &harmony);
     else if (x->q.chat && x->marks.open && x->marks.open[0])
         token_text_marks(a->text, &x->marks);
+    if (x->list && hold_open(x->list, &a->hold, &(struct wk_err){ text, sizeof text }))
+        return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
     return !x->functions || open_calls(x, a, why);
 }
 
@@ -626,6 +666,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
     const struct answer *first = &x->answers[a->prompt * x->each];
     struct sampler_params params = x->q.params;
     struct sampler_constraint constraint = { 0 };
+    const struct gate_caller *who = &serve_caller(x->r)->who;
     uint8_t digest[ENGINE_DIGEST];
     params.seed = a->seed;
     if (!constrain(x, &constraint, why)) return false;
@@ -639,6 +680,8 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
                                      .n_ends = find_ends(x, ends),
                                      .params = &params,
                                      .priority = x->q.priority,
+                                     .owner = who->owner,
+                                     .salt = { { who->salt[0], who->salt[1] } },
                                      .deadline_ns = x->deadline_ns,
                                      .constraint = constraint.mask ? &constraint : NULL,
                                      .constraint_digest = known ? digest : NULL,
@@ -657,6 +700,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
         .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns
     };
     memcpy(a->place.view.id, a->job_id, sizeof a->place.view.id);
+    memcpy(a->place.owner, serve_caller(x->r)->who.self, sizeof a->place.owner);
     job_log_enter(x->s->jobs, &a->place);
     const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &a->job, &err);
     if (refusal) {
@@ -735,7 +779,7 @@ void stream_run(struct stream *x, const char *prefix)
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
         (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_grammar(x, &why) && make_prompts(x, &why) &&
-        submit_all(x, &why)) {
+        caller_may_begin(x, &why) && submit_all(x, &why)) {
         begin_answer(x);
         follow(x);
     } else {
@@ -744,11 +788,13 @@ void stream_run(struct stream *x, const char *prefix)
     for (uint32_t i = 0; i < x->n_answers; i++) {
         job_release(x->answers[i].job);
         token_text_close(x->answers[i].text);
+        hold_close(x->answers[i].hold);
     }
     for (uint32_t i = 0; x->prompts && i < x->n_prompts; i++) tokens_free(&x->prompts[i].ids);
     http_text_free(&x->line);
     grammar_close(x->formed);
     grammar_close(x->header);
+    blocklist_free(x->list);
     free(x->prompts);
     free(x->answers);
     free(x->jobs);

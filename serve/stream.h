@@ -8,7 +8,9 @@
 #ifndef SERVE_STREAM_H
 #define SERVE_STREAM_H
 
+#include "caller.h"
 #include "chat/chat.h"
+#include "hold.h"
 #include "inside.h"
 #include "job_request.h"
 #include "jobs.h"
@@ -34,11 +36,13 @@ struct answer {
     struct job *job;
     struct job_place place; /* among the jobs that are listed */
     struct token_text *text;
+    struct hold *hold; /* its ids wait there until the blocklist is sure of them; NULL: there is none for answers */
     const struct sampler_prob *probs[2];  /* of the last ids, by the lowest bit of their number */
     const struct sampler_prob *end_probs; /* of the id that ended it, if one did */
     uint32_t tokens_out;
     uint32_t turns; /* of the job's: those that were narrated */
     bool started, over;
+    bool blocked; /* the blocklist has found a phrase: the job is cancelled */
 };
 
 /* A job's end, as answer, log and list of jobs tell it. */
@@ -88,6 +92,7 @@ struct stream {
     const struct tools_model *calls;   /* how they are written; NULL: as harmony's messages */
     bool one_call, must_call;          /* an answer has one at most; it has nothing else */
     struct grammar *grammar; /* of answers with calls, or, with a form, of calls; the form's, to the end; NULL: free */
+    struct blocklist *list;  /* that answers are held to; NULL: none */
     struct grammar *formed, *header; /* of the form that is asked for, NULL: none; of harmony's headers before it */
     struct chat_marks marks;         /* of a chat: as its template says */
     struct chat_problem problem;     /* why encode has failed, where the conversation is to blame; else empty */

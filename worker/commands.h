@@ -22,5 +22,6 @@ int command_debug(const struct options *o);
 int command_grammar(const struct options *o);
 int command_audit(const struct options *o);
 int command_serve(const struct options *o);
+int command_admin(const struct options *o);
 
 #endif

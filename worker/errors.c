@@ -30,8 +30,10 @@ const struct error_def error_table[CODE_COUNT] = {
     [CODE_OUTPUT_FAILED] = { "OUTPUT_FAILED", EXIT_FAILED, 99, "a result could not be written" },
     [CODE_LISTEN_FAILED] = { "LISTEN_FAILED", EXIT_FAILED, 99,
                              "the address or port cannot be listened on, for example because it is in use" },
-    [CODE_AUDIT_BROKEN] = { "AUDIT_BROKEN", EXIT_FAILED, 99, "an audit log is not as it was written" },
+    [CODE_GATE_FAILED] = { "GATE_FAILED", EXIT_FAILED, 99,
+                           "the policy's file, the audit log or an issuer's settings cannot be used" },
     [CODE_TLS_FAILED] = { "TLS_FAILED", EXIT_FAILED, 99, "certificate, key or client CA of TLS cannot be used" },
+    [CODE_AUDIT_BROKEN] = { "AUDIT_BROKEN", EXIT_FAILED, 99, "an audit log is not as it was written" },
     [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, 99, "a promise inside worker or one of its plugins was broken" },
 };
 

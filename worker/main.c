@@ -38,7 +38,7 @@ static int (*const commands[CMD_COUNT])(const struct options *) = {
     [CMD_VERIFY] = command_verify,     [CMD_BENCH] = command_bench,
     [CMD_DEBUG] = command_debug,       [CMD_GRAMMAR] = command_grammar,
     [CMD_AUDIT] = command_audit,       [CMD_SERVE] = command_serve,
-    [CMD_HELP] = command_help,
+    [CMD_ADMIN] = command_admin,       [CMD_HELP] = command_help,
 };
 
 static int print_version(void)

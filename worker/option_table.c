@@ -165,8 +165,7 @@ const struct option_def option_table[OPT_COUNT] = {
                         "name of this worker in events, health and the ready callback; made up when not given" },
     [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, "127.0.0.1",
                    "IPv4 or IPv6 address to listen on, or localhost (127.0.0.1 and ::1); 0.0.0.0 is all of IPv4, :: "
-                   "all "
-                   "of both: then everybody who reaches this machine can use the worker, there are no keys" },
+                   "all of both; beyond this machine keys or tokens are needed (--policy-file, --oidc-issuer)" },
     [OPT_ADMIN_HOST] = { "admin-host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, NULL,
                          "address of the second port; that of --host when not given" },
     [OPT_PORT] = { "port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1024, 65535, "7531", "port to listen on" },
@@ -244,11 +243,74 @@ const struct option_def option_table[OPT_COUNT] = {
                                 "priority from which a request is one of high priority" },
     [OPT_FAIRNESS_TIMESLICE] = { "fairness-timeslice", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1048576, "0",
                                  "tokens after which a request of low priority yields to waiting ones; 0 is never" },
+    [OPT_OTLP] = { "otlp", 0, OPTION_TEXT, true, ON(CMD_SERVE), "URL", 8, 1024, NULL,
+                   "send requests as traces of OpenTelemetry to this collector, http://HOST:4318 (OTLP/HTTP, JSON)" },
+    [OPT_INSECURE] = { "insecure", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
+                       "serve an address beyond this machine without keys: everybody who reaches it can use the "
+                       "worker, "
+                       "and shut it down" },
+    [OPT_POLICY_FILE] = { "policy-file", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_ADMIN), "FILE", 1, 4000, NULL,
+                          "API keys, rates, guardrails: whoever has no key of FILE may only look at probes; made by "
+                          "worker admin, which with this flag works on the file itself instead of a running worker" },
+    [OPT_POLICY_PASSPHRASE] = { "policy-passphrase", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_ADMIN), "TEXT", 8,
+                                4096, NULL,
+                                "passphrase of the policy's file, which is encrypted with it; by "
+                                "WORKER_POLICY_PASSPHRASE or --config alone, since others can see a command line" },
+    [OPT_POLICY_PASSPHRASE_FILE] = { "policy-passphrase-file", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_ADMIN),
+                                     "FILE", 1, 4096, NULL, "file that holds this passphrase" },
+    [OPT_PREFIX_SHARE] = { "prefix-share", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "key|tenant|global", 0, 0, "key",
+                           "who shares the kept beginnings of prompts: what somebody else asked can be guessed from "
+                           "how "
+                           "fast they are" },
+    [OPT_OPEN_METRICS] = { "open-metrics", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
+                           "show /metrics to whoever has no key" },
+    [OPT_OIDC_ISSUER] = { "oidc-issuer", 0, OPTION_TEXT, true, ON(CMD_SERVE), "URL", 9, 1000, NULL,
+                          "take tokens of this OpenID Connect issuer, https://..., exactly as they name it; roles of "
+                          "the policy say what they may do" },
+    [OPT_OIDC_AUDIENCE] = { "oidc-audience", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
+                            "audience that its tokens must be for" },
+    [OPT_OIDC_CA] = { "oidc-ca", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
+                      "certificates (PEM) that its https may have, instead of the system's" },
+    [OPT_OIDC_CLIENT] = { "oidc-client", 0, OPTION_LIST, false, ON(CMD_SERVE), "ID", 0, 16, NULL,
+                          "take tokens of this client alone (azp, client_id); may be repeated" },
+    [OPT_OIDC_TYPE] = { "oidc-type", 0, OPTION_TEXT, true, ON(CMD_SERVE), "TYPE", 1, 64, NULL,
+                        "type that tokens must say, such as at+jwt" },
+    [OPT_OIDC_ROLES] = { "oidc-roles", 0, OPTION_TEXT, true, ON(CMD_SERVE), "CLAIM", 1, 255, "roles",
+                         "claim that has a token's roles, with dots for members: realm_access.roles" },
+    [OPT_AUDIT_LOG] = { "audit-log", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4000, NULL,
+                        "write down in FILE who did what, a line of JSON each, chained so that a change shows (worker "
+                        "audit verify); texts by keyed digest alone" },
+    [OPT_AUDIT_REQUIRED] = { "audit-required", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
+                             "refuse requests that cannot be written down" },
+    [OPT_AUDIT_SYNC] = { "audit-sync", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
+                         "have each line on the disk before its request is answered" },
+    [OPT_AUDIT_RAW] = { "audit-raw", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
+                        "write down prompts and answers themselves" },
+    [OPT_AUDIT_ROTATE] = { "audit-rotate-mb", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1048576, "0",
+                           "begin a new file after N mebibytes; 0 is never" },
+    [OPT_AUDIT_SIGNING_KEY] = { "audit-signing-key", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
+                                "Ed25519 key (PEM) that signs checkpoints of that log" },
     [OPT_AUDIT_KEY] = { "audit-key", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE), "KEY|@FILE", 0, 4096, NULL,
-                        "key of the digests in events (prompt_hmac, HMAC-SHA256), 16 to 4096 bytes, or the file that "
-                        "holds it; a random one of the process when not given" },
+                        "key of the digests in events (prompt_hmac, HMAC-SHA256) and of --audit-log's chain, 16 to "
+                        "4096 "
+                        "bytes, or the file that holds it; when not given, a random one of the process, or with "
+                        "--audit-log that in FILE.key, which is made" },
     [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, ON(CMD_RUN) | ON(CMD_SERVE), NULL, 0, 1, NULL,
                            "add prompt_sha256 to events: whoever reads them can then test guesses of short prompts" },
+    [OPT_URL] = { "url", 'u', OPTION_TEXT, true, ON(CMD_ADMIN), "URL", 8, 2048, "http://127.0.0.1:7531",
+                  "the worker to talk to" },
+    [OPT_API_KEY] = { "api-key", 0, OPTION_TEXT, true, ON(CMD_ADMIN), "KEY", 1, 16384, NULL,
+                      "key or token with an admin scope; by WORKER_API_KEY or --config alone, since others can see a "
+                      "command line" },
+    [OPT_API_KEY_FILE] = { "api-key-file", 0, OPTION_TEXT, true, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
+                           "file that holds this key" },
+    [OPT_CA] = { "ca", 0, OPTION_TEXT, true, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
+                 "certificates (PEM) that the worker's https may have, instead of the system's" },
+    [OPT_BODY] = { "body", 0, OPTION_TEXT, false, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
+                   "JSON object to send; - is standard input" },
+    [OPT_SET] = { "set", 0, OPTION_LIST, false, ON(CMD_ADMIN), "NAME=VALUE", 0, 64, NULL,
+                  "a member of the object to send: VALUE is JSON, or else a text; dots name members of members, and "
+                  "several values with commas between are a list where one is wanted; may be repeated" },
     [OPT_KEY_FILE] = { "key-file", 0, OPTION_TEXT, false, ON(CMD_AUDIT), "FILE", 1, 4096, NULL,
                        "file with the key of the audit log; without it FILE.key beside one of the files" },
     [OPT_PUBLIC_KEY] = { "public-key", 0, OPTION_TEXT, false, ON(CMD_AUDIT), "FILE", 1, 4096, NULL,
@@ -372,5 +434,13 @@ const struct command_def command_table[CMD_COUNT] = {
                     "with _ for -, those of the fairness are scheduler.fairness.enable_preemption, "
                     "high_priority_threshold and max_timeslice_tokens, those of attention "
                     "runtime.cuda.flash_attention.enabled and tile_size." },
+    [CMD_ADMIN] = { "admin",
+                    "api-keys list | api-keys create|show|update|rotate|delete ID | rate-limits show|replace | "
+                    "guardrails show|replace | roles show|replace | scheduler show|replace | models show | audit show",
+                    2, 3, "keys, rates, guardrails, roles and the scheduler",
+                    "Talks to a running worker (--url), or with --policy-file works on the policy's file, which no "
+                    "worker may have open then: so the first key is made. A new secret is shown once. What is sent is "
+                    "--body, and --set on top of it: worker admin api-keys create alice --set scopes=inference "
+                    "--set limits.tokens_per_minute=60000. Answers are JSON." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
 };

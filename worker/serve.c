@@ -13,6 +13,7 @@
 #include "capability/capability.h"
 #include "commands.h"
 #include "errors.h"
+#include "gate.h"
 #include "parallel.h"
 #include "serve/callback.h"
 #include "serve/serve.h"
@@ -30,6 +31,9 @@ struct serving {
     struct plugin_registry *plugins;
     struct device_info gpu;
     struct signals *signals;
+    struct fetch *fetch; /* NULL: nothing is asked of other hosts */
+    struct gate *gate;
+    bool exposed;               /* other machines reach it */
     pthread_mutex_t lock;       /* one model is opened at a time */
     struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
@@ -185,19 +189,15 @@ static bool is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &six) != 1 || IN6_IS_ADDR_LOOPBACK(&six); /* else: localhost */
 }
 
-/* Where it listens. */
-static int check_host(const char *flag, const char *host)
+/* Where it listens. *exposed becomes true of an address that other machines reach. */
+static int check_host(const char *flag, const char *host, bool *exposed)
 {
     if (!http_is_host(host))
         return fail_usage("serve",
                           "--%s: expected an IPv4 or IPv6 address like 127.0.0.1 or ::1, or localhost; got "
                           "\"%s\"",
                           flag, host);
-    if (!is_loopback(host))
-        LOG(LOG_WARN, "exposed",
-            "everybody who can reach this address can use this worker: it asks for no key; put a proxy that does "
-            "before it",
-            log_s("host", host));
+    *exposed = *exposed || !is_loopback(host);
     return EXIT_DONE;
 }
 
@@ -231,15 +231,15 @@ static int check_tls(const struct options *o)
     return EXIT_DONE;
 }
 
-static int check_addresses(const struct serving *v)
+static int check_addresses(struct serving *v)
 {
     const struct options *o = &v->o;
     ERROR_TEXT(err);
     const char *host = option_text(o, OPT_HOST), *admin_host = option_text(o, OPT_ADMIN_HOST),
                *url = option_text(o, OPT_CALLBACK_URL);
     const uint32_t admin = option_u32(o, OPT_ADMIN_PORT);
-    int result = check_host("host", host);
-    if (!result && admin_host) result = check_host("admin-host", admin_host);
+    int result = check_host("host", host, &v->exposed);
+    if (!result && admin_host) result = check_host("admin-host", admin_host, &v->exposed);
     if (!result) result = check_askers(o);
     if (!result) result = check_tls(o);
     if (result) return result;
@@ -294,6 +294,7 @@ static void service_options(struct serving *v)
         .clock = v->clock,
         .role = option_text(o, OPT_ROLE),
         .callback_url = option_text(o, OPT_CALLBACK_URL),
+        .otlp_url = option_text(o, OPT_OTLP),
         .origins = v->origins,
         .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS),
         .hosts = v->hosts,
@@ -371,6 +372,8 @@ static int serve(struct serving *v)
     s->device_text = v->device_text;
     s->plugins = v->plugins;
     s->signals = v->signals;
+    s->gate = v->gate;
+    s->fetch = v->fetch;
     if (v->device->warm) v->device->warm(v->gpu.index);
     const int status = serve_run(&v->s, s, &why);
     if (status == EXIT_DEVICE_LOST) return status; /* threads may still use all of it */
@@ -387,11 +390,13 @@ int command_serve(const struct options *o)
     int result = choose_audit_key(o);
     if (!result) result = choose_worker_id(v);
     if (!result) { /* before anything that may take long */
-        v->signals = signals_start(v->worker_id, option_text(o, OPT_TLS_CERT) != NULL);
+        v->signals = signals_start(v->worker_id, option_text(o, OPT_TLS_CERT) || option_text(o, OPT_AUDIT_LOG));
         if (!v->signals) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory, descriptor or thread for signals");
     }
     if (!result) result = check_name(v);
     if (!result) result = check_addresses(v);
+    if (!result) result = fetch_start_for(o, &v->fetch);
+    if (!result) result = gate_start(o, v->exposed, v->fetch, &v->gate);
     if (!result) result = check_steps(v);
     if (!result) result = check_model(v);
     if (!result) result = read_chat(v);
@@ -405,6 +410,9 @@ int command_serve(const struct options *o)
         result = serve(v);
     }
     if (result == EXIT_DEVICE_LOST) return result;
+    fetch_stop(v->fetch); /* what waits for an answer is told so, and can end */
+    gate_close(v->gate);
+    fetch_close(v->fetch);
     plugin_registry_close(v->plugins);
     signals_stop(v->signals);
     (void)pthread_mutex_destroy(&v->lock);

@@ -29,11 +29,16 @@ static struct job **bucket(struct engine *e, const char *id)
     return &e->ids[(h ^ h >> 32) & (e->n_ids - 1)];
 }
 
-static struct job *find_id(struct engine *e, const char *id)
+static bool is_called(const struct job *j, const uint64_t *owner, const char *id)
 {
-    struct job *j = *bucket(e, id);
-    while (j && strcmp(j->id, id)) j = j->id_next;
-    return j;
+    return (!owner || j->owner_key == *owner) && strcmp(j->id, id) == 0;
+}
+
+static bool is_taken(struct engine *e, uint64_t owner, const char *id)
+{
+    const struct job *j = *bucket(e, id);
+    while (j && !is_called(j, &owner, id)) j = j->id_next;
+    return j != NULL;
 }
 
 static void enlist(struct engine *e, struct job *j)
@@ -455,7 +460,7 @@ static enum submit_refusal check_door(struct engine *e, const struct job *j, con
         return (void)wk_fail(err, WK_INTERNAL, "the engine is dead: %s", e->dead_text), SUBMIT_DEAD;
     if (atomic_load(&e->draining))
         return (void)wk_fail(err, WK_UNSUPPORTED, "the engine takes no more jobs"), SUBMIT_DRAINING;
-    if (find_id(e, j->id))
+    if (is_taken(e, j->owner_key, j->id))
         return (void)wk_fail(err, WK_INVALID, "a job \"%s\" is queued or running already", j->id), SUBMIT_EXISTS;
     return SUBMIT_OK;
 }
@@ -517,13 +522,17 @@ enum submit_refusal engine_submit(struct engine *e, const struct engine_job *spe
 
 /* ---- for any thread ------------------------------------------------------------------------------------ */
 
-bool engine_cancel(struct engine *e, const char *id)
+bool engine_cancel(struct engine *e, const uint64_t *owner, const char *id)
 {
+    bool found = false;
     (void)pthread_mutex_lock(&e->lock);
-    struct job *j = find_id(e, id);
-    if (j) job_cancel(j);
+    for (struct job *j = *bucket(e, id); j; j = j->id_next) {
+        if (!is_called(j, owner, id)) continue;
+        job_cancel(j);
+        found = true;
+    }
     (void)pthread_mutex_unlock(&e->lock);
-    return j != NULL;
+    return found;
 }
 
 void job_look(const struct job *j, struct job_view *out)

@@ -69,7 +69,7 @@ struct engine_salt {
 enum { ENGINE_DIGEST = 32 /* bytes */ };
 
 struct engine_job {
-    const char *id; /* 1 to ENGINE_JOB_ID_MAX bytes; unique among jobs queued and running */
+    const char *id; /* 1 to ENGINE_JOB_ID_MAX bytes; unique among its owner's jobs queued and running */
     const uint32_t *prompt;
     uint32_t n_prompt;   /* 1 to context - 1; copied */
     uint32_t max_tokens; /* at least 1; what does not fit in the context ends with JOB_LENGTH */
@@ -185,8 +185,9 @@ bool job_turn(const struct job *j, uint32_t i, struct job_turn *out);
 /* The reader is done; a job that is not over is cancelled. [the job's reader] */
 void job_release(struct job *j); /* NULL allowed */
 
-/* By id, also a queued one. False: there is none such, or it is over. [any thread] */
-bool engine_cancel(struct engine *e, const char *id);
+/* By id, also a queued one; of one owner, or NULL: of all who have a job of this id. False: there is none such, or it
+ * is over. [any thread] */
+bool engine_cancel(struct engine *e, const uint64_t *owner, const char *id);
 
 /* Jobs queued and running, oldest first, at most `most`; returns how many there are. [any thread] */
 struct job_view {

@@ -79,13 +79,13 @@ static void test_cancel_queued(void **state)
                *third = test_submit(engine, "third", &slow, 0, 0);
     test_await_gate(0);
     assert_int_equal(state_of("second"), JOB_QUEUED);
-    assert_true(engine_cancel(engine, "second"));
+    assert_true(engine_cancel(engine, NULL, "second"));
     job_cancel(third);
-    assert_false(engine_cancel(engine, "nobody"));
+    assert_false(engine_cancel(engine, NULL, "nobody"));
     test_permit(1);
     assert_int_equal(finish(second, JOB_CANCELLED), 0);
     assert_int_equal(finish(third, JOB_CANCELLED), 0);
-    assert_false(engine_cancel(engine, "second"));
+    assert_false(engine_cancel(engine, NULL, "second"));
     test_permit(UINT64_MAX);
     assert_int_equal(finish(first, JOB_LENGTH), 30);
     next_is_right();

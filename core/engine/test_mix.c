@@ -122,7 +122,7 @@ static void *live(void *arg)
         (void)snprintf(name, sizeof name, "%u-%u", c->number, i);
         jobs[i].job = test_submit(c->e, name, &job, (int32_t)(next_random(&seed) % 6),
                                   dice == 1 ? test_now() + next_random(&seed) % 30000000 : 0);
-        if (dice == 0) (void)engine_cancel(c->e, name);
+        if (dice == 0) (void)engine_cancel(c->e, NULL, name);
         if (dice == 2) job_stop(jobs[i].job);
         if (dice == 3 && i % 2) { /* the client is gone */
             job_release(jobs[i].job);

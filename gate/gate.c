@@ -1,0 +1,405 @@
+/* gate.c: the three questions. */
+#include "gate.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "gate/attempts.h"
+#include "gate/guardrails.h"
+
+enum { RATE_PLACES = 1 << 15 };
+
+struct gate {
+    enum gate_share share;
+    bool open_metrics, asks, keeps, audit_text, audit_required;
+    char issuer[1024]; /* "": no tokens */
+    struct policies *policies;
+    struct oidc *oidc; /* NULL: no tokens */
+    struct attempts *attempts;
+    struct rates *rates;
+    struct guardrails *guardrails;
+    struct audit *audit; /* NULL: none */
+    _Atomic uint64_t refused[GATE_UNAVAILABLE + 1];
+};
+
+/* ---- open and close ------------------------------------------------------------------------------------ */
+
+static wk_status open_policies(struct gate *g, const struct gate_options *o, const struct wk_err *err)
+{
+    struct store store;
+    if (!o->policy_file) return policies_open(NULL, &g->policies, err);
+    const wk_status status = store_file_open(o->policy_file, o->passphrase, o->passphrase_n, &store, err);
+    return status ? status : policies_open(&store, &g->policies, err);
+}
+
+wk_status gate_open(const struct gate_options *o, struct gate **out, const struct wk_err *err)
+{
+    struct gate *g = calloc(1, sizeof *g);
+    if (o->passphrase_n && !o->policy_file) OPENSSL_cleanse(o->passphrase, o->passphrase_n);
+    if (!g) return wk_fail(err, WK_NO_MEMORY, "no memory for the gate");
+    g->share = o->share;
+    g->open_metrics = o->open_metrics;
+    g->asks = o->oidc || o->policy_file;
+    g->keeps = o->policy_file != NULL;
+    g->audit_required = o->audit && o->audit->required;
+    g->audit_text = o->audit && o->audit->raw;
+    if (o->oidc) (void)snprintf(g->issuer, sizeof g->issuer, "%s", o->oidc->issuer);
+    wk_status status = open_policies(g, o, err);
+    if (!status && o->oidc) status = oidc_open(o->oidc, o->fetch, &g->oidc, err);
+    if (!status) status = attempts_open(&g->attempts, err);
+    if (!status) status = rates_open(RATE_PLACES, &g->rates, err);
+    if (!status) status = guardrails_open(o->fetch, &g->guardrails, err);
+    if (!status && o->audit) status = audit_open(o->audit, &g->audit, err);
+    if (!status && g->audit)
+        status = audit_write(g->audit, &(struct audit_entry){ .kind = AUDIT_START, .note = o->version }, err);
+    if (status)
+        gate_close(g);
+    else
+        *out = g;
+    return status;
+}
+
+void gate_close(struct gate *g)
+{
+    if (!g) return;
+    guardrails_close(g->guardrails);
+    oidc_close(g->oidc);
+    if (g->policies) (void)policies_close(g->policies, NULL); /* last uses alone can be lost: to the minute or hour */
+    attempts_close(g->attempts);
+    rates_close(g->rates);
+    if (g->audit) (void)audit_write(g->audit, &(struct audit_entry){ .kind = AUDIT_STOP }, NULL);
+    audit_close(g->audit);
+    free(g);
+}
+
+static int64_t now_s(void) { return (int64_t)time(NULL); }
+
+bool gate_asks(const struct gate *g) { return g->asks; }
+
+bool gate_has_keys(struct gate *g)
+{
+    const struct policy *p = policies_now(g->policies);
+    const bool has = g->oidc || p->n_keys;
+    policy_release(p);
+    return has;
+}
+
+void gate_tick(struct gate *g)
+{
+    (void)policies_tick(g->policies, now_s(), NULL);
+    if (g->audit) audit_tick(g->audit);
+}
+
+wk_status gate_reopen(struct gate *g, const struct wk_err *err)
+{
+    return g->audit ? audit_reopen(g->audit, err) : WK_OK;
+}
+
+bool gate_keeps(const struct gate *g) { return g->keeps; }
+struct policies *gate_policies(struct gate *g) { return g->policies; }
+
+/* ---- who asks ------------------------------------------------------------------------------------------ */
+
+__attribute__((format(printf, 4, 5))) static bool refuse(struct gate *g, struct gate_refusal *why, enum gate_why as,
+                                                         const char *format, ...)
+{
+    va_list args;
+    *why = (struct gate_refusal){ .why = as };
+    va_start(args, format);
+    (void)vsnprintf(why->text, sizeof why->text, format, args);
+    va_end(args);
+    atomic_fetch_add_explicit(&g->refused[as], 1, memory_order_relaxed);
+    return false;
+}
+
+/* The digest of a caller's id or tenant: one byte tells them apart. */
+static void digest(char kind, const char *text, uint64_t out[2])
+{
+    unsigned char hash[EVP_MAX_MD_SIZE] = { 0 };
+    char bytes[GATE_ID + 1];
+    const int n = snprintf(bytes, sizeof bytes, "%c%s", kind, text);
+    (void)EVP_Digest(bytes, (size_t)n, hash, NULL, EVP_sha256(), NULL);
+    memcpy(out, hash, 2 * sizeof *out);
+}
+
+static void settle_identity(const struct gate *g, struct gate_caller *who)
+{
+    digest('k', who->id, who->self);
+    who->owner = who->self[0] | 1;
+    if (g->share == SHARE_KEY) memcpy(who->salt, who->self, sizeof who->salt);
+    if (g->share == SHARE_TENANT) digest('t', who->tenant, who->salt);
+}
+
+/* A failed authentication: 401, or, too often, 429. */
+static bool fail(struct gate *g, const struct gate_credentials *c, struct gate_refusal *why, const char *text)
+{
+    const uint64_t seconds = attempts_failed(g->attempts, c->address ? c->address : "", rates_now());
+    if (!seconds) return refuse(g, why, GATE_UNAUTHORIZED, "%s", text);
+    (void)refuse(g, why, GATE_ATTEMPTS, "too many requests of this address had no valid key; wait %llu s",
+                 (unsigned long long)seconds);
+    why->retry_after_s = seconds;
+    return false;
+}
+
+static struct rates_limits limits_of(const struct policy *p, const struct policy_limits *own)
+{
+    const struct policy_limits l = policy_limits_of(p, own);
+    return (struct rates_limits){ l.requests_per_minute, l.tokens_per_minute };
+}
+
+static bool identify_key(struct gate *g, const struct policy *p, const struct gate_credentials *c, const char *text,
+                         struct gate_caller *who, struct gate_refusal *why)
+{
+    const int64_t now = now_s();
+    uint32_t at;
+    switch (policy_find(p, text, strlen(text), now, &at)) {
+    case POLICY_FOUND: break;
+    case POLICY_MALFORMED: return fail(g, c, why, "this is no key: its form or its check digits are wrong");
+    case POLICY_DISABLED: return fail(g, c, why, "this key is disabled");
+    case POLICY_EXPIRED: return fail(g, c, why, "this key has expired");
+    default: return fail(g, c, why, "this key is not known here");
+    }
+    const struct policy_key *key = &p->keys[at];
+    policy_used(key, now);
+    (void)snprintf(who->id, sizeof who->id, "%s", key->id);
+    (void)snprintf(who->tenant, sizeof who->tenant, "%s", key->tenant);
+    who->scopes = scope_closure(key->scopes);
+    who->max_priority = key->max_priority;
+    who->limits = limits_of(p, &key->limits);
+    settle_identity(g, who);
+    return true;
+}
+
+/* The more generous of two limits, of which 0 is none. */
+static uint64_t wider(uint64_t a, uint64_t b) { return !a || !b ? 0 : a > b ? a : b; }
+
+/* What the roles of a token allow together; its scopes count where the policy has a role of no name for them: only what
+ * the policy says counts, and not what the issuer calls its scopes. */
+static void take_roles(const struct policy *p, const struct jwt_claims *claims, struct gate_caller *who)
+{
+    bool any = false;
+    uint32_t i = 0;
+    for (const char *name = jwt_next_name(claims, NULL); name; name = jwt_next_name(claims, name), i++) {
+        const struct policy_role *role = policy_role_of(p, name, strlen(name));
+        if (!role) continue;
+        const struct rates_limits l = limits_of(p, &role->limits);
+        who->scopes |= role->scopes;
+        who->limits.requests = any ? wider(who->limits.requests, l.requests) : l.requests;
+        who->limits.tokens = any ? wider(who->limits.tokens, l.tokens) : l.tokens;
+        if (!any || role->max_priority < 0 || (who->max_priority >= 0 && role->max_priority > who->max_priority))
+            who->max_priority = role->max_priority;
+        if (role->tenant && !who->tenant[0]) (void)snprintf(who->tenant, sizeof who->tenant, "%s", role->tenant);
+        any = true;
+    }
+    if (!any) who->limits = limits_of(p, &(struct policy_limits){ 0, 0 });
+    who->scopes = scope_closure(who->scopes);
+}
+
+/* Nobody chooses a subject so that it looks like another one, or like a key. */
+static void name_subject(const struct gate *g, const struct jwt_claims *claims, char out[GATE_ID])
+{
+    char text[sizeof g->issuer + sizeof claims->subject];
+    unsigned char hash[EVP_MAX_MD_SIZE] = { 0 };
+    const int length = snprintf(text, sizeof text, "%s\n%s", g->issuer, claims->subject);
+    (void)EVP_Digest(text, (size_t)length, hash, NULL, EVP_sha256(), NULL);
+    int n = snprintf(out, GATE_ID, "oidc:");
+    for (int i = 0; i < 16; i++) n += snprintf(out + n, GATE_ID - (size_t)n, "%02x", hash[i]);
+}
+
+static bool identify_token(struct gate *g, const struct policy *p, const struct gate_credentials *c, const char *text,
+                           struct gate_caller *who, struct gate_refusal *why)
+{
+    char said[256] = "";
+    struct jwt_claims claims;
+    const uint64_t wait = attempts_wait(g->attempts, c->address ? c->address : "", rates_now());
+    if (wait) return fail(g, c, why, ""); /* a token costs more than a lookup */
+    const wk_status status =
+        oidc_check(g->oidc, text, strlen(text), &claims, NULL, &(struct wk_err){ said, sizeof said });
+    if (status == WK_INVALID) return fail(g, c, why, said);
+    if (status) return refuse(g, why, GATE_UNAVAILABLE, "the token cannot be checked: %s", said);
+    name_subject(g, &claims, who->id);
+    who->max_priority = -1;
+    take_roles(p, &claims, who);
+    if (!who->tenant[0]) memcpy(who->tenant, who->id, sizeof who->tenant);
+    settle_identity(g, who);
+    return true;
+}
+
+/* The key or token of the headers; NULL: *text says what is wrong. */
+static const char *credential_of(const struct gate_credentials *c, const char **text)
+{
+    const char *bearer = NULL;
+    *text = "no key: send the header Authorization: Bearer KEY, or x-api-key: KEY";
+    if (c->authorization) {
+        if (strncasecmp(c->authorization, "Bearer ", 7) != 0) {
+            *text = "the header Authorization is of another scheme than Bearer";
+            return NULL;
+        }
+        bearer = c->authorization + 7;
+        while (*bearer == ' ') bearer++;
+    }
+    if (bearer && c->api_key && strcmp(bearer, c->api_key) != 0) {
+        *text = "Authorization and x-api-key name two different keys: send one";
+        return NULL;
+    }
+    return bearer ? bearer : c->api_key;
+}
+
+static bool looks_like_token(const char *text) { return strncmp(text, "wk_", 3) != 0 && strchr(text, '.'); }
+
+static bool has_scope(struct gate *g, const struct gate_caller *who, uint32_t scopes, struct gate_refusal *why)
+{
+    char names[128] = "";
+    int n = 0;
+    if (!scopes || who->scopes & scopes) return true;
+    for (uint32_t s = 1; s < SCOPE_ALL; s <<= 1)
+        if (scopes & s) n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", n ? " or " : "", scope_name(s));
+    return refuse(g, why, GATE_FORBIDDEN, "this needs the scope %s, which %s does not have", names, who->id);
+}
+
+bool gate_identify(struct gate *g, const struct gate_credentials *c, uint32_t scope, struct gate_caller *who,
+                   struct gate_refusal *why)
+{
+    const char *text;
+    const struct policy *p = policies_now(g->policies);
+    bool ok = true;
+    if (!g->asks) {
+        who->scopes = SCOPE_ALL;
+        who->max_priority = -1;
+    } else if (!(scope == SCOPE_METRICS && g->open_metrics && !c->authorization && !c->api_key)) {
+        const char *secret = credential_of(c, &text);
+        ok = !secret                               ? fail(g, c, why, text)
+             : g->oidc && looks_like_token(secret) ? identify_token(g, p, c, secret, who, why)
+                                                   : identify_key(g, p, c, secret, who, why);
+        ok = ok && has_scope(g, who, scope, why);
+    }
+    policy_release(p);
+    return ok;
+}
+
+/* ---- how much ------------------------------------------------------------------------------------------ */
+
+static bool charge(struct gate *g, struct gate_caller *who, uint64_t tokens, struct gate_refusal *why)
+{
+    char text[256] = "";
+    if (!who->id[0] || (!who->limits.requests && !who->limits.tokens)) return true;
+    const wk_status status = rates_reserve(g->rates, who->id, strlen(who->id), &who->limits, tokens, rates_now(),
+                                           &who->hold, &who->rates, &(struct wk_err){ text, sizeof text });
+    if (status) return refuse(g, why, GATE_UNAVAILABLE, "the rates of %s cannot be counted: %s", who->id, text);
+    const struct rates_answer *a = &who->rates;
+    who->rated = true;
+    switch (a->verdict) {
+    case RATES_ADMITTED: return true;
+    case RATES_NEVER:
+        return refuse(g, why, GATE_RATE,
+                      "the request may take %llu tokens, and %s has %llu a minute: ask for fewer (max_tokens)",
+                      (unsigned long long)tokens, who->id, (unsigned long long)a->tokens.limit);
+    case RATES_WAIT:
+        (void)refuse(g, why, GATE_RATE, "%s has used up its %s of this minute (%llu)", who->id, a->what,
+                     (unsigned long long)(a->what[0] == 'r' ? a->requests.limit : a->tokens.limit));
+        break;
+    default: (void)refuse(g, why, GATE_RATE, "too many keys have used up their rates at once"); break;
+    }
+    why->retry_after_s = rates_retry_after(a->wait_ns);
+    return false;
+}
+
+bool gate_admit(struct gate *g, struct gate_caller *who, const struct gate_work *w, uint64_t *tokens_out,
+                struct gate_refusal *why)
+{
+    const uint64_t most = UINT64_MAX - w->tokens_in;
+    if (!charge(g, who, w->tokens_in + (*tokens_out < most ? *tokens_out : most), why)) return false;
+    const struct policy *p = policies_now(g->policies);
+    const bool passes = guardrails_pass(g->guardrails, p, who, w, tokens_out, who->decision, why);
+    policy_release(p);
+    if (passes) return true;
+    atomic_fetch_add_explicit(&g->refused[why->why], 1, memory_order_relaxed);
+    gate_settle(g, who, 0);
+    return false;
+}
+
+bool gate_reads(struct gate *g)
+{
+    const struct policy *p = policies_now(g->policies);
+    const bool reads = p->guardrails.n_phrases || (p->guardrails.opa_url && p->guardrails.opa_send_text);
+    policy_release(p);
+    return reads;
+}
+
+bool gate_answers(struct gate *g, struct blocklist **out)
+{
+    const struct policy *p = policies_now(g->policies);
+    const bool ok = guardrails_answers(g->guardrails, p, out);
+    policy_release(p);
+    return ok;
+}
+
+void gate_settle(struct gate *g, struct gate_caller *who, uint64_t tokens)
+{
+    if (who->hold.held) rates_settle(g->rates, &who->hold, tokens, rates_now());
+}
+
+/* ---- what is written down ------------------------------------------------------------------------------ */
+
+bool gate_audits(const struct gate *g) { return g->audit != NULL; }
+bool gate_audit_required(const struct gate *g) { return g->audit_required; }
+bool gate_audits_text(const struct gate *g) { return g->audit_text; }
+
+wk_status gate_record(struct gate *g, const struct gate_caller *who, struct audit_entry *e, const struct wk_err *err)
+{
+    if (!g->audit) return WK_OK;
+    const char *decisions[] = { who->decision };
+    if (who->id[0]) e->key = who->id;
+    if (who->tenant[0]) e->tenant = who->tenant;
+    if (who->decision[0]) {
+        e->decisions = decisions;
+        e->n_decisions = 1;
+    }
+    const wk_status status = audit_write(g->audit, e, err);
+    e->decisions = NULL;
+    e->n_decisions = 0;
+    return status;
+}
+
+/* ---- for the administrator ----------------------------------------------------------------------------- */
+
+wk_status gate_check_guardrails(struct gate *g, const struct json_t *body, const struct wk_err *err)
+{
+    json_t *document =
+        json_pack("{s:i, s:i, s:O}", "format", POLICY_FORMAT, "generation", 1, "guardrails", (json_t *)(uintptr_t)body);
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    const struct policy *p = NULL;
+    wk_status status = text ? policy_read(text, strlen(text), &p, err) : wk_fail(err, WK_NO_MEMORY, "no memory");
+    if (!status) status = guardrails_try(g->guardrails, &p->guardrails, err);
+    policy_release(p);
+    free(text);
+    json_decref(document);
+    return status;
+}
+
+void gate_figures(struct gate *g, struct gate_figures *out)
+{
+    const struct policy *p = policies_now(g->policies);
+    *out = (struct gate_figures){ .unauthorized = atomic_load(&g->refused[GATE_UNAUTHORIZED]),
+                                  .attempts = atomic_load(&g->refused[GATE_ATTEMPTS]),
+                                  .forbidden = atomic_load(&g->refused[GATE_FORBIDDEN]),
+                                  .rate = atomic_load(&g->refused[GATE_RATE]),
+                                  .blocked = atomic_load(&g->refused[GATE_BLOCKED]),
+                                  .unavailable = atomic_load(&g->refused[GATE_UNAVAILABLE]),
+                                  .keys = p->n_keys,
+                                  .phrases = p->guardrails.n_phrases,
+                                  .oidc = g->oidc,
+                                  .audit = g->audit };
+    policy_release(p);
+    if (g->oidc) oidc_state(g->oidc, &out->issuer);
+    if (g->audit) audit_figures(g->audit, &out->log);
+}

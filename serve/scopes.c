@@ -1,0 +1,74 @@
+/* scopes.c: the scope table. */
+#include "scopes.h"
+
+#include <string.h>
+
+/* Of several scopes one is enough. What belongs to one's own jobs needs the scope that makes jobs: control.c shows and
+ * cancels others' only to whom an admin scope is given. */
+static const struct {
+    const char *method, *path;
+    uint32_t scope;
+} table[] = {
+    { "GET", "/", SCOPE_OPEN },
+    { "GET", "/openapi.json", SCOPE_OPEN },
+    { "GET", "/livez", SCOPE_OPEN },
+    { "GET", "/readyz", SCOPE_OPEN },
+    { "GET", "/healthz", SCOPE_OPEN },
+    { "GET", "/health", SCOPE_OPEN },
+
+    { "POST", "/execute", SCOPE_INFERENCE },
+    { "POST", "/worker/execute", SCOPE_INFERENCE },
+    { "POST", "/v1/chat/completions", SCOPE_INFERENCE },
+    { "POST", "/v1/completions", SCOPE_INFERENCE },
+    { "POST", "/v1/chat/completions/render", SCOPE_INFERENCE },
+    { "GET", "/v1/models", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
+    { "GET", "/v1/models/", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
+    { "POST", "/tokenize", SCOPE_INFERENCE },
+    { "POST", "/detokenize", SCOPE_INFERENCE },
+    { "GET", "/tokenizer_info", SCOPE_INFERENCE },
+    { "GET", "/capabilities", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
+    { "POST", "/cancel", SCOPE_INFERENCE | SCOPE_ADMIN },
+    { "GET", "/worker/jobs", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
+    { "GET", "/worker/jobs/", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
+
+    { "GET", "/metrics", SCOPE_METRICS },
+
+    { "GET", "/worker/ready", SCOPE_ADMIN_READ },
+    { "POST", "/worker/plan", SCOPE_ADMIN_READ },
+    { "POST", "/worker/commit", SCOPE_ADMIN },
+    { "POST", "/shutdown", SCOPE_ADMIN },
+
+    { "GET", "/admin/api-keys", SCOPE_ADMIN_READ },
+    { "GET", "/admin/api-keys/", SCOPE_ADMIN_READ },
+    { "POST", "/admin/api-keys", SCOPE_ADMIN },
+    { "POST", "/admin/api-keys/", SCOPE_ADMIN },
+    { "PATCH", "/admin/api-keys/", SCOPE_ADMIN },
+    { "DELETE", "/admin/api-keys/", SCOPE_ADMIN },
+    { "GET", "/admin/rate-limits", SCOPE_ADMIN_READ },
+    { "PUT", "/admin/rate-limits", SCOPE_ADMIN },
+    { "GET", "/admin/guardrails", SCOPE_ADMIN_READ },
+    { "PUT", "/admin/guardrails", SCOPE_ADMIN },
+    { "GET", "/admin/roles", SCOPE_ADMIN_READ },
+    { "PUT", "/admin/roles", SCOPE_ADMIN },
+    { "GET", "/admin/scheduler", SCOPE_ADMIN_READ },
+    { "PUT", "/admin/scheduler", SCOPE_ADMIN },
+    { "GET", "/admin/models", SCOPE_ADMIN_READ },
+    { "GET", "/admin/audit", SCOPE_ADMIN_READ },
+};
+
+uint32_t serve_scope_of(const struct http_route *route)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(table[i].method, route->method) == 0 && strcmp(table[i].path, route->path) == 0)
+            return table[i].scope;
+    return 0;
+}
+
+bool serve_scope_row(uint32_t i, const char **method, const char **path, uint32_t *scope)
+{
+    if (i >= sizeof table / sizeof *table) return false;
+    *method = table[i].method;
+    *path = table[i].path;
+    *scope = table[i].scope;
+    return true;
+}
