@@ -9,6 +9,7 @@ const struct status *status_of(int number)
     static const char invalid[] = "invalid_request_error", server[] = "server_error";
     static const struct status statuses[] = {
         { 200, "OK", "", "" },
+        { 201, "Created", "", "" },
         { 202, "Accepted", "", "" },
         { 204, "No Content", "", "" },
         { 400, "Bad Request", "INVALID_REQUEST", invalid },

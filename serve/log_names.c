@@ -32,14 +32,18 @@ static bool has(const struct http_route *routes, uint32_t n, const char *path)
 
 const char *serve_log_path(const char *path, char out[LOG_WORD])
 {
-    static const char jobs[] = "/worker/jobs/";
-    if (strncmp(path, jobs, sizeof jobs - 1) == 0) return "/worker/jobs/{job_id}";
+    static const char *const below[][2] = { { "/worker/jobs/", "/worker/jobs/{job_id}" },
+                                            { "/v1/models/", "/v1/models/{model}" },
+                                            { "/admin/api-keys/", "/admin/api-keys/{id}" } };
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++)
+        if (strncmp(path, below[i][0], strlen(below[i][0])) == 0) return below[i][1];
     const bool ours =
         has(serve_execute_routes, serve_n_execute_routes, path) ||
         has(serve_openai_routes, serve_n_openai_routes, path) ||
         has(serve_control_routes, serve_n_control_routes, path) ||
         has(serve_health_routes, serve_n_health_routes, path) ||
         has(serve_metrics_routes, serve_n_metrics_routes, path) || has(serve_text_routes, serve_n_text_routes, path) ||
-        has(serve_render_routes, serve_n_render_routes, path) || has(serve_page_routes, serve_n_page_routes, path);
+        has(serve_render_routes, serve_n_render_routes, path) || has(serve_page_routes, serve_n_page_routes, path) ||
+        has(serve_admin_routes, serve_n_admin_routes, path);
     return ours ? path : log_hidden(path, out);
 }

@@ -15,6 +15,7 @@
 
 #include "log/log.h"
 #include "ops.h"
+#include "otlp.h"
 
 /* ---- counters that this file keeps --------------------------------------------------------------------- */
 
@@ -361,15 +362,23 @@ static void put_gate(struct http_text *t, const struct serve *s)
     if (f.oidc) {
         gauge(t, "worker_oidc_keys", f.issuer.keys, "Keys of the issuer that tokens are verified by.");
         gauge(t, "worker_oidc_keys_age_seconds", (double)f.issuer.age_s, "Since they were fetched; -1: never.");
-        family(t, "worker_oidc_fetches_failed_total", "counter", "Fetches of the issuer's keys that failed.");
-        http_text_format(t, "worker_oidc_fetches_failed_total %" PRIu64 "\n", f.issuer.failed);
+        counter(t, "worker_oidc_fetches_failed_total", f.issuer.failed, "Fetches of the issuer's keys that failed.");
     }
     if (!f.audit) return;
-    family(t, "worker_audit_lines_total", "counter", "Lines of the audit log.");
-    http_text_format(t, "worker_audit_lines_total %" PRIu64 "\n", f.log.written);
-    family(t, "worker_audit_dropped_total", "counter", "Lines of the audit log that could not be written.");
-    http_text_format(t, "worker_audit_dropped_total %" PRIu64 "\n", f.log.dropped);
+    counter(t, "worker_audit_lines_total", f.log.written, "Lines of the audit log.");
+    counter(t, "worker_audit_dropped_total", f.log.dropped, "Lines of the audit log that could not be written.");
     gauge(t, "worker_audit_failing", f.log.failing, "1: the last line of the audit log could not be written.");
+}
+
+static void put_traces(struct http_text *t, const struct serve *s)
+{
+    struct otlp_counts c;
+    if (!s->otlp) return;
+    otlp_counts(s->otlp, &c);
+    counter(t, "worker_otlp_sent_total", c.sent,
+            "Requests, and answers beyond the first, whose spans the collector took.");
+    counter(t, "worker_otlp_dropped_total", c.dropped,
+            "The same, whose spans it did not take, or that found the queue full.");
 }
 
 /* ---- the process --------------------------------------------------------------------------------------- */
@@ -440,6 +449,7 @@ static void metrics(void *user, struct http_request *r)
     put_deadlines(&t);
     put_http(&t, s);
     put_gate(&t, s);
+    put_traces(&t, s);
     put_process(&t);
     if (t.failed)
         serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });

@@ -49,8 +49,12 @@ static void help_option(const struct option_def *def, FILE *out)
 void help_command(enum command c, FILE *out)
 {
     const struct command_def *def = &command_table[c];
-    (void)fprintf(out, "worker %s: %s\n\nusage: worker %s [OPTION...]%s%s\n\n", def->name, def->summary, def->name,
-                  def->operands[0] ? " " : "", def->operands);
+    char usage[512];
+    (void)fprintf(out, "worker %s: %s\n\n", def->name, def->summary);
+    (void)snprintf(usage, sizeof usage, "usage: worker %s [OPTION...]%s%s", def->name, def->operands[0] ? " " : "",
+                   def->operands);
+    wrap(out, usage, 0, HELP_INDENT);
+    (void)fputc('\n', out);
     wrap(out, def->description, 0, 0);
     (void)fputs("\noptions:\n", out);
     for (int i = 0; i < OPT_COUNT; i++)

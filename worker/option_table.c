@@ -247,11 +247,11 @@ const struct option_def option_table[OPT_COUNT] = {
                    "send requests as traces of OpenTelemetry to this collector, http://HOST:4318 (OTLP/HTTP, JSON)" },
     [OPT_INSECURE] = { "insecure", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                        "serve an address beyond this machine without keys: everybody who reaches it can use the "
-                       "worker, "
-                       "and shut it down" },
+                       "worker, and shut it down" },
     [OPT_POLICY_FILE] = { "policy-file", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_ADMIN), "FILE", 1, 4000, NULL,
-                          "API keys, rates, guardrails: whoever has no key of FILE may only look at probes; made by "
-                          "worker admin, which with this flag works on the file itself instead of a running worker" },
+                          "API keys, roles, rates, guardrails: who has no key of FILE, nor a token, may only look at "
+                          "probes; worker admin makes and changes it: with this flag the file itself, which no worker "
+                          "may have open then" },
     [OPT_POLICY_PASSPHRASE] = { "policy-passphrase", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_ADMIN), "TEXT", 8,
                                 4096, NULL,
                                 "passphrase of the policy's file, which is encrypted with it; by "
@@ -259,20 +259,19 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_POLICY_PASSPHRASE_FILE] = { "policy-passphrase-file", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_ADMIN),
                                      "FILE", 1, 4096, NULL, "file that holds this passphrase" },
     [OPT_PREFIX_SHARE] = { "prefix-share", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "key|tenant|global", 0, 0, "key",
-                           "who shares the kept beginnings of prompts: what somebody else asked can be guessed from "
-                           "how "
-                           "fast they are" },
+                           "who shares the kept beginnings of prompts; whoever shares them can tell from times what "
+                           "others asked" },
     [OPT_OPEN_METRICS] = { "open-metrics", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
-                           "show /metrics to whoever has no key" },
+                           "show /metrics to everybody" },
     [OPT_OIDC_ISSUER] = { "oidc-issuer", 0, OPTION_TEXT, true, ON(CMD_SERVE), "URL", 9, 1000, NULL,
-                          "take tokens of this OpenID Connect issuer, https://..., exactly as they name it; roles of "
-                          "the policy say what they may do" },
+                          "take tokens of this OpenID Connect issuer, https://..., exactly as they name it; what they "
+                          "may do is said by roles of the policy" },
     [OPT_OIDC_AUDIENCE] = { "oidc-audience", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
                             "audience that its tokens must be for" },
     [OPT_OIDC_CA] = { "oidc-ca", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
                       "certificates (PEM) that its https may have, instead of the system's" },
     [OPT_OIDC_CLIENT] = { "oidc-client", 0, OPTION_LIST, false, ON(CMD_SERVE), "ID", 0, 16, NULL,
-                          "take tokens of this client alone (azp, client_id); may be repeated" },
+                          "take tokens of this client (azp, client_id) and no other; may be repeated" },
     [OPT_OIDC_TYPE] = { "oidc-type", 0, OPTION_TEXT, true, ON(CMD_SERVE), "TYPE", 1, 64, NULL,
                         "type that tokens must say, such as at+jwt" },
     [OPT_OIDC_ROLES] = { "oidc-roles", 0, OPTION_TEXT, true, ON(CMD_SERVE), "CLAIM", 1, 255, "roles",
@@ -281,11 +280,11 @@ const struct option_def option_table[OPT_COUNT] = {
                         "write down in FILE who did what, a line of JSON each, chained so that a change shows (worker "
                         "audit verify); texts by keyed digest alone" },
     [OPT_AUDIT_REQUIRED] = { "audit-required", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
-                             "refuse requests that cannot be written down" },
+                             "generate nothing whose request cannot be written down first (AUDIT_FAILED)" },
     [OPT_AUDIT_SYNC] = { "audit-sync", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                          "have each line on the disk before its request is answered" },
     [OPT_AUDIT_RAW] = { "audit-raw", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
-                        "write down prompts and answers themselves" },
+                        "write down prompts and answers themselves, not their keyed digests alone" },
     [OPT_AUDIT_ROTATE] = { "audit-rotate-mb", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 1048576, "0",
                            "begin a new file after N mebibytes; 0 is never" },
     [OPT_AUDIT_SIGNING_KEY] = { "audit-signing-key", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
@@ -439,8 +438,10 @@ const struct command_def command_table[CMD_COUNT] = {
                     "guardrails show|replace | roles show|replace | scheduler show|replace | models show | audit show",
                     2, 3, "keys, rates, guardrails, roles and the scheduler",
                     "Talks to a running worker (--url), or with --policy-file works on the policy's file, which no "
-                    "worker may have open then: so the first key is made. A new secret is shown once. What is sent is "
-                    "--body, and --set on top of it: worker admin api-keys create alice --set scopes=inference "
-                    "--set limits.tokens_per_minute=60000. Answers are JSON." },
+                    "worker may have open then: so the first key is made. Answers are JSON; a new secret is shown "
+                    "once. What is sent is --body, and --set on top of it: worker admin api-keys create alice --set "
+                    "scopes=inference --set limits.tokens_per_minute=60000. A key has name, tenant, scopes (inference, "
+                    "embed, metrics, admin:read, admin), expires, disabled, limits and max_priority; rotate takes "
+                    "grace_seconds. update changes what is named, replace all of it. docs/http.md has every member." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
 };

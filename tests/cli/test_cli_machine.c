@@ -31,6 +31,7 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_DEBUG] = "debug tape -m tiny.gguf",
     [CMD_GRAMMAR] = "grammar --regex a+",
     [CMD_AUDIT] = "audit verify --key-file audit.key audit.log",
+    [CMD_ADMIN] = "admin api-keys list --policy-file policy",
     [CMD_HELP] = "help",
 };
 

@@ -1,12 +1,14 @@
 """contracts/openapi.json: its paths are the program's routes, and real answers of every endpoint are what it says,
-errors included. usage: test_openapi.py PROGRAM SOURCE"""
+errors and what asks for keys included. usage: test_openapi.py PROGRAM SOURCE"""
 
 import glob
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from service import LONG, Job, Worker, cancelled, check, done, events, skip
 
@@ -19,6 +21,15 @@ except ImportError:
 document = json.load(open(source + "/contracts/openapi.json", encoding="utf-8"))
 
 
+def template_of(method, path):
+    """A path of serve/ that ends with / has something behind it."""
+    if path == "/" or not path.endswith("/"):
+        return path
+    if path == "/admin/api-keys/":
+        return path + ("{id}/rotate" if method == "POST" else "{id}")
+    return path + ("{model}" if "/models/" in path else "{job_id}")
+
+
 def routes():
     """METHOD /path of every table of routes in serve/."""
     out = set()
@@ -27,15 +38,17 @@ def routes():
             r"const struct http_route \w+\[\] = \{(.*?)\};", open(name, encoding="utf-8").read(), re.S
         ):
             for method, path in re.findall(r'\{ "([A-Z]+)", "([^"]+)"', table):
-                out.add(
-                    method
-                    + " "
-                    + (
-                        path + ("{model}" if "/models/" in path else "{job_id}")
-                        if path.endswith("/") and path != "/"
-                        else path
-                    )
-                )
+                out.add(method + " " + template_of(method, path))
+    return out
+
+
+def scopes():
+    """METHOD /path -> scopes of which one is needed, of the table that the service asks."""
+    out = {}
+    table = open(source + "/serve/scopes.c", encoding="utf-8").read()
+    for method, path, names in re.findall(r'\{ "(\w+)", "([^"]+)", (SCOPE_\w+(?: \| SCOPE_\w+)*) \}', table):
+        named = [n.replace("SCOPE_", "").lower().replace("admin_read", "admin:read") for n in names.split(" | ")]
+        out[method + " " + template_of(method, path)] = [] if named == ["open"] else named
     return out
 
 
@@ -158,7 +171,7 @@ described = {
 check("every route is documented", not routes() - described, routes() - described)
 check("every documented path has a route", not described - routes(), described - routes())
 manual = open(source + "/docs/http.md", encoding="utf-8").read()
-headed = set(re.findall(r"`((?:GET|POST) /[^`]*)`", "".join(re.findall(r"^### .*$", manual, re.M))))
+headed = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", "".join(re.findall(r"^### .*$", manual, re.M))))
 check("docs/http.md has a section for each", headed == described, headed ^ described)
 tabled = dict(
     (c, (int(n), r == "yes")) for c, n, r in re.findall(r"^\| `([A-Z_]+)` \| (\d+) \| (yes|no) \|", manual, re.M)
@@ -179,7 +192,7 @@ below = {
     for n, c in re.findall(
         r'\{ (4\d\d|5\d\d), "[^"]*", "([A-Z_]+)", ', open(source + "/http/failure.c", encoding="utf-8").read()
     )
-} - {("UNAUTHORIZED", 401), ("CONFLICT", 409)}
+}
 check(
     "those of the HTTP layer too",
     len(below) > 10 and all(tabled.get(c, (0,))[0] == n for c, n in below),
@@ -191,6 +204,19 @@ unused = [
     if json.dumps({"$ref": "#/components/schemas/" + n})[1:-1] not in json.dumps(document)
 ]
 check("no schema is left over", not unused, unused)
+operations = {
+    m.upper() + " " + p: o for p, item in document["paths"].items() for m, o in item.items() if m != "parameters"
+}
+differ = {o: (v, operations[o]["x-scope"]) for o, v in scopes().items() if operations[o]["x-scope"] != v}
+check("scopes are those of the table", scopes().keys() == operations.keys() and not differ, differ)
+lacking = [
+    o
+    for o, d in operations.items()
+    if not {"401", "429", "503"} <= set(d["responses"]) or (d["x-scope"] and "403" not in d["responses"])
+]
+check("every operation has the answers of the gate", not lacking, lacking)
+named = {s["name"] for s in document["tags"]}
+check("every tag is named", all(set(d["tags"]) <= named for d in operations.values()))
 
 model_dir = source + "/models/haiku"
 with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "--model-dir", model_dir) as w:
@@ -346,7 +372,6 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     ask(w, "POST", "/shutdown", {"now": True}, want=400)
     ask(w, "POST", "/shutdown", want=202)
     check("the worker ends", w.status() == 0, w.said())
-check("every operation was asked", not described - seen, described - seen - {"POST /worker/commit"})
 
 with Worker(program, "--wait-for-commit", "--model-dir", model_dir, wait=False) as w:
     w.until(lambda: w.get("/health")[1]["state"] == "waiting")
@@ -363,4 +388,116 @@ with Worker(program, "--wait-for-commit", "--model-dir", model_dir, wait=False) 
     ask(w, "POST", "/worker/commit", {"model_ref": "haiku-q4_k_m.gguf"}, want=200)
     ask(w, "GET", "/health", want=200)
     ask(w, "GET", "/worker/ready", want=200)
+
+# ---- with keys ------------------------------------------------------------------------------------------------------
+
+
+def documented_headers(r, headers):
+    """What the document promises of the gate's headers, and what came."""
+    return {h.lower() for h in r["headers"]}, {
+        h for h in headers if h.startswith("x-ratelimit-") or h in ("retry-after", "www-authenticate")
+    }
+
+
+def gate_answer(w, name, method, path, body, headers, want, must=()):
+    """An answer of the gate has the headers that the document promises, and no other one."""
+    status, head, data = w.ask(method, path, body, headers)
+    check("%s -> %d" % (name, want), status == want, (status, data))
+    fits(name, method, path, status, head, data)
+    known, came = documented_headers(response(method, path, status), head)
+    check("... its headers", set(must) <= came <= known, (came, known))
+    return data
+
+
+def keys(w, key):
+    """Keys, sections of the policy and what there is, as an administrator asks."""
+    me = {"Authorization": "Bearer " + key}
+
+    def by_me(method, path, body=None, want=200, template=None):
+        return json.loads(ask(w, method, path, body, me, template, want=want)[1])
+
+    one, rotation = "/admin/api-keys/{id}", "/admin/api-keys/{id}/rotate"
+    made = {
+        "id": "alice",
+        "name": "Alice",
+        "tenant": "blue",
+        "scopes": ["inference"],
+        "expires": 4102444800,
+        "limits": {"requests_per_minute": 2, "tokens_per_minute": "none"},
+        "max_priority": 3,
+    }
+    alice = by_me("POST", "/admin/api-keys", made, 201)["secret"]
+    by_me("POST", "/admin/api-keys", made, 409)
+    by_me("POST", "/admin/api-keys", dict(made, id="Alice"), 400)
+    by_me("GET", "/admin/api-keys")
+    by_me("GET", "/admin/api-keys/alice", template=one)
+    by_me("GET", "/admin/api-keys/nobody", None, 404, one)
+    by_me("PATCH", "/admin/api-keys/alice", {"name": None, "disabled": False}, template=one)
+    by_me("PATCH", "/admin/api-keys/alice", {"id": "bob"}, 400, one)
+    by_me("PATCH", "/admin/api-keys/nobody", {}, 404, one)
+    alice = by_me("POST", "/admin/api-keys/alice/rotate", {"grace_seconds": 60}, template=rotation)["secret"]
+    by_me("GET", "/admin/api-keys/alice", template=one)
+    by_me("POST", "/admin/api-keys/alice/rotate", None, 409, rotation)
+    by_me("POST", "/admin/api-keys/alice/rotate", {"grace_seconds": -1}, 400, rotation)
+    by_me("POST", "/admin/api-keys/nobody/rotate", None, 404, rotation)
+    for section, body, bad in (
+        ("rate-limits", {"requests_per_minute": 600, "tokens_per_minute": "none"}, {"tokens_per_minute": -1}),
+        ("guardrails", {"blocklist": ["forbidden fruit"], "block_output": True}, {"blocklist": [""]}),
+        ("guardrails", {"opa": {"url": "http://127.0.0.1:9", "path": "worker/allow", "send_text": True}}, {"opa": {}}),
+        ("guardrails", {"blocklist": ["forbidden fruit"]}, {"other": 1}),
+        ("roles", {"analyst": {"scopes": ["inference"], "tenant": "red", "limits": {}, "max_priority": 1}}, {"x": 1}),
+    ):
+        by_me("GET", "/admin/" + section)
+        by_me("PUT", "/admin/" + section, body)
+        by_me("GET", "/admin/" + section)
+        by_me("PUT", "/admin/" + section, bad, 400)
+    by_me("GET", "/admin/scheduler")
+    by_me("PUT", "/admin/scheduler", {"timeslice_tokens": 64})
+    by_me("PUT", "/admin/scheduler", {"timeslice_tokens": -1}, 400)
+    by_me("PUT", "/admin/scheduler")
+    by_me("GET", "/admin/models")
+    by_me("GET", "/admin/audit")
+    return {"x-api-key": alice}
+
+
+def gate(w, key):
+    alice = keys(w, key)
+    rates = ["x-ratelimit-%s-requests" % what for what in ("limit", "remaining", "reset")]
+    job = {"job_id": "x", "prompt": "Hello", "max_tokens": 1}
+    gate_answer(w, "without a key", "POST", "/execute", job, {}, 401, ["www-authenticate"])
+    gate_answer(w, "without one, for OpenAI", "POST", "/v1/completions", {}, {}, 401, ["www-authenticate"])
+    gate_answer(w, "without the scope", "GET", "/metrics", None, alice, 403)
+    gate_answer(w, "without one for the administrator", "GET", "/admin/roles", None, {}, 401, ["www-authenticate"])
+    blocked = dict(job, prompt="eat the Forbidden Fruit")
+    gate_answer(w, "a phrase", "POST", "/execute", blocked, alice, 403)
+    gate_answer(w, "a job of a key with rates", "POST", "/execute", job, alice, 200, rates)
+    gate_answer(w, "too many", "POST", "/execute", job, alice, 429, ["retry-after", *rates])
+    gate_answer(
+        w, "too many, for OpenAI", "POST", "/v1/completions", {"prompt": "x"}, alice, 429, ["retry-after", *rates]
+    )
+    for path in ("/health", "/livez", "/readyz", "/healthz"):
+        ask(w, "GET", path, want=200)
+    short = set(w.get("/health")[1])
+    check("health without a key is short", short == set(document["components"]["schemas"]["Health"]["required"]), short)
+    ask(w, "GET", "/health", headers=alice, want=200)
+    statuses = {ask(w, "GET", "/livez", headers={"x-api-key": "wrong"})[0] for _ in range(20)}
+    check("wrong keys are 401, then 429", statuses == {401, 429}, statuses)
+    delete = "/admin/api-keys/{id}"
+    me = {"Authorization": "Bearer " + key}
+    ask(w, "DELETE", "/admin/api-keys/alice", headers=me, template=delete, want=200)
+    ask(w, "DELETE", "/admin/api-keys/alice", headers=me, template=delete, want=404)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    policy = os.path.join(folder, "policy")
+    first = subprocess.run(
+        [program, "admin", "api-keys", "create", "root", "--set", "scopes=admin", "--policy-file", policy],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    wrong = problems({"$ref": "#/components/schemas/ApiKeyMade"}, json.loads(first.stdout))
+    check("worker admin prints what the interface answers", not wrong, wrong)
+    with Worker(program, "--policy-file", policy, "--audit-log", os.path.join(folder, "audit.log")) as w:
+        gate(w, json.loads(first.stdout)["secret"])
+check("every operation was asked", not described - seen, described - seen)
 done()
