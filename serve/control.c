@@ -52,7 +52,7 @@ static void on_cancel(void *user, struct http_request *r)
         serve_refuse(s, r, &why);
     } else {
         const struct serve_model *m = atomic_load(&s->model);
-        const bool own = caller_sees(s, r) != NULL;
+        const bool own = !caller_has(s, r, SCOPE_ADMIN); /* who may see all jobs may not end them */
         const bool found = m && engine_cancel(m->engine, own ? &serve_caller(r)->who.owner : NULL, id);
         char word[LOG_WORD];
         LOG(LOG_INFO, "cancel", NULL, log_s("worker_id", s->o->worker_id), log_s("job_id", log_id(id, word)),

@@ -375,10 +375,9 @@ static void put_traces(struct http_text *t, const struct serve *s)
     struct otlp_counts c;
     if (!s->otlp) return;
     otlp_counts(s->otlp, &c);
-    counter(t, "worker_otlp_sent_total", c.sent,
-            "Requests, and answers beyond the first, whose spans the collector took.");
-    counter(t, "worker_otlp_dropped_total", c.dropped,
-            "The same, whose spans it did not take, or that found the queue full.");
+    counter(t, "worker_traces_sent_total", c.sent, "Answers whose spans the collector of --otlp has taken.");
+    counter(t, "worker_traces_dropped_total", c.dropped,
+            "Answers whose spans were dropped: the collector was too slow, or did not take them.");
 }
 
 /* ---- the process --------------------------------------------------------------------------------------- */

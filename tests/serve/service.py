@@ -232,7 +232,8 @@ class Job(threading.Thread):
     def run(self):
         c = http.client.HTTPConnection("127.0.0.1", self.w.port, timeout=PATIENCE)
         try:
-            c.request("POST", "/execute", json.dumps(self.body), {"Content-Type": "application/json"})
+            headers = dict({"Content-Type": "application/json"}, **getattr(self.w, "headers", {}))
+            c.request("POST", "/execute", json.dumps(self.body), headers)
             r = c.getresponse()
             self.status = r.status
             if r.status == 200:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from service import CHAT, HAIKU, Job, Worker, check, done, events
+from service import CHAT, HAIKU, LONG, Job, Worker, cancelled, check, done, events
 
 program, root = sys.argv[1:3]
 folder = tempfile.mkdtemp(prefix="worker-gate-")
@@ -50,6 +50,7 @@ SECRET = {
     "alice": create("alice", "scopes=inference", "tenant=blue"),
     "bob": create("bob", "scopes=inference"),
     "reader": create("reader", "scopes=admin:read"),
+    "looker": create("looker", "scopes=inference,admin:read"),
     "scraper": create("scraper", "scopes=metrics"),
     "nothing": create("nothing"),
     "few": create("few", "scopes=inference", "limits.requests_per_minute=3"),
@@ -257,6 +258,15 @@ def tenants(w):
     look = [w.ask("GET", "/worker/jobs/of-alice", headers=bearer(SECRET[k]))[0] for k in ("alice", "bob", "reader")]
     check("a job by name", look == [200, 404, 200], look)
 
+    def cancel(key):
+        return json.loads(w.ask("POST", "/cancel", {"job_id": "endless"}, headers=bearer(SECRET[key]))[2])["found"]
+
+    job = Job(Theirs(w, "alice"), "endless").until("started")
+    check("nobody cancels another's job", not cancel("bob") and not cancel("looker"))
+    check("one's own, everybody does", cancel("alice") and cancelled(job.over()))
+    job = Job(Theirs(w, "alice"), "endless").until("started")
+    check("an administrator, any", cancel("root") and cancelled(job.over()))
+
 
 # ---- guardrails --------------------------------------------------------------------------------------------
 
@@ -363,7 +373,7 @@ def administration(w):
 
 
 log = os.path.join(folder, "audit.log")
-with Worker(program, *KEPT, "--audit-log", log, "--origin", "https://chat.example.org") as w:
+with Worker(program, *KEPT, *LONG, "--audit-log", log, "--origin", "https://chat.example.org") as w:
     health(w)
     routes(w)
     credentials(w)
