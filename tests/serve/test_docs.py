@@ -20,7 +20,7 @@ OTHER = set(
     "id job_id created system_fingerprint fingerprint started_at first_token_ms decode_time_ms digest worker_id "
     "uptime_seconds available_bytes total_bytes bytes device device_text content text finish_reason completion_tokens "
     "total_tokens tokens_out tokens_cached cached_tokens ready_at startup_seconds found t queue kv_cache chat_template "
-    "kv vram_bytes_used version".split()
+    "kv vram_bytes_used version hint secret".split()
 )
 # A model that a newcomer has, and a clone has not.
 NAMES = {"gpt-oss-20b.gguf": os.path.join(os.environ["WORKER_GOLDENS"], "harmony.gguf") + " --chat --max-tokens 20"}
@@ -159,7 +159,8 @@ def curl(w, block):
     line, shown = split(block)
     method, path, body, headers = request(line)
     status, _, data = w.ask(method, path, body.encode() if body else None, headers)
-    check("%s %s %s" % (method, path, body or ""), status in (200, 202), (status, data))
+    refused = any(d.get("error") or d.get("code") for d in documents("\n".join(shown)))
+    check("%s %s %s" % (method, path, body or ""), status >= 400 if refused else status < 300, (status, data))
     answer = data.decode()
     got = documents(answer)
     for d in documents("\n".join(shown)):
@@ -178,24 +179,52 @@ def shown_stream(w, text):
         check("an event as the manual shows it", "" in wrong, (d, wrong))
 
 
-def get_answers(w, text):
+def get_answers(w, text, headers=None):
     """`### `GET /path``, then an answer."""
     for path, rest in re.findall(r"^### `GET (\S+)`\n+(    \{.*\n(?:    .*\n)*)", text, re.M):
         shown = as_json(rest)
         if shown is None or "{" in path:
             continue
-        status, _, data = w.ask("GET", path)
+        status, _, data = w.ask("GET", path, headers=headers)
         wrong = differs(shown, json.loads(data))
         check("GET %s answers as it is shown" % path, status == 200 and not wrong, wrong)
 
 
+def parted(block):
+    """A block that asks several times, one by one."""
+    at = 0
+    for end in [i for i, l in enumerate(block) if i and re.match("curl |worker ", l)] + [len(block)]:
+        yield block[at:end]
+        at = end
+
+
+def administration(text):
+    """The administrator's examples, one after another, on a worker whose first key is made as the manual says."""
+    first, *others = blocks(text)
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run([program, *shlex.split(first[0], True)[1:]], cwd=folder, stdout=subprocess.PIPE)
+        key = json.loads(made.stdout)["secret"]
+        with Worker(program, *shlex.split(first[1])[2:-1], os.path.join(folder, "policy.json")) as w:
+            environment = dict(os.environ, WORKER_API_KEY=key, WORKER_URL="http://127.0.0.1:%d" % w.port)
+            for block in (part for b in others for part in parted(b)):
+                if block[0].startswith("curl "):
+                    curl(w, [l.replace("$KEY", key) for l in block])
+                elif block[0].startswith("worker admin "):
+                    command = [program, *shlex.split(block[0], True)[1:]]
+                    r = subprocess.run(command, env=environment, capture_output=True, text=True)
+                    check("$ " + block[0], r.returncode == 0, r.stderr)
+            get_answers(w, text, {"Authorization": "Bearer " + key})
+
+
 def manual():
     text = read("docs/http.md")
-    pool = section(text, "Drive a pool")
+    pool, admin = section(text, "Drive a pool"), section(text, "Administration")
+    open_to_all = text.replace(pool, "").replace(admin, "")
+    administration(admin)
     with Worker(program) as w:
         shown_stream(w, text)
-        get_answers(w, text.replace(pool, ""))
-        for block in blocks(text.replace(pool, "")) + blocks(section(read("README.md"), "JSON Schema")):
+        get_answers(w, open_to_all)
+        for block in blocks(open_to_all) + blocks(section(read("README.md"), "JSON Schema")):
             if block[0].startswith("curl ") and "/shutdown" not in block[0]:
                 curl(w, block)
         functions(w)
