@@ -2,10 +2,12 @@
 what they should. usage: test_metrics.py PROGRAM SOURCE"""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 from service import CONTEXT, DEVICE, Job, LONG, Worker, cancelled, check, done
@@ -22,12 +24,15 @@ def idle(m):
     return not any(map(m, OF_JOBS))
 
 
-def documented():
-    """name -> (type, labels) of the tables in docs/metrics.md"""
+OF_GATE = "worker_(gate|oidc|audit|traces)_"  # there with the options that they are about
+
+
+def documented(but="$"):
+    """name -> (type, labels) of the tables in docs/metrics.md; without those that match `but`"""
     out = {}
     for line in open(source + "/docs/metrics.md", encoding="utf-8"):
         m = re.match(r"\| `(\w+)` \| (\w+) \|([^|]*)\|", line)
-        if m:
+        if m and not re.match(but, m.group(1)):
             out[m.group(1)] = (m.group(2), set(re.findall(r"`(\w+)`", m.group(3))))
     return out
 
@@ -451,6 +456,37 @@ def experts():
         check("jobs of a model with experts are counted", w.metrics()("worker_moe_requests_total") == 1)
 
 
+def compared(m, but="$"):
+    """The document and the answer are of one mind."""
+    doc, real = documented(but), answered(m)
+    check("every metric is documented", not set(real) - set(doc), set(real) - set(doc))
+    check("every documented metric is there", not set(doc) - set(real), set(doc) - set(real))
+    wrong = {n: (doc[n], real[n]) for n in doc if n in real and (doc[n][0] != real[n][0] or doc[n][1] != real[n][1])}
+    check("types and labels are as documented", not wrong, wrong)
+    check("buckets rise to the count", bucket_sums(m) == "", bucket_sums(m))
+    check("the answer ends with a line end", m.text.endswith("\n"))
+    if shutil.which("promtool"):
+        lint = subprocess.run(["promtool", "check", "metrics"], input=m.text, capture_output=True, text=True)
+        check("promtool check metrics", lint.returncode == 0 and not lint.stderr.strip(), lint.stdout + lint.stderr)
+    else:
+        print("not checked: promtool is not installed (package prometheus)")
+
+
+def gate():
+    """What is there with the gate's options alone; nobody listens at port 9."""
+    with tempfile.TemporaryDirectory() as folder:
+        there = ["--policy-file", os.path.join(folder, "policy"), "--audit-log", os.path.join(folder, "audit.log")]
+        there += ["--oidc-issuer", "https://127.0.0.1:9", "--oidc-audience", "worker", "--otlp", "http://127.0.0.1:9"]
+        with Worker(program, "--open-metrics", *there) as w:
+            check("nobody without a key is let in", w.get("/worker/jobs")[0] == 401)
+            compared(w.metrics())
+            m = w.metrics()
+            check("a refusal is counted", m("worker_gate_refused_total", reason="unauthorized") == 1)
+            check("keys were never fetched", m("worker_oidc_keys_age_seconds") == -1 and m("worker_oidc_keys") == 0)
+            check("the audit log's lines are, too", m("worker_audit_lines_total") >= 2)
+
+
+gate()
 fairness()
 traces()
 completions()
@@ -462,22 +498,10 @@ with Worker(program, *LONG, "--max-sequences", "2") as w:
     moves(w)
     hits(w)
     gauges(w)
-    m = w.metrics()
-    doc, real = documented(), answered(m)
-    check("every metric is documented", not set(real) - set(doc), set(real) - set(doc))
-    check("every documented metric is there", not set(doc) - set(real), set(doc) - set(real))
-    wrong = {n: (doc[n], real[n]) for n in doc if n in real and (doc[n][0] != real[n][0] or doc[n][1] != real[n][1])}
-    check("types and labels are as documented", not wrong, wrong)
-    check("buckets rise to the count", bucket_sums(m) == "", bucket_sums(m))
-    check("the answer ends with a line end", m.text.endswith("\n"))
+    compared(w.metrics(), OF_GATE)
     status, headers, _ = w.ask("GET", "/metrics", port=w.admin)
     check(
         "content type", status == 200 and headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8", headers
     )
-    if shutil.which("promtool"):
-        lint = subprocess.run(["promtool", "check", "metrics"], input=m.text, capture_output=True, text=True)
-        check("promtool check metrics", lint.returncode == 0 and not lint.stderr.strip(), lint.stdout + lint.stderr)
-    else:
-        print("not checked: promtool is not installed (package prometheus)")
     check("the worker ends", w.end() == 0, w.said())
 done()
