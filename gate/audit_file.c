@@ -1,5 +1,6 @@
 /* audit_file.c: see audit_file.h; and the file of the key. */
 #include "audit_file.h"
+#include "secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +20,8 @@ static wk_status failed(const char *path, const char *what, const struct wk_err 
     return wk_fail(err, WK_IO, "%s: cannot be %s: %s", path, what, strerror(errno));
 }
 
-/* Regular, and the owner's alone. Closes it else. */
-static wk_status check_file(const char *path, int *fd, const struct wk_err *err)
+/* Regular, and the owner's alone; one that is given to us: private. Closes it else. */
+static wk_status check_file(const char *path, int *fd, bool given, const struct wk_err *err)
 {
     struct stat s;
     wk_status status = WK_OK;
@@ -28,7 +29,7 @@ static wk_status check_file(const char *path, int *fd, const struct wk_err *err)
         status = failed(path, "looked at", err);
     else if (!S_ISREG(s.st_mode))
         status = wk_fail(err, WK_INVALID, "%s: expected a regular file", path);
-    else if (s.st_mode & 077)
+    else if (given ? !secret_file_is_private(&s) : s.st_mode & 077)
         status = wk_fail(err, WK_INVALID, "%s: others than its owner may use it (mode %03o): chmod 600", path,
                          (unsigned)s.st_mode & 0777);
     if (!status) return WK_OK;
@@ -42,14 +43,14 @@ wk_status audit_file_open(const char *path, bool fresh, int *fd, const struct wk
     const int flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     *fd = open(path, flags | (fresh ? O_EXCL : 0), 0600);
     if (*fd < 0) return failed(path, fresh ? "made" : "opened", err);
-    return check_file(path, fd, err);
+    return check_file(path, fd, false, err);
 }
 
 wk_status audit_file_lock(const char *path, int *fd, const struct wk_err *err)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
     if (*fd < 0) return failed(path, "opened", err);
-    const wk_status status = check_file(path, fd, err);
+    const wk_status status = check_file(path, fd, false, err);
     if (status || flock(*fd, LOCK_EX | LOCK_NB) == 0) return status;
     const int why = errno;
     (void)close(*fd);
@@ -211,7 +212,7 @@ wk_status audit_key_read(const char *path, bool make, char key[AUDIT_KEY_MOST], 
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     }
     if (fd < 0) return failed(path, "opened", err);
-    wk_status status = check_file(path, &fd, err);
+    wk_status status = check_file(path, &fd, true, err);
     if (status) return status;
     size_t n = 0;
     ssize_t got = 1;

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -86,4 +88,10 @@ void secret_hint(const char *text, char hint[SECRET_HINT + 1])
 {
     memcpy(hint, text + PREFIX, SECRET_HINT);
     hint[SECRET_HINT] = '\0';
+}
+
+bool secret_file_is_private(const struct stat *s)
+{
+    const mode_t others = s->st_uid == geteuid() ? 077 : 037;
+    return !(s->st_mode & others);
 }

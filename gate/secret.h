@@ -29,4 +29,9 @@ bool secret_hash(const char *text, uint8_t hash[SECRET_HASH]);
 /* The first SECRET_HINT of its random characters, terminated. About 154 random bits stay unknown. */
 void secret_hint(const char *text, char hint[SECRET_HINT + 1]);
 
+struct stat;
+/* May nobody read a file with a secret but those who must? Ours: its owner alone. Another user's that we were given, as
+ * a service manager and Kubernetes give secrets of root's: a group may, since we may be reading it as one of that. */
+bool secret_file_is_private(const struct stat *s);
+
 #endif

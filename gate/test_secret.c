@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -78,6 +80,22 @@ static void test_wrong_length(void **state)
     for (size_t n = 0; n < sizeof key; n++) assert_int_equal(secret_well_formed(key, n), n == SECRET_CHARS);
 }
 
+static void test_private_files(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t mode;
+        bool ours, anothers; /* is it private, if it is ours, another user's? */
+    } rows[] = { { 0600, true, true },   { 0400, true, true },   { 0440, false, true },  { 0640, false, true },
+                 { 0660, false, false }, { 0604, false, false }, { 0444, false, false }, { 0450, false, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct stat s = { .st_mode = S_IFREG | rows[i].mode, .st_uid = geteuid() };
+        assert_int_equal(secret_file_is_private(&s), rows[i].ours);
+        s.st_uid++;
+        assert_int_equal(secret_file_is_private(&s), rows[i].anothers);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -85,6 +103,7 @@ int main(void)
         cmocka_unit_test(test_made),
         cmocka_unit_test(test_wrong_characters),
         cmocka_unit_test(test_wrong_length),
+        cmocka_unit_test(test_private_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "errors.h"
+#include "gate/secret.h"
 #include "log/log.h"
 #include "log/words.h"
 
@@ -14,7 +15,7 @@ enum { MAX_CLIENTS = 16 };
 
 static const char *flag_of(enum option_id id) { return option_table[id].name; }
 
-/* A secret's file: without its last line end, and nobody else's to read. */
+/* A secret's file: without its last line end, and private. */
 static int read_secret(const char *command, const char *flag, const char *path, size_t most, char *out, size_t *n)
 {
     struct stat st;
@@ -23,7 +24,7 @@ static int read_secret(const char *command, const char *flag, const char *path, 
     const bool failed = !f || ferror(f) || fstat(fileno(f), &st);
     if (f) (void)fclose(f);
     if (failed) return fail_usage(command, "--%s: %s: cannot be read", flag, path);
-    if (st.st_mode & 077)
+    if (!secret_file_is_private(&st))
         return fail_usage(command, "--%s: %s: others than its owner may use it (mode %04o): chmod 600 it", flag, path,
                           (unsigned)st.st_mode & 07777);
     if (*n && out[*n - 1] == '\n') --*n;
