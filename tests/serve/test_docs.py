@@ -216,6 +216,29 @@ def administration(text):
             get_answers(w, text, {"Authorization": "Bearer " + key})
 
 
+def deployment():
+    """What docs/deployment.md has of worker admin and worker audit, in its order, on a worker as it says."""
+    text = section(read("docs/deployment.md"), "Who may use it")
+    with tempfile.TemporaryDirectory() as folder:
+        passphrase = os.path.join(folder, "passphrase")
+        with open(passphrase, "w", encoding="ascii") as f:
+            os.chmod(passphrase, 0o600)
+            f.write("correct horse battery staple\n")
+        lines = "\n".join(l for b in blocks(text) for l in b).replace("\\\n", "")
+        lines = lines.replace("/var/lib/worker/haiku", folder).replace("/etc/worker", folder)
+        first, *others = re.findall(r"^worker (?:admin|audit) .*$", lines, re.M)
+        made = subprocess.run([program, *shlex.split(first, True)[1:]], stdout=subprocess.PIPE)
+        options = ["--policy-file", folder + "/policy", "--policy-passphrase-file", passphrase]
+        with Worker(program, *options, "--audit-log", folder + "/audit.log") as w:
+            secret = json.loads(made.stdout)["secret"]
+            environment = dict(os.environ, WORKER_API_KEY=secret, WORKER_URL="http://127.0.0.1:%d" % w.port)
+            for line in others:
+                command = [program, *shlex.split(line, True)[1:]]
+                r = subprocess.run(command, env=environment, capture_output=True, text=True)
+                check("$ " + line, r.returncode == 0, r.stderr)
+        check("they were not few", len(others) >= 9, others)
+
+
 def manual():
     text = read("docs/http.md")
     pool, admin = section(text, "Drive a pool"), section(text, "Administration")
@@ -238,5 +261,6 @@ def manual():
 
 
 readme()
+deployment()
 manual()
 done()
