@@ -198,17 +198,17 @@ def parted(block):
         at = end
 
 
-def administration(text):
-    """The administrator's examples, one after another, on a worker whose first key is made as the manual says."""
-    first, *others = blocks(text)
+def with_keys(text):
+    """Examples, one after another, on a worker whose first key is made and that is started as their first lines say."""
+    (create, serve, *rest), *others = blocks(text)
     with tempfile.TemporaryDirectory() as folder:
-        made = subprocess.run([program, *shlex.split(first[0], True)[1:]], cwd=folder, stdout=subprocess.PIPE)
+        made = subprocess.run([program, *shlex.split(create, True)[1:]], cwd=folder, stdout=subprocess.PIPE)
         key = json.loads(made.stdout)["secret"]
-        with Worker(program, *shlex.split(first[1])[2:-1], os.path.join(folder, "policy.json")) as w:
+        with Worker(program, *shlex.split(serve, True)[2:-1], os.path.join(folder, "policy.json")) as w:
             environment = dict(os.environ, WORKER_API_KEY=key, WORKER_URL="http://127.0.0.1:%d" % w.port)
-            for block in (part for b in others for part in parted(b)):
+            for block in (part for b in [rest, *others] for part in parted(b)):
                 if block[0].startswith("curl "):
-                    curl(w, [l.replace("$KEY", key) for l in block])
+                    curl(w, [re.sub(r"\$(KEY|SECRET)", key, l) for l in block])
                 elif block[0].startswith("worker admin "):
                     command = [program, *shlex.split(block[0], True)[1:]]
                     r = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -243,7 +243,8 @@ def manual():
     text = read("docs/http.md")
     pool, admin = section(text, "Drive a pool"), section(text, "Administration")
     open_to_all = text.replace(pool, "").replace(admin, "")
-    administration(admin)
+    with_keys(admin)
+    with_keys(section(read("README.md"), "Who may use it"))
     with Worker(program) as w:
         shown_stream(w, text)
         get_answers(w, open_to_all)
