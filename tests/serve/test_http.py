@@ -31,7 +31,7 @@ def named(w, name, **more):
 
 
 def names(program):
-    with Worker(program, "--host", "0.0.0.0", "--allowed-host", "worker.example.org") as w:
+    with Worker(program, "--host", "0.0.0.0", "--insecure", "--allowed-host", "worker.example.org") as w:
         own = socket.gethostname()
         for name in ("localhost:%d" % w.port, "127.0.0.1", "10.1.2.3:80", "[::1]", own, "worker.example.org:8080"):
             check("Host %s" % name, named(w, name) == 200, named(w, name))

@@ -65,7 +65,12 @@ def arguments():
         ("an origin without a scheme", 2, "--origin", ["serve", "--origin", "chat.example.org"]),
         ("an origin with its scheme's port", 2, "--origin", ["serve", "--origin", "https://chat.example.org:443"]),
         ("an allowed host with a port", 2, "--allowed-host", ["serve", "--allowed-host", "worker.example.org:80"]),
-        ("an address that is not ours", 1, "LISTEN_FAILED", ["serve", "--host", "192.0.2.1", "--port", port]),
+        (
+            "an address that is not ours",
+            1,
+            "LISTEN_FAILED",
+            ["serve", "--insecure", "--host", "192.0.2.1", "--port", port],
+        ),
         ("two ports alike", 2, "--admin-port", ["serve", "--port", port, "--admin-port", port]),
         ("--gpu-device and --device cpu", 2, "--gpu-device", ["serve", "--gpu-device", "0", "--device", "cpu"]),
         ("https callback", 2, "https", ["serve", "--callback-url", "https://example.org/"]),
@@ -279,7 +284,8 @@ def callback():
                 "... and first without it, where it reads all weights", said[0] == "pending" or DEVICE == "cuda", said
             )
     Callback.fail_first, Callback.seen = 0, []
-    with Worker(program, "--host", "0.0.0.0", "--callback-url", "http://127.0.0.1:%d/" % server.server_port) as w:
+    url = "http://127.0.0.1:%d/" % server.server_port
+    with Worker(program, "--host", "0.0.0.0", "--insecure", "--callback-url", url) as w:
         w.until(lambda: Callback.seen)
         check(
             "at every address: told by the one that is seen",
