@@ -85,6 +85,7 @@ void http_answer(struct http_request *r, int status, const char *type, const voi
     if (r->answered) return;
     r->answered = true;
     r->status = status;
+    if (r->route && r->s->o.answering) r->s->o.answering(r->s->user, r);
     char head[HEAD_BYTES], tail[160];
     const size_t head_n = format_head(r, status, true, head);
     int tail_n = 0;

@@ -76,6 +76,9 @@ struct http_options {
      * before anything of its body is read and before it counts against max_streams. False: it has answered. NULL: all
      * may. [the request's thread] */
     bool (*admit)(void *user, struct http_request *r, const struct http_route *route);
+    /* The whole answer to a request whose route is known is about to be sent, with http_status; streams are not told
+     * of here. NULL: nothing. [the request's thread] */
+    void (*answering)(void *user, struct http_request *r);
     /* A request whose route is known is over: the last that is heard of it. NULL: nothing. [the request's thread] */
     void (*over)(void *user, struct http_request *r);
     /* What is said of a path that has no route, instead of the usual; NULL: the usual. May be NULL. [any thread] */

@@ -143,7 +143,6 @@ static struct audit_entry entry_of(const struct serve_caller *c, const struct ht
                                  .route = serve_log_path(http_path(r), word),
                                  .model = c->model,
                                  .prompt = { c->asked.data, c->asked.n, c->prompt_hmac, c->prompt_sha256 },
-                                 .action = c->action,
                                  .target = c->target };
 }
 
@@ -242,19 +241,6 @@ void caller_blocked(struct stream *x, uint32_t phrase)
     (void)snprintf(who->decision, sizeof who->decision, "blocklist:%u", phrase);
 }
 
-void caller_ended(struct stream *x, const struct answer *a, const struct ending *e)
-{
-    struct serve_caller *c = serve_caller(x->r);
-    trace_answer(x, a, e);
-    if (!x->s->gate) return;
-    c->tokens_out += a->tokens_out;
-    c->tokens_cached += e->f.n_cached;
-    if (a->started) c->used += x->prompts[a->prompt].ids.n + e->f.n_generated;
-    if (!e->good && !c->code) c->code = serve_codes[e->why.code].name;
-    /* before the client knows: its next request finds given back what this one did not use */
-    if (x->n_over == x->n_answers) gate_settle(x->s->gate, &c->who, c->used);
-}
-
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
 static enum audit_kind kind_of(const struct serve_caller *c, int status)
@@ -264,8 +250,9 @@ static enum audit_kind kind_of(const struct serve_caller *c, int status)
 
 static void record(struct serve *s, struct serve_caller *c, struct http_request *r)
 {
-    char word[LOG_WORD], text[256];
+    char word[LOG_WORD], text[256] = "";
     struct audit_entry e = entry_of(c, r, word);
+    c->recorded = true;
     e.kind = kind_of(c, http_status(r));
     e.status = (uint32_t)http_status(r);
     e.code = c->code;
@@ -279,13 +266,36 @@ static void record(struct serve *s, struct serve_caller *c, struct http_request 
         LOG(LOG_ERROR, "error", text, log_s("code", "AUDIT_FAILED"), log_s("request_id", http_id(r)));
 }
 
+/* What was answered stands in the log, whatever becomes of the process. */
+void caller_answering(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    struct serve_caller *c = serve_caller(r);
+    if (c->known && gate_audits(s->gate) && !c->recorded && (!c->open || http_status(r) >= 400)) record(s, c, r);
+}
+
+void caller_ended(struct stream *x, const struct answer *a, const struct ending *e)
+{
+    struct serve_caller *c = serve_caller(x->r);
+    trace_answer(x, a, e);
+    if (!x->s->gate) return;
+    c->tokens_out += a->tokens_out;
+    c->tokens_cached += e->f.n_cached;
+    if (a->started) c->used += x->prompts[a->prompt].ids.n + e->f.n_generated;
+    if (!e->good && !c->code) c->code = serve_codes[e->why.code].name;
+    if (x->n_over < x->n_answers) return;
+    /* before the client knows: its next request finds given back what this one did not use */
+    gate_settle(x->s->gate, &c->who, c->used);
+    if (http_status(x->r)) caller_answering(x->s, x->r); /* a stream that has begun; whole answers: with their status */
+}
+
 void caller_over(void *user, struct http_request *r)
 {
     struct serve *s = user;
     struct serve_caller *c = serve_caller(r);
     if (!c->known) return;
     if (s->gate) gate_settle(s->gate, &c->who, c->used);
-    if (s->gate && gate_audits(s->gate) && !c->recorded && (!c->open || http_status(r) >= 400)) record(s, c, r);
+    if (s->gate) caller_answering(s, r);
     trace_over(s, r);
     http_text_free(&c->asked);
     http_text_free(&c->said);

@@ -30,13 +30,14 @@ struct serve_caller {
     struct otlp_record *trace;                           /* trace.c; NULL: none */
     char prompt_hmac[65], prompt_sha256[65];             /* "": none */
     struct http_text asked, said; /* the prompts, where the log has raw text; the answers' text, behind each other */
-    const char *action, *target;  /* of an administrator; the request's */
+    const char *target;           /* AUDIT_COMMIT: the model's file; lives as long as the service */
 };
 
 struct serve_caller *serve_caller(struct http_request *r);
 
 /* For http_options. */
 bool caller_admit(void *user, struct http_request *r, const struct http_route *route);
+void caller_answering(void *user, struct http_request *r);
 void caller_over(void *user, struct http_request *r);
 
 /* Does the caller have the scope? Also true without a gate. */

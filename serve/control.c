@@ -289,6 +289,8 @@ static void on_commit(void *user, struct http_request *r)
     const uint64_t begun_ns = serve_now_ns();
     json_t *document = read_commit(body, &c, &why) ? commit(s, &c, &why) : NULL;
     record_commit(s, r, &c, &why, document != NULL, begun_ns);
+    serve_caller(r)->kind = AUDIT_COMMIT;
+    serve_caller(r)->target = document ? atomic_load(&s->model)->path : NULL;
     if (document)
         serve_answer(s, r, 200, document);
     else

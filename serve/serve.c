@@ -300,6 +300,7 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
                                  .n_hosts = o->n_hosts,
                                  .log = on_answered,
                                  .admit = s->gate || s->otlp ? caller_admit : NULL,
+                                 .answering = s->gate ? caller_answering : NULL,
                                  .over = s->gate || s->otlp ? caller_over : NULL,
                                  .unknown = serve_other_path,
                                  .full = v->full,
