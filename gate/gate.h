@@ -98,7 +98,9 @@ bool gate_identify(struct gate *g, const struct gate_credentials *c, uint32_t sc
 /* What is about to be done. */
 struct gate_work { /* prompts: none unless gate_reads */
     const char *request, *route, *model;
-    const struct audit_text *prompts; /* [n_prompts] texts: one for each prompt, or each message of it */
+    const struct audit_text *prompts; /* [n_prompts] texts */
+    const struct audit_text *marked;  /* [n_prompts] the same with their control tokens as text: a phrase that stands
+                                         beside one is a word there, one that is split by one is a word without it */
     size_t n_prompts;
     uint64_t tokens_in, tokens_out; /* of all prompts; at most, of all answers */
     const char *prompt_hmac;

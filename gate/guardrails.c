@@ -119,10 +119,10 @@ __attribute__((format(printf, 3, 4))) static bool block(struct gate_refusal *why
 static bool list_passes(const struct made *m, const struct gate_work *w, char decision[129], struct gate_refusal *why)
 {
     char text[128] = "";
-    for (size_t i = 0; m->list && i < w->n_prompts; i++) {
+    for (size_t i = 0; m->list && i < 2 * w->n_prompts; i++) {
+        const struct audit_text *prompt = &(i % 2 ? w->marked : w->prompts)[i / 2];
         uint32_t phrase = BLOCKLIST_NONE;
-        if (blocklist_find(m->list, w->prompts[i].bytes, w->prompts[i].len, &phrase,
-                           &(struct wk_err){ text, sizeof text }))
+        if (blocklist_find(m->list, prompt->bytes, prompt->len, &phrase, &(struct wk_err){ text, sizeof text }))
             return block(why, GATE_UNAVAILABLE, "the prompt cannot be compared with the blocklist: %s", text);
         if (phrase == BLOCKLIST_NONE) continue;
         (void)snprintf(decision, 129, "blocklist:%u", phrase);

@@ -179,30 +179,48 @@ static bool tell_audit(struct stream *x, struct serve_caller *c, struct refusal 
     return !c->asked.failed || refuse(why, SERVE_INTERNAL, NULL, "no memory for the audit log's entry");
 }
 
-/* The prompts as the model is given them, so that ids, roles and escapes hide nothing; texts[i].bytes are for free. */
-static bool read_prompts(const struct stream *x, struct audit_text texts[OPENAI_MOST_IN_ALL], struct refusal *why)
+/* The prompts as the model is given them, so that ids, roles and escapes hide nothing: without their control tokens,
+ * and with them. */
+struct prompt_texts {
+    struct audit_text plain[OPENAI_MOST_IN_ALL], marked[OPENAI_MOST_IN_ALL];
+};
+
+static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct audit_text *out, struct refusal *why)
 {
-    char text[256] = "";
-    for (uint32_t i = 0; i < x->n_prompts; i++) {
-        char *bytes = NULL;
-        const struct tokens *ids = &x->prompts[i].ids;
-        if (tokenizer_decode(x->m->model->tokenizer, ids->ids, ids->n, false, &bytes, &texts[i].len,
-                             &(struct wk_err){ text, sizeof text }))
-            return refuse(why, SERVE_INTERNAL, NULL, "the prompt cannot be read back for the guardrails: %s", text);
-        texts[i].bytes = bytes;
-    }
+    char text[256] = "", *bytes = NULL;
+    const struct tokens *ids = &x->prompts[i].ids;
+    if (tokenizer_decode(x->m->model->tokenizer, ids->ids, ids->n, marked, &bytes, &out->len,
+                         &(struct wk_err){ text, sizeof text }))
+        return refuse(why, SERVE_INTERNAL, NULL, "the prompt cannot be read back for the guardrails: %s", text);
+    out->bytes = bytes;
     return true;
 }
 
-static bool ask_gate(struct stream *x, struct serve_caller *c, const struct audit_text *texts, struct refusal *why)
+static bool read_prompts(const struct stream *x, struct prompt_texts *t, struct refusal *why)
+{
+    for (uint32_t i = 0; i < x->n_prompts; i++)
+        if (!read_prompt(x, i, false, &t->plain[i], why) || !read_prompt(x, i, true, &t->marked[i], why)) return false;
+    return true;
+}
+
+static void free_prompts(const struct stream *x, struct prompt_texts *t)
+{
+    for (uint32_t i = 0; i < x->n_prompts; i++) {
+        free((void *)(uintptr_t)t->plain[i].bytes);
+        free((void *)(uintptr_t)t->marked[i].bytes);
+    }
+}
+
+static bool ask_gate(struct stream *x, struct serve_caller *c, const struct prompt_texts *t, struct refusal *why)
 {
     char trace[HTTP_TRACE_BYTES + 1];
     struct gate_refusal by;
     const struct gate_work work = { .request = http_id(x->r),
                                     .route = http_path(x->r),
                                     .model = x->m->name,
-                                    .prompts = texts,
-                                    .n_prompts = texts[0].bytes ? x->n_prompts : 0,
+                                    .prompts = t->plain,
+                                    .marked = t->marked,
+                                    .n_prompts = t->plain[0].bytes ? x->n_prompts : 0,
                                     .tokens_in = c->tokens_in,
                                     .tokens_out = tokens_out(x),
                                     .prompt_hmac = x->prompts[0].prompt_hmac,
@@ -222,11 +240,11 @@ static bool ask_gate(struct stream *x, struct serve_caller *c, const struct audi
 bool caller_may_begin(struct stream *x, struct refusal *why)
 {
     struct serve_caller *c = serve_caller(x->r);
-    struct audit_text texts[OPENAI_MOST_IN_ALL] = { 0 };
+    struct prompt_texts texts = { 0 };
     if (!x->s->gate) return true;
-    const bool may = tell_audit(x, c, why) && (!gate_reads(x->s->gate) || read_prompts(x, texts, why)) &&
-                     ask_gate(x, c, texts, why) && record_admission(x, c, why);
-    for (uint32_t i = 0; i < x->n_prompts; i++) free((void *)(uintptr_t)texts[i].bytes);
+    const bool may = tell_audit(x, c, why) && (!gate_reads(x->s->gate) || read_prompts(x, &texts, why)) &&
+                     ask_gate(x, c, &texts, why) && record_admission(x, c, why);
+    free_prompts(x, &texts);
     return may;
 }
 

@@ -1,19 +1,26 @@
-/* hold.c: a queue of events in front of a scan. */
+/* hold.c: a queue of events in front of two scans. */
 #include "hold.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { PLAIN = 0, MARKED, SIGHTS };
+
 struct held {
     struct job_event event;
-    uint64_t end; /* of its text, counted from the answer's beginning */
+    uint64_t end[SIGHTS]; /* of its text, counted from the answer's beginning */
+};
+
+/* The answer's text, read once without and once with control tokens. */
+struct sight {
+    struct blocklist_scan *scan;
+    uint64_t given, safe;
 };
 
 struct hold {
-    struct blocklist_scan *scan;
+    struct sight sight[SIGHTS];
     struct held *queue; /* [cap], those of [first, n) wait */
     size_t first, n, cap;
-    uint64_t given, safe;
     uint32_t found;
 };
 
@@ -22,7 +29,8 @@ wk_status hold_open(struct blocklist *list, struct hold **out, const struct wk_e
     struct hold *h = calloc(1, sizeof *h);
     if (!h) return wk_fail(err, WK_NO_MEMORY, "no memory for the answer's scan");
     h->found = BLOCKLIST_NONE;
-    const wk_status status = blocklist_scan_begin(list, &h->scan, err);
+    wk_status status = WK_OK;
+    for (int i = 0; i < SIGHTS && !status; i++) status = blocklist_scan_begin(list, &h->sight[i].scan, err);
     if (status)
         hold_close(h);
     else
@@ -33,15 +41,15 @@ wk_status hold_open(struct blocklist *list, struct hold **out, const struct wk_e
 void hold_close(struct hold *h)
 {
     if (!h) return;
-    blocklist_scan_free(h->scan);
+    for (int i = 0; i < SIGHTS; i++) blocklist_scan_free(h->sight[i].scan);
     free(h->queue);
     free(h);
 }
 
-static void see(struct hold *h, struct blocklist_seen seen)
+static void see(struct hold *h, struct sight *s, struct blocklist_seen seen)
 {
-    h->safe = seen.safe;
-    h->found = seen.phrase;
+    s->safe = seen.safe;
+    if (h->found == BLOCKLIST_NONE) h->found = seen.phrase;
 }
 
 /* Room for one more, at the end: what was told is behind `first` no more. */
@@ -63,23 +71,33 @@ static bool make_room(struct hold *h)
     return true;
 }
 
-bool hold_take(struct hold *h, const struct job_event *e, struct token_bytes piece)
+bool hold_take(struct hold *h, const struct job_event *e, struct token_bytes piece, struct token_bytes marked)
 {
+    const struct token_bytes texts[SIGHTS] = { piece, marked };
+    const bool scans = h->found == BLOCKLIST_NONE;
     if (!make_room(h)) return false;
-    if (h->found == BLOCKLIST_NONE) see(h, blocklist_scan_feed(h->scan, piece.data, piece.len));
-    h->given += piece.len;
-    h->queue[h->n++] = (struct held){ *e, h->given };
+    struct held *held = &h->queue[h->n++];
+    held->event = *e;
+    for (int i = 0; i < SIGHTS; i++) {
+        struct sight *s = &h->sight[i];
+        if (scans) see(h, s, blocklist_scan_feed(s->scan, texts[i].data, texts[i].len));
+        s->given += texts[i].len;
+        held->end[i] = s->given;
+    }
     return true;
 }
 
 void hold_end(struct hold *h)
 {
-    if (h->found == BLOCKLIST_NONE) see(h, blocklist_scan_end(h->scan));
+    const bool scans = h->found == BLOCKLIST_NONE;
+    for (int i = 0; scans && i < SIGHTS; i++) see(h, &h->sight[i], blocklist_scan_end(h->sight[i].scan));
 }
 
 bool hold_next(struct hold *h, struct job_event *out)
 {
-    if (h->first == h->n || h->queue[h->first].end > h->safe) return false;
+    if (h->first == h->n) return false;
+    for (int i = 0; i < SIGHTS; i++)
+        if (h->queue[h->first].end[i] > h->sight[i].safe) return false;
     *out = h->queue[h->first++].event;
     return true;
 }

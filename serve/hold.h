@@ -12,8 +12,9 @@ struct hold;
 /* list: one use of it is kept. WK_NO_MEMORY. */
 wk_status hold_open(struct blocklist *list, struct hold **out, const struct wk_err *err);
 void hold_close(struct hold *h); /* NULL allowed */
-/* An EVENT_TOKEN, and what its id stands for. False: no memory. */
-bool hold_take(struct hold *h, const struct job_event *e, struct token_bytes piece);
+/* An EVENT_TOKEN, and what its id stands for: without control tokens, as texts have it, and with them, since what they
+ * part (reasoning and answer) is not one word. False: no memory. */
+bool hold_take(struct hold *h, const struct job_event *e, struct token_bytes piece, struct token_bytes marked);
 /* No further id comes. */
 void hold_end(struct hold *h);
 /* The next event that may be told; false: none may yet, or ever. */

@@ -241,7 +241,8 @@ static void release_held(struct stream *x, struct answer *a)
 
 static void hold_token(struct stream *x, struct answer *a, const struct job_event *e)
 {
-    if (hold_take(a->hold, e, tokenizer_piece(x->m->model->tokenizer, e->id, false)))
+    const struct tokenizer *t = x->m->model->tokenizer;
+    if (hold_take(a->hold, e, tokenizer_piece(t, e->id, false), tokenizer_piece(t, e->id, true)))
         release_held(x, a);
     else
         job_cancel(a->job);

@@ -65,7 +65,9 @@ class Alone:
             self.ids["text", prompt] = tuple(json.loads(c.ask("POST", "/tokenize", {"content": prompt})[2])["tokens"])
             _, _, text = c.ask("POST", "/v1/chat/completions/render", {"messages": chat(prompt)["messages"]})
             self.ids["chat", prompt] = tuple(json.loads(text)["tokens"])
-            self.answers["chat", prompt] = said(json.loads(c.ask("POST", "/v1/chat/completions", body_of(chat(prompt)))[2]))
+            self.answers["chat", prompt] = said(
+                json.loads(c.ask("POST", "/v1/chat/completions", body_of(chat(prompt)))[2])
+            )
             whole = said(json.loads(c.ask("POST", "/v1/completions", completion(prompt, n=2))[2]))
             self.answers["two", prompt], self.answers["text", prompt] = whole, whole[:1]
             _, _, text = c.ask("POST", "/execute", completion(prompt, job_id="alone"))
@@ -92,7 +94,10 @@ class Round:
         self.alone, self.tenants, self.requests = alone, tenants, requests
         self.faults, self.wrong = collections.Counter(), collections.Counter()
         self.cached = self.hits = self.made = 0
-        self.job_of, self.listed = {}, collections.defaultdict(set)  # jobs of OpenAI's interface have names of their own
+        self.job_of, self.listed = (
+            {},
+            collections.defaultdict(set),
+        )  # jobs of OpenAI's interface have names of their own
         self.examples = []
         self.w = Gated(program, *arguments)
         for t in tenants:
