@@ -335,8 +335,8 @@ static wk_status no_keys(struct oidc *o, const struct wk_err *err)
     return wk_fail(err, WK_IO, "the token cannot be verified: the issuer's keys are not there: %s", failure);
 }
 
-wk_status oidc_check(struct oidc *o, const char *token, size_t n, struct jwt_claims *out, enum jwt_result *result,
-                     const struct wk_err *err)
+static wk_status check(struct oidc *o, const char *token, size_t n, bool waits, struct jwt_claims *out,
+                       enum jwt_result *result, const struct wk_err *err)
 {
     uint8_t digest[TOKEN_DIGEST];
     enum jwt_result r = JWT_NO_KEY;
@@ -359,10 +359,22 @@ wk_status oidc_check(struct oidc *o, const char *token, size_t n, struct jwt_cla
             if (r == JWT_FINE && digested) token_cache_put(o->cache, digest, generation, now, out);
         }
         jwks_release(keys);
-    } while (r == JWT_NO_KEY && wait_for_keys(o, n_ended, &until));
+    } while (r == JWT_NO_KEY && waits && wait_for_keys(o, n_ended, &until));
     if (result) *result = r;
     if (!judged) return no_keys(o, err);
     return r == JWT_FINE ? WK_OK : r == JWT_NO_MEMORY ? WK_NO_MEMORY : WK_INVALID;
+}
+
+wk_status oidc_check(struct oidc *o, const char *token, size_t n, struct jwt_claims *out, enum jwt_result *result,
+                     const struct wk_err *err)
+{
+    return check(o, token, n, true, out, result, err);
+}
+
+wk_status oidc_check_now(struct oidc *o, const char *token, size_t n, struct jwt_claims *out, enum jwt_result *result,
+                         const struct wk_err *err)
+{
+    return check(o, token, n, false, out, result, err);
 }
 
 void oidc_state(struct oidc *o, struct oidc_state *out)

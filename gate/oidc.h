@@ -46,6 +46,9 @@ void oidc_close(struct oidc *o);
  * May wait OIDC_WAIT_MS. [any thread] */
 wk_status oidc_check(struct oidc *o, const char *token, size_t n, struct jwt_claims *out, enum jwt_result *result,
                      const struct wk_err *err);
+/* The same, but a token whose key is not there is refused at once, and does not make the keys be fetched. */
+wk_status oidc_check_now(struct oidc *o, const char *token, size_t n, struct jwt_claims *out, enum jwt_result *result,
+                         const struct wk_err *err);
 
 struct oidc_state {
     uint32_t keys;    /* 0: none, or too old */

@@ -299,6 +299,10 @@ static void *run(void *user)
         http_text_free(&body);
         (void)pthread_mutex_lock(&o->lock);
         *(sent ? &o->counts.sent : &o->counts.dropped) += n;
+        if (!sent && o->stop) { /* the end does not wait for each that is left */
+            o->counts.dropped += o->n;
+            o->n = 0;
+        }
         (void)pthread_mutex_unlock(&o->lock);
     }
     return NULL;

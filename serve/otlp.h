@@ -78,7 +78,7 @@ struct otlp_counts {
     uint64_t sent, dropped;
 };
 void otlp_counts(struct otlp *o, struct otlp_counts *out); /* [any thread] */
-/* Sends what waits, and ends the thread. NULL allowed. [main thread] */
+/* Sends what waits, until something is not taken, and ends the thread. NULL allowed. [main thread] */
 void otlp_close(struct otlp *o);
 
 #endif
