@@ -108,7 +108,10 @@ def apart(w, alice, bob, operator, again):
     check("a subject sees its own jobs", len(jobs) == 2, jobs)
     check("an administrator all", len(json.loads(o.ask("GET", "/worker/jobs")[2])["jobs"]) >= 3)
     # the same subject with another token
-    check("a subject is one, whatever its token", len(json.loads(Client(w, again).ask("GET", "/worker/jobs")[2])["jobs"]) == 2)
+    check(
+        "a subject is one, whatever its token",
+        len(json.loads(Client(w, again).ask("GET", "/worker/jobs")[2])["jobs"]) == 2,
+    )
 
 
 def forged(w, issuer, key, other, good):
@@ -339,7 +342,9 @@ def yields(w, collector):
     secret = w.key("bob")
 
     def long(i):
-        Client(w, secret).ask("POST", "/execute", completion(job_id="long-%d" % i, max_tokens=300, repetition_penalty=0.01))
+        Client(w, secret).ask(
+            "POST", "/execute", completion(job_id="long-%d" % i, max_tokens=300, repetition_penalty=0.01)
+        )
 
     at_once(3, long)
 
