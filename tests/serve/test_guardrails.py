@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The blocklist on answers: wherever a phrase stands in what a model says, no byte of it leaves, and what is safe leaves
-at once."""
+"""The blocklist on answers: wherever a phrase stands in what a model says, no byte of it leaves, and what is safe
+leaves at once."""
 
 import json
 import os
@@ -81,8 +81,8 @@ def everywhere(w, c):
 
 
 def cut(w, c):
-    """An answer that is cut short anywhere in what may become a match is what it would be without the list; one that has
-    the phrase is blocked."""
+    """An answer that is cut short anywhere in what may become a match is what it would be without the list; one that
+    has the phrase is blocked."""
     request = body("Write a haiku about GPU computing", seed=1)
     answers = {}
     w.guard()

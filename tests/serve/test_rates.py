@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Rates of many keys at once: none gets more than its limit, each is told exactly how long to wait, and what a request
-did not use is given back. WORKER_RATE_KEYS says how many keys; 500 as it is."""
+did not use is given back. RATE_KEYS says how many keys; 500 as it is."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from gated import Client, Gated, at_once
 from service import check, done
 
 program = sys.argv[1]
-KEYS, THREADS = int(os.environ.get("WORKER_RATE_KEYS", "500")), 12
+KEYS, THREADS = int(os.environ.get("RATE_KEYS", "500")), 12
 PROMPT = {"prompt": "Write a haiku about rain", "temperature": 0}
 
 

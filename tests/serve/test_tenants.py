@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tenants beside each other: 64 keys, each with a text of its own in all that it sends, ask for everything at once. What
-comes back to one of them must be what it would be alone on a worker: nothing of the others' texts, jobs, counts, or of
-what the caches know of them. WORKER_TENANT_REQUESTS says how many requests; 640000 takes half an hour."""
+"""Tenants beside each other: 64 keys, each with a text of its own in all that it sends, ask for everything at once.
+What comes back to one of them must be what it would be alone on a worker: nothing of the others' texts, jobs, counts, or
+of what the caches know of them. TENANT_REQUESTS says how many requests; 640000 takes half an hour."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ from service import Worker, check, done, events
 
 program = sys.argv[1]
 TENANTS, THREADS = 64, 12
-REQUESTS = int(os.environ.get("WORKER_TENANT_REQUESTS", "6400"))
+REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400"))
 SHARED = "The lantern over the harbour counts the boats that come home before the rain begins to fall tonight. "
 CANARY = re.compile("canary[0-9a-f]{12}")
 random.seed(7)
