@@ -67,7 +67,7 @@ static size_t trim(unsigned char *s, size_t len, bool anywhere)
     while (len > begin && s[len - 1] == ' ') len--;
     if (anywhere && begin < len && s[begin] == FOLD_BORDER) begin++;
     if (anywhere && len > begin && s[len - 1] == FOLD_BORDER) len--;
-    memmove(s, s + begin, len - begin);
+    if (begin) memmove(s, s + begin, len - begin); /* s may be NULL where the phrase is nothing */
     return len - begin;
 }
 

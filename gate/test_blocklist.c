@@ -455,6 +455,7 @@ static void test_what_is_refused(void **state)
         assert_int_equal(blocklist_build(phrases, 2, &b, &err), WK_INVALID);
         assert_null(b);
         if (!strstr(text, cases[i].says)) fail_msg("case %zu: %s", i, text);
+        assert_int_equal(blocklist_build(phrases + 1, 1, &b, &err), WK_INVALID); /* nothing stands before it */
     }
     struct blocklist *b = build(NULL, 0), *same = blocklist_share(b);
     uint32_t phrase;

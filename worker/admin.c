@@ -148,13 +148,6 @@ static int read_body(struct admin *a)
     return result;
 }
 
-static int print(json_t *document)
-{
-    const int result = document ? json_print(document) : fail(CODE_INSUFFICIENT_MEMORY, "no memory for the answer");
-    json_decref(document);
-    return result;
-}
-
 /* ---- a running worker ---------------------------------------------------------------------------------- */
 
 static int url_of(const struct admin *a, char url[URL_BYTES])
@@ -209,7 +202,7 @@ static int send(const struct admin *a, struct fetch *f, const char *url, const c
         result = tell_refusal(&answer);
     } else {
         json_t *document = json_loadb(answer.body, answer.body_len, 0, NULL);
-        result = document ? print(document)
+        result = document ? json_print(document)
                           : fail(CODE_INVALID_REQUEST, "%s: the answer is not JSON: is this a worker?",
                                  option_text(a->o, OPT_URL));
         OPENSSL_cleanse(answer.body, answer.body_len);
@@ -261,7 +254,7 @@ static int show(const struct admin *a, struct policies *policies, struct policy_
         result = fail(CODE_INVALID_REQUEST, "there is no key %s", a->id);
     if (document && done && done->secret[0]) (void)json_object_set_new(document, "secret", json_string(done->secret));
     policy_release(p);
-    return result ? result : print(document);
+    return result ? result : json_print(document);
 }
 
 static wk_status change(const struct admin *a, struct policies *p, struct policy_done *done, const struct wk_err *err)

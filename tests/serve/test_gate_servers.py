@@ -216,8 +216,9 @@ def opa():
         check("and works again", ask()[0] == 200)
         helpers(w, ask)
         server.close()
-        ask()  # over a connection that was there already
-        status, answer = ask()
+        while (last := ask())[0] == 200:  # over connections that were there already
+            pass
+        status, answer = last
         check("a server that is gone refuses", status == 403, answer)
         w.end()
     with open(log, encoding="utf-8") as f:
@@ -320,7 +321,7 @@ def traces():
         check("no text", b"about rain" not in b"".join(r.body for r in collector.requests))
         c.ask("POST", "/v1/completions", completion(), headers={"traceparent": TRACEPARENT["traceparent"][:-1] + "0"})
         yields(w, collector)
-        check("what is not sampled is not sent", not any(s["traceId"] == TRACE for s in spans_of(collector)[6:]))
+        check("what is not sampled is not sent", [s["traceId"] for s in spans_of(collector)].count(TRACE) == 4)
         check("sent is counted", w.count("worker_traces_sent_total") >= 5)
     collector.close()
     for name, server in (("gone", collector), ("silent", Server(lambda r: hang))):

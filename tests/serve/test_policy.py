@@ -83,7 +83,10 @@ def many(w):
     w.end()
     w.start()
     w.until(lambda: w.get("/readyz")[0] == 200)
-    check("and is still there after the next start", keys() == now and w.manage("GET", "/admin/guardrails")[1] == guardrails)
+    check(
+        "and is still there after the next start",
+        keys() == now and w.manage("GET", "/admin/guardrails")[1] == guardrails,
+    )
     w.guard()
 
 

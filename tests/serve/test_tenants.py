@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tenants beside each other: 64 keys, each with a text of its own in all that it sends, ask for everything at once.
 What comes back to one of them must be what it would be alone on a worker: nothing of the others' texts, jobs, counts, or
-of what the caches know of them. TENANT_REQUESTS says how many requests; 640000 takes half an hour."""
+of what the caches know of them. TENANT_REQUESTS says how many requests; 640000 take half an hour, and with a sanitizer a
+tenth is enough."""
 
 import collections
 import json
@@ -12,11 +13,11 @@ import sys
 import threading
 
 from gated import Client, Gated, at_once
-from service import Worker, check, done, events
+from service import Worker, check, done, events, frees_memory
 
 program = sys.argv[1]
 TENANTS, THREADS = 64, 12
-REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400"))
+REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400" if frees_memory(program) else "640"))
 SHARED = "The lantern over the harbour counts the boats that come home before the rain begins to fall tonight. "
 CANARY = re.compile("canary[0-9a-f]{12}")
 random.seed(7)
@@ -289,7 +290,7 @@ check("prompts were cached for their keys", plain.cached > REQUESTS / 20, plain.
 kept = Round(alone, tenants, REQUESTS // 2, *OPTIONS, "--completion-cache", "64")
 with kept.w:
     kept.run().report("with one")
-check("answers were kept for their keys", kept.hits > REQUESTS / 200, kept.hits)
+check("answers were kept for their keys", kept.hits > REQUESTS / 400, kept.hits)
 
 # That it would be seen: a worker whose tenants share what it keeps.
 shared = Round(alone, tenants, 400, *OPTIONS, "--prefix-share", "global", "--completion-cache", "64")
