@@ -119,7 +119,7 @@ def use(b, key):
 
 
 def keys(b, w, root, talker):
-    """A worker that asks for keys: the page asks for one, sends it with everything and keeps it no longer than its tab."""
+    """A worker that asks for keys: the page asks for one, sends it with everything and keeps it as long as its tab."""
     shown = "!document.getElementById('entry').hidden"
     b.open("http://127.0.0.1:%d/" % w.port)
     b.wait(shown)
