@@ -301,7 +301,7 @@ static bool charge(struct gate *g, struct gate_caller *who, uint64_t tokens, str
     switch (a->verdict) {
     case RATES_ADMITTED: return true;
     case RATES_NEVER:
-        return refuse(g, why, GATE_RATE,
+        return refuse(g, why, GATE_TOO_MUCH,
                       "the request may take %llu tokens, and %s has %llu a minute: ask for fewer (max_tokens)",
                       (unsigned long long)tokens, who->id, (unsigned long long)a->tokens.limit);
     case RATES_WAIT:
@@ -343,6 +343,8 @@ bool gate_answers(struct gate *g, struct blocklist **out)
     policy_release(p);
     return ok;
 }
+
+void gate_blocked(struct gate *g) { atomic_fetch_add_explicit(&g->refused[GATE_BLOCKED], 1, memory_order_relaxed); }
 
 void gate_settle(struct gate *g, struct gate_caller *who, uint64_t tokens)
 {
@@ -393,7 +395,7 @@ void gate_figures(struct gate *g, struct gate_figures *out)
     *out = (struct gate_figures){ .unauthorized = atomic_load(&g->refused[GATE_UNAUTHORIZED]),
                                   .attempts = atomic_load(&g->refused[GATE_ATTEMPTS]),
                                   .forbidden = atomic_load(&g->refused[GATE_FORBIDDEN]),
-                                  .rate = atomic_load(&g->refused[GATE_RATE]),
+                                  .rate = atomic_load(&g->refused[GATE_RATE]) + atomic_load(&g->refused[GATE_TOO_MUCH]),
                                   .blocked = atomic_load(&g->refused[GATE_BLOCKED]),
                                   .unavailable = atomic_load(&g->refused[GATE_UNAVAILABLE]),
                                   .keys = p->n_keys,

@@ -76,6 +76,7 @@ enum gate_why {
     GATE_ATTEMPTS,         /* too many of those from one address */
     GATE_FORBIDDEN,        /* the scope */
     GATE_RATE,
+    GATE_TOO_MUCH,   /* more than the caller may have in a whole minute: the same request is never admitted */
     GATE_BLOCKED,    /* blocklist or policy server */
     GATE_UNAVAILABLE /* it cannot be decided: there are no keys of the issuer, no memory */
 };
@@ -117,6 +118,8 @@ bool gate_reads(struct gate *g);
 /* The blocklist that an answer is to be held to; *out NULL: none. One use: blocklist_free. False: it cannot be made, so
  * nothing may be answered. [any thread] */
 bool gate_answers(struct gate *g, struct blocklist **out);
+/* An answer was blocked: it counts. [any thread] */
+void gate_blocked(struct gate *g);
 /* The work has ended, or was not begun: so many tokens were used. Again: nothing. [any thread] */
 void gate_settle(struct gate *g, struct gate_caller *who, uint64_t tokens);
 

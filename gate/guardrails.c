@@ -33,13 +33,19 @@ static void made_free(struct made *m)
     free(m);
 }
 
+/* "*sex" is found within words, too. */
+static struct blocklist_phrase phrase_of(const char *text)
+{
+    const bool anywhere = text[0] == '*' && text[1];
+    return (struct blocklist_phrase){ text + anywhere, strlen(text + anywhere), anywhere };
+}
+
 static wk_status make_list(const struct policy_guardrails *r, struct blocklist **out, const struct wk_err *err)
 {
     if (!r->n_phrases) return WK_OK;
     struct blocklist_phrase *phrases = calloc(r->n_phrases, sizeof *phrases);
     if (!phrases) return wk_fail(err, WK_NO_MEMORY, "no memory for the blocklist");
-    for (uint32_t i = 0; i < r->n_phrases; i++)
-        phrases[i] = (struct blocklist_phrase){ .bytes = r->blocklist[i], .len = strlen(r->blocklist[i]) };
+    for (uint32_t i = 0; i < r->n_phrases; i++) phrases[i] = phrase_of(r->blocklist[i]);
     const wk_status status = blocklist_build(phrases, r->n_phrases, out, err);
     free(phrases);
     return status;

@@ -38,14 +38,15 @@ static enum serve_code code_of(enum gate_why why)
     static const enum serve_code codes[] = {
         [GATE_UNAUTHORIZED] = SERVE_UNAUTHORIZED, [GATE_ATTEMPTS] = SERVE_RATE_LIMITED,
         [GATE_FORBIDDEN] = SERVE_FORBIDDEN,       [GATE_RATE] = SERVE_RATE_LIMITED,
-        [GATE_BLOCKED] = SERVE_GUARDRAIL_BLOCKED, [GATE_UNAVAILABLE] = SERVE_NOT_READY
+        [GATE_TOO_MUCH] = SERVE_INVALID_REQUEST,  [GATE_BLOCKED] = SERVE_GUARDRAIL_BLOCKED,
+        [GATE_UNAVAILABLE] = SERVE_NOT_READY
     };
     return codes[why];
 }
 
 static bool refused_by(const struct gate_refusal *by, struct refusal *why)
 {
-    (void)refuse(why, code_of(by->why), NULL, "%s", by->text);
+    (void)refuse(why, code_of(by->why), by->why == GATE_TOO_MUCH ? "max_tokens" : NULL, "%s", by->text);
     why->retry_after_s = by->retry_after_s < UINT32_MAX ? (uint32_t)by->retry_after_s : UINT32_MAX;
     return false;
 }
@@ -257,6 +258,7 @@ void caller_blocked(struct stream *x, uint32_t phrase)
 {
     struct gate_caller *who = &serve_caller(x->r)->who;
     (void)snprintf(who->decision, sizeof who->decision, "blocklist:%u", phrase);
+    gate_blocked(x->s->gate);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */

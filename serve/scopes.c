@@ -63,12 +63,3 @@ uint32_t serve_scope_of(const struct http_route *route)
             return table[i].scope;
     return 0;
 }
-
-bool serve_scope_row(uint32_t i, const char **method, const char **path, uint32_t *scope)
-{
-    if (i >= sizeof table / sizeof *table) return false;
-    *method = table[i].method;
-    *path = table[i].path;
-    *scope = table[i].scope;
-    return true;
-}

@@ -11,7 +11,5 @@ enum { SCOPE_OPEN = 1u << 31 };
 
 /* The scopes of a route, one of which is enough; 0: it does not stand in the table. [any thread] */
 uint32_t serve_scope_of(const struct http_route *route);
-/* The table's i-th row; false: there are no more. For tests. */
-bool serve_scope_row(uint32_t i, const char **method, const char **path, uint32_t *scope);
 
 #endif

@@ -212,7 +212,7 @@ def rates(w):
     status, headers, _ = chat(w, "thrifty", max_tokens=10)
     check("and given back", status == 200 and int(headers["x-ratelimit-remaining-tokens"]) > left, (left, headers))
     status, headers, error = chat(w, "thrifty", max_tokens=450)
-    check("more than the limit is refused for good", status == 429 and "fewer" in error["error"]["message"], error)
+    check("more than the limit is refused for good", status == 400 and "fewer" in error["error"]["message"], error)
     check(
         "priorities are the key's",
         w.ask("POST", "/execute", dict(HAIKU, job_id="p", priority=4), headers=bearer(SECRET["urgent"]))[0] == 400,
@@ -282,7 +282,7 @@ def guardrails(w):
     words = [x for x in re.findall(r"[A-Za-z]{4,}", text)]
     word = words[len(words) // 2]
     status, answer = put(
-        w, "/admin/guardrails", {"blocklist": ["Forbidden Fruit", "straße", word], "block_output": True}
+        w, "/admin/guardrails", {"blocklist": ["Forbidden Fruit", "*qux", "straße", word], "block_output": True}
     )
     check("guardrails are replaced", status == 200, answer)
     for name, prompt in (
@@ -290,6 +290,7 @@ def guardrails(w):
         ("other case, wide letters", "eat the FORBIDDEN \uff26ruit now"),
         ("zero-width joiners", "eat the forbid\u200dden fruit"),
         ("a soft hyphen", "forbid\u00adden fruit"),
+        ("within a word, as it asks for", "a fluxquxes"),
         ("folded", "Hauptstrasse, and STRASSE"),
     ):
         status, _, answer = chat(w, "alice", messages=[{"role": "user", "content": prompt}])
