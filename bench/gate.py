@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the gate costs a request: workers of four kinds beside each other (without a gate; with keys; with keys, rates and
-the audit log; with a blocklist of 10,000 phrases besides), asked by turns over one connection each, with requests that
-cost little themselves. For each kind: the median time of a request as the client sees it, the processor time that the
-worker takes for one, and what both are above those of the worker without a gate.
+"""What the gate costs a request: workers of four kinds beside each other (without a gate, twice; with keys; with keys,
+rates and the audit log; with a blocklist of 10,000 phrases besides), asked by turns over one connection each, with
+requests that cost little themselves. For each: the median time of a request as the client sees it, the processor time
+that the worker takes for one, and what both are above those of the worker without a gate.
 
 usage: gate.py PROGRAM [TURNS]; on a quiet machine."""
 
