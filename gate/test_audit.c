@@ -162,8 +162,8 @@ static const struct audit_entry full = {
     .tokens_in = 12,
     .tokens_out = UINT64_C(1) << 40,
     .duration_us = 5,
-    .prompt = { "the secret prompt", 17 },
-    .response = { "", 0 },
+    .prompt = { .bytes = "the secret prompt", .len = 17 },
+    .response = { .bytes = "", .len = 0 },
     .decisions = (const char *const[]){ "opa:1", "blocklist:7" },
     .n_decisions = 2,
 };
@@ -242,7 +242,7 @@ static void test_texts_where_they_are_asked_for(void **state)
     assert_non_null(large);
     memset(large, '\n', 1 << 20);
     a = open_log(&(struct audit_options){ .raw = true });
-    const struct audit_entry e = { .kind = AUDIT_REQUEST, .prompt = { large, 1 << 20 } };
+    const struct audit_entry e = { .kind = AUDIT_REQUEST, .prompt = { .bytes = large, .len = 1 << 20 } };
     assert_int_equal(audit_write(a, &e, &err), WK_OK);
     audit_close(a);
     write_notes(&(struct audit_options){ 0 }, 1);
@@ -657,7 +657,9 @@ enum { THREADS = 8, EACH = 400 };
 static void *write_many(void *log)
 {
     for (int i = 0; i < EACH; i++) {
-        const struct audit_entry e = { .kind = AUDIT_REQUEST, .prompt = { "text", 4 }, .note = "thread" };
+        const struct audit_entry e = { .kind = AUDIT_REQUEST,
+                                       .prompt = { .bytes = "text", .len = 4 },
+                                       .note = "thread" };
         if (audit_write(log, &e, NULL)) abort();
         if (i % 50 == 0) audit_tick(log);
     }
