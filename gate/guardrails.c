@@ -137,6 +137,13 @@ static bool list_passes(const struct made *m, const struct gate_work *w, char de
     return true;
 }
 
+/* What wants to see prompts may have come after it was asked whether anything does. */
+static bool prompts_are_there(const struct made *m, const struct gate_work *w, struct gate_refusal *why)
+{
+    return (!m->list && !m->send_text) || w->n_prompts ||
+           block(why, GATE_UNAVAILABLE, "the guardrails were replaced just now: ask again");
+}
+
 /* The prompts as one text, with a line end between them; the caller frees. NULL: no memory. */
 static char *joined(const struct gate_work *w, size_t *n)
 {
@@ -195,10 +202,10 @@ bool guardrails_pass(struct guardrails *g, const struct policy *p, const struct 
 {
     if (!p->guardrails.n_phrases && !p->guardrails.opa_url) return true;
     struct made *m = made_of(g, p);
-    const bool passes = !m ? block(why, GATE_UNAVAILABLE, "no memory for guardrails")
-                        : m->failure[0]
-                            ? block(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
-                            : list_passes(m, w, decision, why) && server_passes(m, who, w, tokens_out, decision, why);
+    const bool passes = !m              ? block(why, GATE_UNAVAILABLE, "no memory for guardrails")
+                        : m->failure[0] ? block(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
+                                        : prompts_are_there(m, w, why) && list_passes(m, w, decision, why) &&
+                                              server_passes(m, who, w, tokens_out, decision, why);
     made_free(m);
     return passes;
 }
