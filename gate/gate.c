@@ -121,22 +121,23 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct gate *g, struct 
     return false;
 }
 
-/* The digest of a caller's id or tenant: one byte tells them apart. */
-static void digest(char kind, const char *text, uint64_t out[2])
+/* The digest of a caller's id or tenant: one byte tells them apart. since: a key that was deleted and made again under
+ * its id is another one. */
+static void digest(char kind, const char *text, int64_t since, uint64_t out[2])
 {
     unsigned char hash[EVP_MAX_MD_SIZE] = { 0 };
-    char bytes[GATE_ID + 1];
-    const int n = snprintf(bytes, sizeof bytes, "%c%s", kind, text);
+    char bytes[GATE_ID + 32];
+    const int n = snprintf(bytes, sizeof bytes, "%c%s %lld", kind, text, (long long)since);
     (void)EVP_Digest(bytes, (size_t)n, hash, NULL, EVP_sha256(), NULL);
     memcpy(out, hash, 2 * sizeof *out);
 }
 
-static void settle_identity(const struct gate *g, struct gate_caller *who)
+static void settle_identity(const struct gate *g, int64_t since, struct gate_caller *who)
 {
-    digest('k', who->id, who->self);
+    digest('k', who->id, since, who->self);
     who->owner = who->self[0] | 1;
     if (g->share == SHARE_KEY) memcpy(who->salt, who->self, sizeof who->salt);
-    if (g->share == SHARE_TENANT) digest('t', who->tenant, who->salt);
+    if (g->share == SHARE_TENANT) digest('t', who->tenant, 0, who->salt);
 }
 
 /* A failed authentication: 401, or, too often, 429. */
@@ -175,7 +176,7 @@ static bool identify_key(struct gate *g, const struct policy *p, const struct ga
     who->scopes = scope_closure(key->scopes);
     who->max_priority = key->max_priority;
     who->limits = limits_of(p, &key->limits);
-    settle_identity(g, who);
+    settle_identity(g, key->created, who);
     return true;
 }
 
@@ -231,7 +232,7 @@ static bool identify_token(struct gate *g, const struct policy *p, const struct 
     who->max_priority = -1;
     take_roles(p, &claims, who);
     if (!who->tenant[0]) memcpy(who->tenant, who->id, sizeof who->tenant);
-    settle_identity(g, who);
+    settle_identity(g, 0, who);
     return true;
 }
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from service import CHAT, HAIKU, LONG, Job, Worker, cancelled, check, done, events
 
@@ -342,12 +343,19 @@ def administration(w):
     fresh = document["secret"]
     check("the old secret is over", w.ask("GET", "/v1/models", headers=bearer(carol))[0] in (401, 429))
     check("the new one is not", w.ask("GET", "/v1/models", headers=bearer(fresh))[0] == 200)
+    w.ask("POST", "/execute", dict(HAIKU, job_id="of-carol", max_tokens=2), headers=bearer(fresh))
+    check("her job is listed", w.ask("GET", "/worker/jobs/of-carol", headers=bearer(fresh))[0] == 200)
     status, document, said = admin("api-keys", "update", "carol", "--set", "disabled=true", *url, environment=me)
     check("disables", status == 0 and w.ask("GET", "/v1/models", headers=bearer(fresh))[0] in (401, 429), said)
     status, document, said = admin("api-keys", "delete", "carol", *url, environment=me)
     check("deletes", status == 0, said)
     status, document, said = admin("api-keys", "show", "carol", *url, environment=me)
     check("is gone", status != 0 and "NOT_FOUND" in said, said)
+    time.sleep(1.1)  # keys differ by the second that they were made in
+    again = admin("api-keys", "create", "carol", "--set", "scopes=inference", *url, environment=me)[1]["secret"]
+    status = w.ask("GET", "/worker/jobs/of-carol", headers=bearer(again))[0]
+    check("a key made again is another one", status == 404, status)
+    admin("api-keys", "delete", "carol", *url, environment=me)
     status, document, said = admin("api-keys", "create", "alice", "--set", "scopes=inference", *url, environment=me)
     check("an id is taken once", status != 0 and "CONFLICT" in said, said)
     status, document, said = admin("api-keys", "create", "x", "--set", "scopes=everything", *url, environment=me)
