@@ -13,6 +13,7 @@
 #include "chat/constraint.h"
 #include "log/log.h"
 #include "log/words.h"
+#include "answer_grammar.h"
 #include "grammars.h"
 #include "ops.h"
 
@@ -112,15 +113,6 @@ static void start(struct stream *x, struct answer *a)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* The text that an answer may be is of a form; calls that must come leave it no place. */
-static bool may_be_text(const struct stream *x) { return x->formed && !x->must_call; }
-
-/* The request's member that an answer is held to; NULL: it is free. */
-static const char *held_by(const struct stream *x)
-{
-    return may_be_text(x) ? x->q.form.field : x->grammar ? "tools" : NULL;
-}
-
 static void explain_end(const struct stream *x, const struct answer *a, enum job_end end, const struct job_figures *f,
                         struct refusal *out)
 {
@@ -130,7 +122,7 @@ static void explain_end(const struct stream *x, const struct answer *a, enum job
                       : end != JOB_GRAMMAR  ? "the job failed"
                       : x->q.params.min_ids ? "the answer cannot go on as its form demands (min_tokens may be too many)"
                                             : "the answer cannot go on as its form demands";
-    const char *field = end == JOB_GRAMMAR ? held_by(x) : NULL;
+    const char *field = end == JOB_GRAMMAR ? answer_held_by(x) : NULL;
     (void)refuse(out, serve_code_of_end(end), field, "%s%s%s%s%s", field ? field : "", field ? ": " : "", why,
                  f->text[0] ? ": " : "", f->text);
     refusal_job(out, a->job_id);
@@ -525,82 +517,6 @@ static bool make_prompts(struct stream *x, struct refusal *why)
     return true;
 }
 
-/* ---- what answers must be ------------------------------------------------------------------------------ */
-
-/* What stands before the answer, and what it may be instead. The grammar of calls begins with harmony's headers itself.
- */
-static struct constraint_lead lead_of(const struct stream *x)
-{
-    const bool marked = x->q.chat && !chat_is_harmony(x->m->chat) && x->marks.open && x->marks.open[0];
-    return (struct constraint_lead){ .marks = marked ? &x->marks : NULL,
-                                     .header = may_be_text(x) ? x->header : NULL,
-                                     .other = may_be_text(x) ? x->grammar : NULL };
-}
-
-/* The grammar of the request's form. What is not kept is compiled here, on the request's thread, in the request's turn:
- * who sends a form again waits for nobody. */
-static bool make_grammar(struct stream *x, struct refusal *why)
-{
-    const struct structured *form = &x->q.form;
-    const struct grammar_index *index;
-    char text[768] = "";
-    const struct wk_err err = { text, sizeof text };
-    if (form->from.kind == GRAMMAR_NONE) return true;
-    if (x->q.ignore_eos)
-        return refuse(why, SERVE_INVALID_REQUEST, "ignore_eos",
-                      "ignore_eos: expected false with %s: the answer ends where its form does", form->field);
-    x->formed = grammars_kept(x->m->grammars, &form->from);
-    if (!x->formed && !work_turn(x->work, why)) return false;
-    const struct lang_watch watch = work_watch(x->work);
-    wk_status status = grammars_index(x->m->grammars, &index, &err);
-    if (!status && !x->formed) status = grammars_get(x->m->grammars, &form->from, &watch, &x->formed, &err);
-    if (!status && x->q.chat && x->m->chat && chat_is_harmony(x->m->chat))
-        status = grammars_harmony(x->m->grammars, &x->header, &err);
-    if (status == WK_CANCELLED) return work_refuse(x->work, why);
-    if (status) return refuse(why, serve_code_of_status(status), form->field, "%s: %s", form->field, text);
-    return !work_stopped(x->work) || work_refuse(x->work, why);
-}
-
-/* A constraint of its own for each answer. */
-static bool constrain(const struct stream *x, struct sampler_constraint *out, struct refusal *why)
-{
-    char text[256] = "";
-    const struct constraint_lead lead = lead_of(x);
-    const struct wk_err err = { text, sizeof text };
-    const struct grammar_index *index;
-    struct grammar *grammar = may_be_text(x) ? x->formed : x->grammar;
-    if (!grammar) return true;
-    wk_status status = grammars_index(x->m->grammars, &index, &err);
-    if (!status)
-        status =
-            constraint_open(grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab, &lead, out, &err);
-    return !status || refuse(why, serve_code_of_status(status), held_by(x), "%s: %s", held_by(x), text);
-}
-
-/* A digest of all that the answer's masks follow from, besides the model: its form, and what may stand before it.
- * False: none is made, as where calls of functions may come: such an answer is never given again. */
-static bool digest_constraint(const struct stream *x, uint8_t out[ENGINE_DIGEST])
-{
-    char form[65], hex[65], head[64];
-    const struct constraint_lead lead = lead_of(x);
-    const char *open = lead.marks ? lead.marks->open : "", *close = lead.marks ? lead.marks->close : "";
-    if (x->grammar || !x->formed || !grammars_digest(&x->q.form.from, form)) return false;
-    struct sha256 *s = sha256_begin();
-    if (!s) return false;
-    (void)snprintf(head, sizeof head, " %d %d %d %zu %zu ", lead.header != NULL, lead.marks != NULL,
-                   lead.marks && lead.marks->opened, strlen(open), strlen(close));
-    sha256_update(s, form, strlen(form));
-    sha256_update(s, head, strlen(head));
-    sha256_update(s, open, strlen(open));
-    sha256_update(s, close, strlen(close));
-    if (!sha256_end(s, hex)) return false;
-    for (uint32_t i = 0; i < ENGINE_DIGEST; i++) {
-        const char digits[] = { hex[2 * i], hex[2 * i + 1], '\0' };
-        out[i] = (uint8_t)strtoul(digits, NULL, 16);
-    }
-    return true;
-}
-
 /* An answer with a seed of chance comes once; one to no token is asked for to have the prompt computed. */
 static bool may_come_again(const struct stream *x)
 {
@@ -670,9 +586,9 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
     const struct gate_caller *who = &serve_caller(x->r)->who;
     uint8_t digest[ENGINE_DIGEST];
     params.seed = a->seed;
-    if (!constrain(x, &constraint, why)) return false;
+    if (!answer_constrain(x, &constraint, why)) return false;
     const bool again = x->s->o->engine.completion_bytes && may_come_again(x),
-               known = again && constraint.mask && digest_constraint(x, digest);
+               known = again && constraint.mask && answer_digest(x, digest);
     const struct engine_job spec = { .id = a->job_id,
                                      .prompt = p->ids.ids,
                                      .n_prompt = (uint32_t)p->ids.n,
@@ -779,8 +695,8 @@ void stream_run(struct stream *x, const char *prefix)
 {
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
-        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && make_grammar(x, &why) && make_prompts(x, &why) &&
-        caller_may_begin(x, &why) && submit_all(x, &why)) {
+        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && answer_make_grammar(x, &why) &&
+        make_prompts(x, &why) && caller_may_begin(x, &why) && submit_all(x, &why)) {
         begin_answer(x);
         follow(x);
     } else {
