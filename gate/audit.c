@@ -324,6 +324,7 @@ static void format(const struct audit *a, const struct audit_entry *e, struct au
     put_text(b, "key_id", e->key);
     put_text(b, "tenant", e->tenant);
     put_text(b, "address", e->address);
+    put_text(b, "method", e->method);
     put_text(b, "route", e->route);
     put_text(b, "model", e->model);
     if (e->status) audit_print(b, ",\"status\":%u", e->status);

@@ -52,7 +52,7 @@ struct audit_text {
  * put a secret in here. */
 struct audit_entry {
     enum audit_kind kind;
-    const char *request, *key, *tenant, *address, *route, *model;
+    const char *request, *key, *tenant, *address, *method, *route, *model;
     uint32_t status;  /* of HTTP */
     const char *code; /* "RATE_LIMITED", "GUARDRAIL_BLOCKED" */
     bool counted;     /* tokens and duration are known */

@@ -81,6 +81,11 @@ void gate_close(struct gate *g)
     free(g);
 }
 
+void gate_lost(struct gate *g, const char *why)
+{
+    if (g->audit) (void)audit_write(g->audit, &(struct audit_entry){ .kind = AUDIT_STOP, .note = why }, NULL);
+}
+
 static int64_t now_s(void) { return (int64_t)time(NULL); }
 
 bool gate_asks(const struct gate *g) { return g->asks; }
@@ -227,7 +232,8 @@ static bool identify_token(struct gate *g, const struct policy *p, const struct 
     const wk_status status = (failed_often ? oidc_check_now : oidc_check)(g->oidc, text, strlen(text), &claims, NULL,
                                                                           &(struct wk_err){ said, sizeof said });
     if (status == WK_INVALID) return fail(g, c, why, said);
-    if (status) return refuse(g, why, GATE_UNAVAILABLE, "the token cannot be checked: %s", said);
+    if (status)
+        return refuse(g, why, GATE_UNAVAILABLE, "tokens cannot be checked now: there are no keys of their issuer");
     name_subject(g, &claims, who->id);
     who->max_priority = -1;
     take_roles(p, &claims, who);
@@ -350,6 +356,12 @@ void gate_blocked(struct gate *g) { atomic_fetch_add_explicit(&g->refused[GATE_B
 void gate_settle(struct gate *g, struct gate_caller *who, uint64_t tokens)
 {
     if (who->hold.held) rates_settle(g->rates, &who->hold, tokens, rates_now());
+}
+
+void gate_look(struct gate *g, struct gate_caller *who)
+{
+    if (who->rated)
+        who->rated = !rates_look(g->rates, who->id, strlen(who->id), &who->limits, rates_now(), &who->rates, NULL);
 }
 
 /* ---- what is written down ------------------------------------------------------------------------------ */

@@ -49,6 +49,8 @@ struct gate;
 wk_status gate_open(const struct gate_options *o, struct gate **out, const struct wk_err *err);
 /* Ends the audit log in order. NULL allowed. No other thread is in a call. [main thread] */
 void gate_close(struct gate *g);
+/* The process ends without gate_close, since threads may hang: the audit log says so. [any thread] */
+void gate_lost(struct gate *g, const char *why);
 /* Does it ask for keys or tokens? False: there is an audit log alone, and everybody has all scopes. [any thread] */
 bool gate_asks(const struct gate *g);
 bool gate_has_keys(struct gate *g); /* or tokens: is there anybody whom it lets in? [any thread] */
@@ -122,6 +124,9 @@ bool gate_answers(struct gate *g, struct blocklist **out);
 void gate_blocked(struct gate *g);
 /* The work has ended, or was not begun: so many tokens were used. Again: nothing. [any thread] */
 void gate_settle(struct gate *g, struct gate_caller *who, uint64_t tokens);
+
+/* who->rates as they are now, if its rates were charged before. [any thread] */
+void gate_look(struct gate *g, struct gate_caller *who);
 
 /* Is there an audit log? Then: an entry, whose key and tenant are the caller's. WK_IO: audit_required, and it was not
  * written. [any thread] */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gate/opa.h"
+#include "log/log.h"
 
 /* Made of one policy's guardrails. */
 struct made {
@@ -185,10 +186,14 @@ static bool server_passes(const struct made *m, const struct gate_caller *who, c
     const bool allowed = opa_allows(m->opa, &input, &d);
     free(text);
     (void)snprintf(decision, 129, "%s", d.decision_id);
+    if (!allowed && d.kind != OPA_DENIED) /* where it is, and what it said, is the operator's to know */
+        LOG(LOG_WARN, "policy_server", d.reason, log_s("result", opa_kind_name(d.kind)),
+            log_s("request_id", w->request));
     bool passes = allowed;
     if (!allowed)
-        (void)block(why, GATE_BLOCKED, "the policy server does not allow this request%s%s", d.reason[0] ? ": " : "",
-                    d.reason);
+        (void)block(why, GATE_BLOCKED, "the policy server %s%s%s",
+                    d.kind == OPA_DENIED ? "does not allow this request" : "gave no clear answer",
+                    d.kind == OPA_DENIED && d.reason[0] ? ": " : "", d.kind == OPA_DENIED ? d.reason : "");
     else if (d.obligations)
         passes = block(why, GATE_BLOCKED, "the policy server demands obligations, and this worker knows none");
     else if (d.max_tokens >= 0 && (uint64_t)d.max_tokens < *tokens_out)

@@ -1,6 +1,7 @@
 /* opa.c: see opa.h. One function asks, one reads what came; both begin with a no. */
 #include "opa.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static bool is_host(const char *url)
     const char *host = strstr(url, "://") + 3;
     const size_t n = strcspn(host, "/");
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]";
-    return n > 0 && n < 300 && strspn(host, allowed) == n && (host[n] == '\0' || host[n + 1] == '\0');
+    return n > 0 && n < 300 && (isalnum((unsigned char)*host) || *host == '[') && strspn(host, allowed) == n &&
+           !memmem(host, n, "..", 2) && (host[n] == '\0' || host[n + 1] == '\0');
 }
 
 wk_status opa_open(const struct opa_config *c, struct fetch *f, struct opa **out, const struct wk_err *err)

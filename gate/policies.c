@@ -53,6 +53,7 @@ static wk_status load_policy(const struct store *store, struct snapshot **out, c
     if (status != WK_OK) return status;
     if (!json) return empty_policy(out, err);
     status = policy_read(json, n, &policy, &inner);
+    OPENSSL_cleanse(json, n);
     free(json);
     if (status != WK_OK) return wk_fail(err, status, "the policy that is stored cannot be read: %s", text);
     if (generation && generation != policy->generation) {
@@ -91,6 +92,7 @@ static wk_status store_snapshot(struct policies *p, const struct snapshot *s, co
     wk_status status = snapshot_write(s, &json, &n, err);
     if (status != WK_OK) return status;
     status = p->store.save(p->store.self, json, n, s->p.generation, err);
+    OPENSSL_cleanse(json, n);
     free(json);
     p->behind = status != WK_OK;
     for (uint32_t i = 0; status == WK_OK && i < s->p.n_keys; i++) s->keys[i].use->written = s->keys[i].use->saving;

@@ -53,6 +53,7 @@ static void request_free(struct http_request *r)
 {
     body_free(r);
     free(r->rest);
+    if (r->bytes) explicit_bzero(r->bytes, r->guard.head); /* a key is in it */
     free(r->bytes);
     http_text_free(&r->extra);
     free(r);

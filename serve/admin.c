@@ -13,7 +13,7 @@
 #include "inside.h"
 #include "scheduler.h"
 
-enum { ADMIN_BODY_MAX = 4 << 20, ADMIN_FIELDS = 16 };
+enum { ADMIN_BODY_MAX = 4 << 20 };
 
 static int64_t now_s(void) { return (int64_t)time(NULL); }
 
@@ -61,22 +61,26 @@ static bool record(struct serve *s, struct http_request *r, const char *action, 
 {
     struct serve_caller *c = serve_caller(r);
     struct refusal why = { 0 };
-    const char *fields[ADMIN_FIELDS], *name;
+    const char *name;
     char text[256] = "";
     json_t *value;
+    if (!s->gate || !gate_audits(s->gate)) return true;
+    const char **fields = calloc(json_object_size(body) + 1, sizeof *fields);
     struct audit_entry e = { .kind = AUDIT_ADMIN,
                              .request = http_id(r),
                              .address = c->address[0] ? c->address : NULL,
+                             .method = http_method(r),
                              .route = http_path(r),
                              .status = 200,
                              .action = action,
                              .target = target,
                              .fields = fields };
-    if (!s->gate || !gate_audits(s->gate)) return true;
     json_object_foreach ((json_t *)(uintptr_t)body, name, value)
-        if (e.n_fields < ADMIN_FIELDS) fields[e.n_fields++] = name;
+        if (fields) fields[e.n_fields++] = name;
     c->recorded = true;
-    if (!gate_record(s->gate, &c->who, &e, &(struct wk_err){ text, sizeof text })) return true;
+    const wk_status status = gate_record(s->gate, &c->who, &e, &(struct wk_err){ text, sizeof text });
+    free(fields);
+    if (!status) return true;
     (void)refuse(&why, SERVE_AUDIT_FAILED, NULL, "the change holds, but the audit log cannot be written: %s", text);
     serve_refuse(s, r, &why);
     return false;
@@ -281,7 +285,7 @@ static void replace_scheduler(void *user, struct http_request *r)
             answer_scheduler(s, r);
     } else if (!scheduler_set(s, body, &why)) {
         serve_refuse(s, r, &why);
-    } else {
+    } else if (record(s, r, "scheduler.replace", NULL, body)) {
         answer_scheduler(s, r);
     }
     json_decref(body);

@@ -1,5 +1,5 @@
-/* answer_grammar.h: what an answer must be: the form that the request asks for, the calls of functions that may come, and
- * what may stand before either. [the handler's thread] */
+/* answer_grammar.h: what an answer must be: the form that the request asks for, the calls of functions that may come,
+ * and what may stand before either. [the handler's thread] */
 #ifndef SERVE_ANSWER_GRAMMAR_H
 #define SERVE_ANSWER_GRAMMAR_H
 

@@ -140,6 +140,7 @@ static uint64_t tokens_out(const struct stream *x)
 static struct audit_entry entry_of(const struct serve_caller *c, const struct http_request *r, char word[LOG_WORD])
 {
     return (struct audit_entry){ .request = http_id(r),
+                                 .method = http_method(r),
                                  .address = c->address[0] ? c->address : NULL,
                                  .route = serve_log_path(http_path(r), word),
                                  .model = c->model,
@@ -158,26 +159,27 @@ static bool record_admission(const struct stream *x, struct serve_caller *c, str
            refuse(why, SERVE_AUDIT_FAILED, NULL, "the audit log cannot be written: %s", text);
 }
 
-/* What the log is told of the prompts: of several, the digest of all behind each other, with line ends between. */
-static bool tell_audit(struct stream *x, struct serve_caller *c, struct refusal *why)
+/* What log and policy server are told of the prompts: of several, the digest of all behind each other, with line ends
+ * between. */
+static bool digest_prompts(struct stream *x, struct serve_caller *c, struct refusal *why)
 {
+    const bool kept = gate_audits_text(x->s->gate);
     c->model = x->m->name;
     c->counted = true;
     c->tokens_in = tokens_in(x);
-    if (!gate_audits(x->s->gate)) return true;
     memcpy(c->prompt_hmac, x->prompts[0].prompt_hmac, sizeof c->prompt_hmac);
     memcpy(c->prompt_sha256, x->prompts[0].prompt_sha256, sizeof c->prompt_sha256);
-    if (x->n_prompts == 1 && !gate_audits_text(x->s->gate)) return true;
+    if (x->n_prompts == 1 && !kept) return true;
     for (uint32_t i = 0; i < x->n_prompts; i++) {
         if (i) http_text_add(&c->asked, "\n", 1);
         http_text_add(&c->asked, x->prompts[i].text, x->prompts[i].len);
     }
-    if (x->n_prompts > 1 && !c->asked.failed) {
-        (void)log_hmac(c->asked.data, c->asked.n, c->prompt_hmac);
-        if (x->s->o->plain_sha256) (void)sha256_hex(c->asked.data, c->asked.n, c->prompt_sha256);
-    }
-    if (!gate_audits_text(x->s->gate)) http_text_free(&c->asked);
-    return !c->asked.failed || refuse(why, SERVE_INTERNAL, NULL, "no memory for the audit log's entry");
+    bool ok = !c->asked.failed;
+    if (ok && x->n_prompts > 1)
+        ok = log_hmac(c->asked.data, c->asked.n, c->prompt_hmac) &&
+             (!x->s->o->plain_sha256 || sha256_hex(c->asked.data, c->asked.n, c->prompt_sha256));
+    if (!kept) http_text_free(&c->asked);
+    return ok || refuse(why, SERVE_INTERNAL, NULL, "no digest of the prompts can be made");
 }
 
 /* The prompts as the model is given them, so that ids, roles and escapes hide nothing: without their control tokens,
@@ -224,15 +226,10 @@ static bool ask_gate(struct stream *x, struct serve_caller *c, const struct prom
                                     .n_prompts = t->plain[0].bytes ? x->n_prompts : 0,
                                     .tokens_in = c->tokens_in,
                                     .tokens_out = tokens_out(x),
-                                    .prompt_hmac = x->prompts[0].prompt_hmac,
+                                    .prompt_hmac = c->prompt_hmac,
                                     .traceparent = trace_parent(x->r, trace) ? trace : NULL };
     uint64_t most = work.tokens_out;
-    const bool may = gate_admit(x->s->gate, &c->who, &work, &most, &by);
-    if (c->who.rated) {
-        tell_figure(x->r, "requests", &c->who.rates.requests);
-        tell_figure(x->r, "tokens", &c->who.rates.tokens);
-    }
-    if (!may) return refused_by(&by, why);
+    if (!gate_admit(x->s->gate, &c->who, &work, &most, &by)) return refused_by(&by, why);
     if (most < work.tokens_out) x->q.max_tokens = (uint32_t)(most / x->n_answers);
     return gate_answers(x->s->gate, &x->list) ||
            refuse(why, SERVE_NOT_READY, NULL, "the blocklist for answers cannot be used");
@@ -243,10 +240,23 @@ bool caller_may_begin(struct stream *x, struct refusal *why)
     struct serve_caller *c = serve_caller(x->r);
     struct prompt_texts texts = { 0 };
     if (!x->s->gate) return true;
-    const bool may = tell_audit(x, c, why) && (!gate_reads(x->s->gate) || read_prompts(x, &texts, why)) &&
+    const bool may = digest_prompts(x, c, why) && (!gate_reads(x->s->gate) || read_prompts(x, &texts, why)) &&
                      ask_gate(x, c, &texts, why) && record_admission(x, c, why);
     free_prompts(x, &texts);
     return may;
+}
+
+void caller_rates(struct stream *x, bool begins)
+{
+    struct serve_caller *c = serve_caller(x->r);
+    if (!x->s->gate) return;
+    if (!begins) {
+        gate_settle(x->s->gate, &c->who, 0);
+        gate_look(x->s->gate, &c->who);
+    }
+    if (!c->who.rated) return;
+    tell_figure(x->r, "requests", &c->who.rates.requests);
+    tell_figure(x->r, "tokens", &c->who.rates.tokens);
 }
 
 void caller_said(struct stream *x, const char *text, size_t n)

@@ -50,6 +50,9 @@ const uint64_t *caller_sees(const struct serve *s, struct http_request *r);
 /* May the stream's jobs be submitted? Charges rates, asks the guardrails, opens the scans of its answers. May lower
  * x->q.max_tokens. False: *why. */
 bool caller_may_begin(struct stream *x, struct refusal *why);
+/* The answer's headers tell the caller's rates. begins: its jobs do; else the request is refused, and what was charged
+ * is given back first. */
+void caller_rates(struct stream *x, bool begins);
 /* Text of an answer goes to the client; the blocklist has stopped an answer; an answer is over, which its client is
  * about to be told. */
 void caller_said(struct stream *x, const char *text, size_t n);

@@ -129,6 +129,7 @@ void serve_answer(struct serve *s, struct http_request *r, int status, json_t *d
         http_answer(r, status, "application/json", text, n + 1);
     else
         serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for an answer" });
+    if (text) explicit_bzero(text, n + 1); /* a new key may be in it */
     free(text);
 }
 
@@ -438,8 +439,11 @@ static int drain(struct supervisor *v, const char *reason)
     notify_stopping();
     LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason),
         log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
+    /* Who does not read may be waited for no longer than this: then connections are closed, so that all that is to be
+     * written down is. */
+    const uint64_t leave_at = cancel_at + LEAVE_MS * 500000ull;
     char text[256];
-    while (!is_idle(s)) {
+    while (!is_idle(s) && serve_now_ns() < leave_at) {
         const struct serve_model *m = atomic_load(&s->model);
         if (device_lost(s, text)) return end_lost(v, text);
         if (m) engine_drain(m->engine); /* also of a model that was loading when this began */

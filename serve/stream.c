@@ -697,9 +697,11 @@ void stream_run(struct stream *x, const char *prefix)
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
         (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && answer_make_grammar(x, &why) &&
         make_prompts(x, &why) && caller_may_begin(x, &why) && submit_all(x, &why)) {
+        caller_rates(x, true);
         begin_answer(x);
         follow(x);
     } else {
+        caller_rates(x, false);
         serve_refuse(x->s, x->r, &why);
     }
     for (uint32_t i = 0; i < x->n_answers; i++) {

@@ -376,7 +376,10 @@ static int serve(struct serving *v)
     s->fetch = v->fetch;
     if (v->device->warm) v->device->warm(v->gpu.index);
     const int status = serve_run(&v->s, s, &why);
-    if (status == EXIT_DEVICE_LOST) return status; /* threads may still use all of it */
+    if (status == EXIT_DEVICE_LOST) { /* threads may still use all of it */
+        if (v->gate) gate_lost(v->gate, "the device was lost");
+        return status;
+    }
     free(s);
     return status == EXIT_FAILED && why.code[0] ? say_failure(v, &why) : status;
 }
