@@ -19,7 +19,7 @@
 
 enum {
     OTHER_FILES = 1024, /* descriptors that the process may want besides */
-    CLOSING_MS = 1000,  /* how long one write or read may go on once the server closes */
+    CLOSING_MS = 500,   /* how long one write or read may go on once the server closes */
     SLICE_MS = 50,      /* how soon a waiting thread notices that the server closes, or is pressed */
     FINISH_MS = 500,
     FINISH_BYTES = 1 << 20,

@@ -441,7 +441,7 @@ static int drain(struct supervisor *v, const char *reason)
         log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
     /* Who does not read may be waited for no longer than this: then connections are closed, so that all that is to be
      * written down is. */
-    const uint64_t leave_at = cancel_at + LEAVE_MS * 500000ull;
+    const uint64_t leave_at = cancel_at + LEAVE_MS * 250000ull;
     char text[256];
     while (!is_idle(s) && serve_now_ns() < leave_at) {
         const struct serve_model *m = atomic_load(&s->model);

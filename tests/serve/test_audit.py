@@ -8,9 +8,11 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 from gated import Client, Gated, at_once, bearer
 from service import PATIENCE, Worker, check, done, events
@@ -227,6 +229,26 @@ def killed():
         check("which is written down", sum(e["kind"] == "start" for e in lines(w.log)) == 4)
 
 
+def unread():
+    """Who never reads his answer does not keep his own entry, nor the log's end, from being written."""
+    with Logged("--shutdown-timeout-sec", "1") as w:
+        secret = w.key("mute")
+        body = json.dumps(completion(stream=True, n=8, max_tokens=480, logprobs=5, ignore_eos=True)).encode()
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.connect(("127.0.0.1", w.port))
+            head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n" % secret
+            head += "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+            s.sendall(head.encode() + body)
+            w.until(lambda: w.count("worker_http_streams") == 1)
+            time.sleep(1)  # all jobs run, and no more of their text fits into the sockets
+            check("unread: the worker ends", w.end() == 0, w.said()[-300:])
+        kinds = [x["kind"] for x in lines(w.log)]
+        check("unread: its entry is there", any(x.get("key_id") == "mute" for x in lines(w.log)), kinds)
+        check("unread: the log ends in order", "stop" in kinds[-2:], kinds)
+        check("unread: verify", verify(w.log, key=w.log + ".key")[0] == 0)
+
+
 def alone():
     """A log without keys: everybody is let in, everything is written down."""
     with Logged() as keyed:
@@ -243,5 +265,6 @@ full_disk()
 texts()
 rotation()
 killed()
+unread()
 alone()
 done()

@@ -56,6 +56,7 @@ SECRET = {
     "nothing": create("nothing"),
     "few": create("few", "scopes=inference", "limits.requests_per_minute=3"),
     "thrifty": create("thrifty", "scopes=inference", "limits.tokens_per_minute=400"),
+    "metered": create("metered", "scopes=inference", "limits.tokens_per_minute=100000"),
     "urgent": create("urgent", "scopes=inference", "max_priority=3"),
 }
 with open(policy, "rb") as f:
@@ -314,6 +315,8 @@ def guardrails(w):
     check("the stream says why", "guardrail_blocked" in body, body[-300:])
     at = text.index(word)
     check("what comes before it does", len(said) >= at - 40 or not said == "", (said, text))
+    headers = chat(w, "metered", messages=[{"role": "user", "content": "eat the forbidden fruit"}])[1]
+    check("a refused request keeps no tokens", headers["x-ratelimit-remaining-tokens"] == "100000", headers)
     status, answer = put(w, "/admin/guardrails", {"blocklist": ["\u200d"]})
     check("a phrase of nothing is refused", status == 400, answer)
     status, answer = put(w, "/admin/guardrails", {})
@@ -362,6 +365,8 @@ def administration(w):
     check("scopes are checked", status != 0 and "scopes[0]" in said, said)
     status, document, said = admin("rate-limits", "replace", "--set", "tokens_per_minute=100000", *url, environment=me)
     check("rates", status == 0 and document["tokens_per_minute"] == 100000, (document, said))
+    status, _, said = admin("rate-limits", "replace", "--set", "tokens_per_minute=4294967296", *url, environment=me)
+    check("a limit that cannot be counted is refused", status != 0 and "tokens_per_minute" in said, said)
     admin("rate-limits", "replace", *url, environment=me)
     status, document, said = admin(
         "scheduler", "replace", "--set", "preempt=true", "--set", "timeslice_tokens=64", *url, environment=me
