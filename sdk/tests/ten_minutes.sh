@@ -1,7 +1,8 @@
 #!/bin/sh
 # ten_minutes.sh ROOT BUILD [USER]: README.md's ten minutes, word for word, in an empty Debian 12 or Ubuntu 24.04 at
-# ROOT, which debootstrap --variant=minbase has made, with the prefix alone that is installed from BUILD. Needs root and
-# a network, so no test runs it. The system must be the one that BUILD was made on, or have its libraries.
+# ROOT, which debootstrap --variant=minbase has made (of Ubuntu with --components=main,universe), with the prefix alone
+# that is installed from BUILD. Needs root and a network, so no test runs it. The system must be the one that BUILD was
+# made on, or have its libraries.
 #
 # Commands that need a GPU are left out, and the installation itself happens from outside. As USER (made if need be,
 # with a umask of 002, as Ubuntu's users have it), else as root.
