@@ -12,7 +12,7 @@
 #include <openssl/crypto.h>
 #include <openssl/hmac.h>
 
-#include "fold.h"
+#include "tokenizer/utf8.h"
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
 
@@ -65,7 +65,7 @@ void audit_print(struct audit_bytes *b, const char *format, ...)
 static size_t plain(const unsigned char *p, size_t n)
 {
     if (*p < 0x80) return *p >= 0x20 && *p != 0x7f && *p != '"' && *p != '\\';
-    const size_t length = fold_utf8_length(p, n);
+    const size_t length = utf8_sequence(p, n);
     return length == 2 && p[0] == 0xc2 && p[1] < 0xa0 ? 0 : length;
 }
 
@@ -75,7 +75,7 @@ static size_t put_escaped(struct audit_bytes *b, const unsigned char *p, size_t 
     char text[8];
     unsigned code = *p < 0x80 ? *p : 0xfffd;
     size_t took = 1;
-    if (fold_utf8_length(p, n) == 2) {
+    if (utf8_sequence(p, n) == 2) {
         code = (unsigned)(p[0] & 0x1f) << 6 | (p[1] & 0x3f);
         took = 2;
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fold.h"
+#include "tokenizer/utf8.h"
 
 enum { SYMBOLS = 256, RING_LEAST = 64 };
 
@@ -78,7 +79,7 @@ static wk_status fold_phrase(const struct blocklist_phrase *p, size_t number, st
     if (!p->len || p->len > BLOCKLIST_PHRASE_BYTES)
         return wk_fail(err, WK_INVALID, "phrase %zu: expected 1 to %d bytes, got %zu", number, BLOCKLIST_PHRASE_BYTES,
                        p->len);
-    if (!fold_is_utf8(p->bytes, p->len)) return wk_fail(err, WK_INVALID, "phrase %zu: expected UTF-8", number);
+    if (!utf8_is_valid(p->bytes, p->len)) return wk_fail(err, WK_INVALID, "phrase %zu: expected UTF-8", number);
     fold_begin(&f, keep_symbol, t);
     fold_feed(&f, p->bytes, p->len);
     fold_end(&f);

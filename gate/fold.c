@@ -5,6 +5,8 @@
 
 #include <utf8proc.h>
 
+#include "tokenizer/utf8.h"
+
 enum { REPLACEMENT = 0xfffd, LONGEST = 24 /* code points of one, decomposed: 18 in Unicode */ };
 static const utf8proc_option_t options =
     UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT | UTF8PROC_CASEFOLD | UTF8PROC_IGNORE;
@@ -114,35 +116,7 @@ static void push(struct fold *f, int32_t c, uint64_t at)
     f->n_segment += (unsigned)n;
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------------------------ */
-
-/* Bytes of a code point whose first byte is b; 0: none begins so. */
-static unsigned length_of(unsigned char b)
-{
-    return b < 0x80 ? 1 : b < 0xc2 ? 0 : b < 0xe0 ? 2 : b < 0xf0 ? 3 : b < 0xf5 ? 4 : 0;
-}
-
-/* Can b follow the n bytes at p, 1 to 3, with which a code point begins? Neither longer forms than needed, nor
- * surrogates, nor what is beyond Unicode. */
-static bool follows(const unsigned char *p, unsigned n, unsigned char b)
-{
-    unsigned char lo = 0x80, hi = 0xbf;
-    if (n == 1) {
-        if (p[0] == 0xe0) lo = 0xa0;
-        if (p[0] == 0xed) hi = 0x9f;
-        if (p[0] == 0xf0) lo = 0x90;
-        if (p[0] == 0xf4) hi = 0x8f;
-    }
-    return b >= lo && b <= hi;
-}
-
-static int32_t decode(const unsigned char *p, unsigned n)
-{
-    static const unsigned char first[5] = { 0, 0x7f, 0x1f, 0x0f, 0x07 };
-    int32_t c = p[0] & first[n];
-    for (unsigned i = 1; i < n; i++) c = c << 6 | (p[i] & 0x3f);
-    return c;
-}
+/* ---- bytes ------------------------------------------------------------------------------------------------------ */
 
 void fold_begin(struct fold *f, fold_take *take_symbol, void *user)
 {
@@ -151,15 +125,15 @@ void fold_begin(struct fold *f, fold_take *take_symbol, void *user)
 
 static void feed_byte(struct fold *f, unsigned char b)
 {
-    if (f->n_partial && !follows(f->partial, f->n_partial, b)) {
+    if (f->n_partial && !utf8_continues(f->partial[0], f->n_partial, b)) {
         push(f, REPLACEMENT, f->at - f->n_partial);
         f->n_partial = 0;
     }
     f->partial[f->n_partial++] = b;
     f->at++;
-    const unsigned length = length_of(f->partial[0]);
+    const size_t length = utf8_length(f->partial[0]);
     if (f->n_partial < length) return;
-    push(f, length ? decode(f->partial, length) : REPLACEMENT, f->at - f->n_partial);
+    push(f, length ? (int32_t)utf8_decode(f->partial, length) : REPLACEMENT, f->at - f->n_partial);
     f->n_partial = 0;
 }
 
@@ -178,23 +152,3 @@ void fold_end(struct fold *f)
 }
 
 uint64_t fold_done(const struct fold *f) { return f->n_segment ? f->begin_at : f->at - f->n_partial; }
-
-size_t fold_utf8_length(const void *bytes, size_t n)
-{
-    const unsigned char *p = bytes;
-    const unsigned length = n ? length_of(p[0]) : 0;
-    if (length > n) return 0;
-    for (unsigned k = 1; k < length; k++)
-        if (!follows(p, k, p[k])) return 0;
-    return length;
-}
-
-bool fold_is_utf8(const void *bytes, size_t n)
-{
-    const unsigned char *p = bytes;
-    for (size_t i = 0, length; i < n; i += length) {
-        length = fold_utf8_length(p + i, n - i);
-        if (!length) return false;
-    }
-    return true;
-}

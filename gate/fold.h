@@ -35,8 +35,4 @@ void fold_end(struct fold *f);
 /* Bytes of the text whose symbols have all been taken. */
 uint64_t fold_done(const struct fold *f);
 
-/* Bytes of the UTF-8 code point at p, of which there are n; 0: none begins so, or it is not whole. */
-size_t fold_utf8_length(const void *p, size_t n);
-bool fold_is_utf8(const void *bytes, size_t n);
-
 #endif

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "capability/json_text.h"
 #include "scope.h"
+#include "tokenizer/utf8.h"
 
 enum { MOST_PATH = 512, MOST_SOCKET = 107 };
 
@@ -110,43 +112,6 @@ static bool put_text(json_t *o, const char *name, const char *text) { return !te
 
 static bool put_count(json_t *o, const char *name, int64_t n) { return n < 0 || put(o, name, json_integer(n)); }
 
-/* How many bytes at `at` are one character of UTF-8; 0: they are none. */
-static size_t character(const unsigned char *at, size_t n)
-{
-    const unsigned char a = at[0];
-    const size_t len = a < 0x80                ? 1
-                       : a >= 0xc2 && a < 0xe0 ? 2
-                       : a >= 0xe0 && a < 0xf0 ? 3
-                       : a >= 0xf0 && a < 0xf5 ? 4
-                                               : 0;
-    if (len == 0 || len > n) return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    if ((a == 0xe0 && at[1] < 0xa0) || (a == 0xed && at[1] > 0x9f) || (a == 0xf0 && at[1] < 0x90) ||
-        (a == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return len;
-}
-
-/* The prompt's bytes as a JSON string: what is no UTF-8 becomes U+FFFD. */
-static json_t *text_of(const char *bytes, size_t n)
-{
-    json_t *value = json_stringn(bytes, n);
-    if (value || n > SIZE_MAX / 3 - 1) return value;
-    char *clean = malloc(n * 3 + 1);
-    size_t len = 0;
-    if (!clean) return NULL;
-    for (size_t i = 0; i < n;) {
-        const size_t k = character((const unsigned char *)bytes + i, n - i);
-        memcpy(clean + len, k ? bytes + i : "\xef\xbf\xbd", k ? k : 3);
-        len += k ? k : 3;
-        i += k ? k : 1;
-    }
-    value = json_stringn(clean, len);
-    free(clean);
-    return value;
-}
-
 static bool put_scopes(json_t *o, uint32_t scopes)
 {
     json_t *names = json_array();
@@ -169,7 +134,7 @@ static char *question(const struct opa_input *q)
         (!q->parameters || json_object_set(input, "parameters", q->parameters) == 0) &&
         put_count(input, "prompt_tokens", q->prompt_tokens) && put_count(input, "prompt_chars", q->prompt_chars) &&
         put_count(input, "max_tokens", q->max_tokens) && put_text(input, "prompt_hmac", q->prompt_hmac) &&
-        (!q->prompt || put(input, "prompt", text_of(q->prompt, q->prompt_len)));
+        (!q->prompt || put(input, "prompt", json_bytes(q->prompt, q->prompt_len)));
     if (good && (root = json_pack("{s:O}", "input", input)) != NULL) text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     json_decref(input);
@@ -196,7 +161,7 @@ static void copy_text(const char *text, char *out, size_t cap)
 {
     size_t n = 0;
     for (size_t left = strlen(text); left;) {
-        const size_t k = character((const unsigned char *)text, left);
+        const size_t k = utf8_sequence((const unsigned char *)text, left);
         if (k == 0 || n + k >= cap) break;
         memcpy(out + n, text, k);
         if (k == 1 && ((unsigned char)*text < 0x20 || *text == 0x7f)) out[n] = ' ';

@@ -330,13 +330,6 @@ int lang_compare_words(const struct lang_word *a, const struct lang_word *b)
 
 static int by_text(const void *a, const void *b) { return lang_compare_words(a, b); }
 
-static bool is_utf8(const char *text, size_t n)
-{
-    for (size_t i = 0, len; i < n; i += len)
-        if (!(len = utf8_sequence((const unsigned char *)text + i, n - i))) return false;
-    return true;
-}
-
 /* Copies sorted words into a table. */
 static bool fill_table(struct word_table *t, const struct lang_word *words, size_t n, size_t bytes)
 {
@@ -360,7 +353,8 @@ uint32_t lang_word_table(struct langs *x, const struct lang_word *words, size_t 
     uint64_t bytes = 0;
     if (!langs_step(x, n)) return UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
-        if (!is_utf8(words[i].text, words[i].len)) return langs_fail(x, WK_INVALID, "a text is not UTF-8"), UINT32_MAX;
+        if (!utf8_is_valid(words[i].text, words[i].len))
+            return langs_fail(x, WK_INVALID, "a text is not UTF-8"), UINT32_MAX;
         bytes += words[i].len + sizeof(uint32_t);
         if (bytes > MAX_WORDS) return langs_fail(x, WK_UNSUPPORTED, too_many), UINT32_MAX;
     }

@@ -134,17 +134,10 @@ static uint32_t keep_text(struct grammar *g, const char *bytes, size_t n)
     return (uint32_t)(g->n_text - n);
 }
 
-static bool is_utf8(const char *text, size_t n)
-{
-    for (size_t i = 0, len; i < n; i += len)
-        if (!(len = utf8_sequence((const unsigned char *)text + i, n - i))) return false;
-    return true;
-}
-
 node_id node_literal(struct grammar *g, const char *text, size_t n)
 {
     if (!n) return NODE_EMPTY;
-    if (!is_utf8(text, n)) return grammar_fail(g, WK_INVALID, "a fixed text is not UTF-8");
+    if (!utf8_is_valid(text, n)) return grammar_fail(g, WK_INVALID, "a fixed text is not UTF-8");
     const uint32_t at = keep_text(g, text, n);
     return at == UINT32_MAX ? NODE_NONE : add(g, OF_LITERAL, at, (uint32_t)n, 0);
 }

@@ -10,16 +10,6 @@ val jn_json_value_of(struct vm *m, struct json_reader *r);
 
 /* --- Templates --- */
 
-static bool is_utf8(const char *text, size_t n)
-{
-    for (size_t i = 0; i < n;) {
-        const size_t len = utf8_sequence((const unsigned char *)text + i, n - i);
-        if (!len) return false;
-        i += len;
-    }
-    return true;
-}
-
 void jn_position_of(const struct jinja_template *t, uint32_t at, uint32_t *line, uint32_t *column)
 {
     *line = *column = 0;
@@ -104,7 +94,7 @@ wk_status jinja_open(struct jinja_template **out, const char *text, size_t n, co
     *out = NULL;
     if (n > JINJA_MAX_TEMPLATE)
         return wk_fail(err, WK_INVALID, "a template has %zu bytes: at most %d are allowed", n, JINJA_MAX_TEMPLATE);
-    if (!is_utf8(text, n)) return wk_fail(err, WK_INVALID, "a template is not UTF-8");
+    if (!utf8_is_valid(text, n)) return wk_fail(err, WK_INVALID, "a template is not UTF-8");
     struct jinja_template *const t = calloc(1, sizeof *t);
     if (!t) return wk_fail(err, WK_NO_MEMORY, "no memory for a template");
     t->m.trap = &trap;
@@ -194,7 +184,7 @@ struct jinja_value *jinja_int(struct jinja_values *a, int64_t i) { MAKE(a, made(
 
 struct jinja_value *jinja_string(struct jinja_values *a, const char *text, size_t n, enum jinja_origin origin)
 {
-    if (!text || n > UINT32_MAX / 2 || !is_utf8(text, n)) return NULL;
+    if (!text || n > UINT32_MAX / 2 || !utf8_is_valid(text, n)) return NULL;
     MAKE(a, made(a, jn_str_new(&a->m, text, n, origin)));
 }
 
@@ -234,7 +224,7 @@ static struct jinja_value *put(struct jinja_values *a, struct jinja_value *dict,
 struct jinja_value *jinja_dict_set(struct jinja_values *a, struct jinja_value *dict, const char *key,
                                    const struct jinja_value *value)
 {
-    if (!dict || !key || !value || dict->kind != V_DICT || !is_utf8(key, strlen(key))) return NULL;
+    if (!dict || !key || !value || dict->kind != V_DICT || !utf8_is_valid(key, strlen(key))) return NULL;
     MAKE(a, put(a, dict, key, value));
 }
 

@@ -18,8 +18,9 @@ static struct lead lead_of(unsigned char b)
     return (struct lead){ 0, 0, 0 };
 }
 
-/* May `b` stand at index i (1..3) of the character that `first` begins? */
-static bool continues(unsigned char first, uint8_t i, unsigned char b)
+size_t utf8_length(unsigned char first) { return lead_of(first).len; }
+
+bool utf8_continues(unsigned char first, size_t i, unsigned char b)
 {
     const struct lead l = lead_of(first);
     return i == 1 ? b >= l.low && b <= l.high : b >= 0x80 && b <= 0xBF;
@@ -31,8 +32,15 @@ size_t utf8_sequence(const unsigned char *bytes, size_t n)
     const uint8_t len = lead_of(bytes[0]).len;
     if (len > n) return 0;
     for (uint8_t i = 1; i < len; i++)
-        if (!continues(bytes[0], i, bytes[i])) return 0;
+        if (!utf8_continues(bytes[0], i, bytes[i])) return 0;
     return len;
+}
+
+bool utf8_is_valid(const char *text, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len)
+        if (!(len = utf8_sequence((const unsigned char *)text + i, n - i))) return false;
+    return true;
 }
 
 uint32_t utf8_decode(const unsigned char *b, size_t len)
@@ -79,7 +87,7 @@ size_t utf8_stream_push(struct utf8_stream *s, const void *bytes, size_t n, char
     size_t written = 0;
     for (size_t i = 0; i < n; i++) {
         const unsigned char b = in[i];
-        if (s->n && !continues(s->held[0], s->n, b))
+        if (s->n && !utf8_continues(s->held[0], s->n, b))
             written += utf8_stream_flush(s, out + written); /* and b begins anew */
         if (!s->n) {
             s->want = lead_of(b).len;

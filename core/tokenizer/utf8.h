@@ -10,8 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Length (1..4) of a character whose first byte this is; 0: none begins so. */
+size_t utf8_length(unsigned char first);
+/* May b stand at index i (1..3) of the character that `first` begins? */
+bool utf8_continues(unsigned char first, size_t i, unsigned char b);
 /* Length (1..4) of the character that begins at bytes[0]; 0: bytes[0..n) does not begin with a whole character. */
 size_t utf8_sequence(const unsigned char *bytes, size_t n);
+/* Is all of the text whole characters? */
+bool utf8_is_valid(const char *text, size_t n);
 /* Decodes a sequence whose length utf8_sequence gave. */
 uint32_t utf8_decode(const unsigned char *bytes, size_t len);
 /* Writes the character c (no surrogate, at most U+10FFFF) to out; returns its length. */
