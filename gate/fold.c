@@ -13,28 +13,30 @@ static const utf8proc_option_t options =
 
 /* ---- symbols ---------------------------------------------------------------------------------------------------- */
 
-enum class { OTHER, WORD, SPACE, AS_BEFORE };
+enum kind { OTHER, WORD, SPACE, AS_BEFORE };
 
-static enum class class_of(int32_t c) {
-    if (c < 0x80){ if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) return WORD;
-                   return c == ' ' || (c >= '\t' && c <= '\r') ? SPACE : OTHER; }
-switch (utf8proc_category(c))
+static enum kind kind_of(int32_t c)
 {
-case UTF8PROC_CATEGORY_LU:
-case UTF8PROC_CATEGORY_LL:
-case UTF8PROC_CATEGORY_LT:
-case UTF8PROC_CATEGORY_ND:
-case UTF8PROC_CATEGORY_NL:
-case UTF8PROC_CATEGORY_NO: return WORD;
-case UTF8PROC_CATEGORY_LM:
-case UTF8PROC_CATEGORY_MN:
-case UTF8PROC_CATEGORY_MC:
-case UTF8PROC_CATEGORY_ME: return AS_BEFORE;
-case UTF8PROC_CATEGORY_ZS:
-case UTF8PROC_CATEGORY_ZL:
-case UTF8PROC_CATEGORY_ZP: return SPACE;
-default: return c == 0x85 ? SPACE : OTHER;
-}
+    if (c < 0x80) {
+        if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) return WORD;
+        return c == ' ' || (c >= '\t' && c <= '\r') ? SPACE : OTHER;
+    }
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO: return WORD;
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME: return AS_BEFORE;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return SPACE;
+    default: return c == 0x85 ? SPACE : OTHER;
+    }
 }
 
 static void border(struct fold *f, bool word, uint64_t origin)
@@ -46,13 +48,13 @@ static void border(struct fold *f, bool word, uint64_t origin)
 static void take(struct fold *f, int32_t c, uint64_t origin)
 {
     unsigned char bytes[4];
-    const enum class class = class_of(c);
-    if (class == SPACE) {
+    const enum kind kind = kind_of(c);
+    if (kind == SPACE) {
         if (f->space) return;
         c = ' ';
     }
-    f->space = class == SPACE;
-    border(f, class == WORD || (class == AS_BEFORE && f->word), origin);
+    f->space = kind == SPACE;
+    border(f, kind == WORD || (kind == AS_BEFORE && f->word), origin);
     if (c < 0x80) {
         f->take(f->user, (unsigned char)c, origin);
         return;
