@@ -12,6 +12,7 @@
 #include <openssl/crypto.h>
 #include <openssl/hmac.h>
 
+#include "base/hex.h"
 #include "tokenizer/utf8.h"
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
@@ -104,16 +105,6 @@ void audit_put_string(struct audit_bytes *b, const char *text, size_t n)
 }
 
 /* ---- macs ------------------------------------------------------------------------------------------------------- */
-
-static void hex_of(const unsigned char *bytes, size_t n, char *out)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
-    }
-    out[2 * n] = '\0';
-}
 
 wk_status audit_mac_open(struct audit_mac *m, const void *key, size_t len, const struct wk_err *err)
 {

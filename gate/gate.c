@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "base/sha256.h"
 #include "gate/attempts.h"
 #include "gate/guardrails.h"
 
@@ -213,12 +214,10 @@ static void take_roles(const struct policy *p, const struct jwt_claims *claims, 
 /* Nobody chooses a subject so that it looks like another one, or like a key. */
 static void name_subject(const struct gate *g, const struct jwt_claims *claims, char out[GATE_ID])
 {
-    char text[sizeof g->issuer + sizeof claims->subject];
-    unsigned char hash[EVP_MAX_MD_SIZE] = { 0 };
-    const int length = snprintf(text, sizeof text, "%s\n%s", g->issuer, claims->subject);
-    (void)EVP_Digest(text, (size_t)length, hash, NULL, EVP_sha256(), NULL);
-    int n = snprintf(out, GATE_ID, "oidc:");
-    for (int i = 0; i < 16; i++) n += snprintf(out + n, GATE_ID - (size_t)n, "%02x", hash[i]);
+    char text[sizeof g->issuer + sizeof claims->subject], hex[65];
+    const int n = snprintf(text, sizeof text, "%s\n%s", g->issuer, claims->subject);
+    (void)sha256_hex(text, (size_t)n, hex);
+    (void)snprintf(out, GATE_ID, "oidc:%.32s", hex);
 }
 
 static bool identify_token(struct gate *g, const struct policy *p, const struct gate_credentials *c, const char *text,

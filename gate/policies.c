@@ -10,6 +10,7 @@
 
 #include <openssl/crypto.h>
 
+#include "base/hex.h"
 #include "gate/policy_internal.h"
 
 enum { TICK_S = 3600 };
@@ -242,9 +243,8 @@ static wk_status find_key(struct edit *e, const char *id, size_t *index, const s
 /* A new secret, whose text goes to done. NULL: done->why says why not. */
 static json_t *new_secret(struct edit *e, wk_status *status)
 {
-    static const char digits[] = "0123456789abcdef";
     uint8_t hash[SECRET_HASH];
-    char hex[2 * SECRET_HASH + 1] = "", hint[SECRET_HINT + 1];
+    char hex[2 * SECRET_HASH + 1], hint[SECRET_HINT + 1];
     *status = secret_make(e->done->secret, e->err);
     if (*status == WK_OK && !secret_hash(e->done->secret, hash))
         *status = wk_fail(e->err, WK_INTERNAL, "libcrypto has no SHA-256, or no memory");
@@ -252,10 +252,7 @@ static json_t *new_secret(struct edit *e, wk_status *status)
         e->done->why = POLICY_NOT_STORED;
         return NULL;
     }
-    for (size_t i = 0; i < sizeof hash; i++) {
-        hex[2 * i] = digits[hash[i] >> 4];
-        hex[2 * i + 1] = digits[hash[i] & 15];
-    }
+    hex_of(hash, sizeof hash, hex);
     secret_hint(e->done->secret, hint);
     json_t *o = json_pack("{s:s, s:s, s:I}", "hash", hex, "hint", hint, "created", (json_int_t)e->now);
     if (!o) *status = no_memory(e);

@@ -19,6 +19,7 @@
 
 #include <openssl/crypto.h>
 
+#include "base/hex.h"
 #include "base/result_file.h"
 #include "gate/sealed.h"
 #include "log/log.h"
@@ -132,11 +133,12 @@ static wk_status state_text(const struct store_file *s, uint64_t generation, cha
                             const struct wk_err *err)
 {
     uint8_t mac[SEALED_MAC];
-    int n = snprintf(out, STATE_TEXT, "worker policy generation 1\n%" PRIu64 "\n", generation);
+    char hex[2 * SEALED_MAC + 1];
+    const int n = snprintf(out, STATE_TEXT, "worker policy generation 1\n%" PRIu64 "\n", generation);
     const wk_status status = sealed_mac(s->master, out, (size_t)n, mac, err);
     if (status != WK_OK) return status;
-    for (size_t i = 0; i < sizeof mac; i++) n += snprintf(out + n, (size_t)(STATE_TEXT - n), "%02x", mac[i]);
-    (void)snprintf(out + n, (size_t)(STATE_TEXT - n), "\n");
+    hex_of(mac, sizeof mac, hex);
+    (void)snprintf(out + n, (size_t)(STATE_TEXT - n), "%s\n", hex);
     return WK_OK;
 }
 

@@ -1,10 +1,11 @@
 /* sha256.c: the wrapper over libcrypto's EVP interface. */
 #include "base/sha256.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <openssl/evp.h>
+
+#include "base/hex.h"
 
 struct sha256 {
     EVP_MD_CTX *ctx;
@@ -38,7 +39,7 @@ bool sha256_end(struct sha256 *s, char hex[65])
     free(s);
     hex[0] = '\0';
     if (!ok) return false;
-    for (size_t i = 0; i < sizeof digest; i++) (void)snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    hex_of(digest, sizeof digest, hex);
     return true;
 }
 

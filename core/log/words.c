@@ -9,6 +9,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "base/hex.h"
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char key[LOG_KEY_MOST]; /* under the lock until key_bytes is set, then constant */
 static size_t key_bytes;
@@ -38,11 +40,7 @@ bool log_hmac(const void *bytes, size_t n, char hex[65])
     const size_t have = have_key();
     hex[0] = '\0';
     if (!have || !HMAC(EVP_sha256(), key, (int)have, bytes, n, digest, &len) || len != 32) return false;
-    for (size_t i = 0; i < len; i++) {
-        hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    hex[64] = '\0';
+    hex_of(digest, len, hex);
     return true;
 }
 
