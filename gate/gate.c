@@ -115,16 +115,9 @@ struct policies *gate_policies(struct gate *g) { return g->policies; }
 
 /* ---- who asks ------------------------------------------------------------------------------------------ */
 
-__attribute__((format(printf, 4, 5))) static bool refuse(struct gate *g, struct gate_refusal *why, enum gate_why as,
-                                                         const char *format, ...)
+static void count(struct gate *g, enum gate_why why)
 {
-    va_list args;
-    *why = (struct gate_refusal){ .why = as };
-    va_start(args, format);
-    (void)vsnprintf(why->text, sizeof why->text, format, args);
-    va_end(args);
-    atomic_fetch_add_explicit(&g->refused[as], 1, memory_order_relaxed);
-    return false;
+    atomic_fetch_add_explicit(&g->refused[why], 1, memory_order_relaxed);
 }
 
 /* The digest of a caller's id or tenant: one byte tells them apart. since: a key that was deleted and made again under
@@ -150,9 +143,9 @@ static void settle_identity(const struct gate *g, int64_t since, struct gate_cal
 static bool fail(struct gate *g, const struct gate_credentials *c, struct gate_refusal *why, const char *text)
 {
     const uint64_t seconds = attempts_failed(g->attempts, c->address ? c->address : "", rates_now());
-    if (!seconds) return refuse(g, why, GATE_UNAUTHORIZED, "%s", text);
-    (void)refuse(g, why, GATE_ATTEMPTS, "too many requests of this address had no valid key; wait %llu s",
-                 (unsigned long long)seconds);
+    if (!seconds) return gate_refuse(why, GATE_UNAUTHORIZED, "%s", text);
+    (void)gate_refuse(why, GATE_ATTEMPTS, "too many requests of this address had no valid key; wait %llu s",
+                      (unsigned long long)seconds);
     why->retry_after_s = seconds;
     return false;
 }
@@ -232,7 +225,7 @@ static bool identify_token(struct gate *g, const struct policy *p, const struct 
                                                                           &(struct wk_err){ said, sizeof said });
     if (status == WK_INVALID) return fail(g, c, why, said);
     if (status)
-        return refuse(g, why, GATE_UNAVAILABLE, "tokens cannot be checked now: there are no keys of their issuer");
+        return gate_refuse(why, GATE_UNAVAILABLE, "tokens cannot be checked now: there are no keys of their issuer");
     name_subject(g, &claims, who->id);
     who->max_priority = -1;
     take_roles(p, &claims, who);
@@ -263,14 +256,14 @@ static const char *credential_of(const struct gate_credentials *c, const char **
 
 static bool looks_like_token(const char *text) { return strncmp(text, "wk_", 3) != 0 && strchr(text, '.'); }
 
-static bool has_scope(struct gate *g, const struct gate_caller *who, uint32_t scopes, struct gate_refusal *why)
+static bool has_scope(const struct gate_caller *who, uint32_t scopes, struct gate_refusal *why)
 {
     char names[128] = "";
     int n = 0;
     if (!scopes || who->scopes & scopes) return true;
     for (uint32_t s = 1; s < SCOPE_ALL; s <<= 1)
         if (scopes & s) n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", n ? " or " : "", scope_name(s));
-    return refuse(g, why, GATE_FORBIDDEN, "this needs the scope %s, which %s does not have", names, who->id);
+    return gate_refuse(why, GATE_FORBIDDEN, "this needs the scope %s, which %s does not have", names, who->id);
 }
 
 bool gate_identify(struct gate *g, const struct gate_credentials *c, uint32_t scope, struct gate_caller *who,
@@ -287,9 +280,10 @@ bool gate_identify(struct gate *g, const struct gate_credentials *c, uint32_t sc
         ok = !secret                               ? fail(g, c, why, text)
              : g->oidc && looks_like_token(secret) ? identify_token(g, p, c, secret, who, why)
                                                    : identify_key(g, p, c, secret, who, why);
-        ok = ok && has_scope(g, who, scope, why);
+        ok = ok && has_scope(who, scope, why);
     }
     policy_release(p);
+    if (!ok) count(g, why->why);
     return ok;
 }
 
@@ -301,20 +295,20 @@ static bool charge(struct gate *g, struct gate_caller *who, uint64_t tokens, str
     if (!who->id[0] || (!who->limits.requests && !who->limits.tokens)) return true;
     const wk_status status = rates_reserve(g->rates, who->id, strlen(who->id), &who->limits, tokens, rates_now(),
                                            &who->hold, &who->rates, &(struct wk_err){ text, sizeof text });
-    if (status) return refuse(g, why, GATE_UNAVAILABLE, "the rates of %s cannot be counted: %s", who->id, text);
+    if (status) return gate_refuse(why, GATE_UNAVAILABLE, "the rates of %s cannot be counted: %s", who->id, text);
     const struct rates_answer *a = &who->rates;
     who->rated = true;
     switch (a->verdict) {
     case RATES_ADMITTED: return true;
     case RATES_NEVER:
-        return refuse(g, why, GATE_TOO_MUCH,
-                      "the request may take %llu tokens, and %s has %llu a minute: ask for fewer (max_tokens)",
-                      (unsigned long long)tokens, who->id, (unsigned long long)a->tokens.limit);
+        return gate_refuse(why, GATE_TOO_MUCH,
+                           "the request may take %llu tokens, and %s has %llu a minute: ask for fewer (max_tokens)",
+                           (unsigned long long)tokens, who->id, (unsigned long long)a->tokens.limit);
     case RATES_WAIT:
-        (void)refuse(g, why, GATE_RATE, "%s has used up its %s of this minute (%llu)", who->id, a->what,
-                     (unsigned long long)(a->what[0] == 'r' ? a->requests.limit : a->tokens.limit));
+        (void)gate_refuse(why, GATE_RATE, "%s has used up its %s of this minute (%llu)", who->id, a->what,
+                          (unsigned long long)(a->what[0] == 'r' ? a->requests.limit : a->tokens.limit));
         break;
-    default: (void)refuse(g, why, GATE_RATE, "too many keys have used up their rates at once"); break;
+    default: (void)gate_refuse(why, GATE_RATE, "too many keys have used up their rates at once"); break;
     }
     why->retry_after_s = rates_retry_after(a->wait_ns);
     return false;
@@ -324,14 +318,15 @@ bool gate_admit(struct gate *g, struct gate_caller *who, const struct gate_work 
                 struct gate_refusal *why)
 {
     const uint64_t most = UINT64_MAX - w->tokens_in;
-    if (!charge(g, who, w->tokens_in + (*tokens_out < most ? *tokens_out : most), why)) return false;
-    const struct policy *p = policies_now(g->policies);
-    const bool passes = guardrails_pass(g->guardrails, p, who, w, tokens_out, who->decision, why);
-    policy_release(p);
-    if (passes) return true;
-    atomic_fetch_add_explicit(&g->refused[why->why], 1, memory_order_relaxed);
-    gate_settle(g, who, 0);
-    return false;
+    bool passes = charge(g, who, w->tokens_in + (*tokens_out < most ? *tokens_out : most), why);
+    if (passes) {
+        const struct policy *p = policies_now(g->policies);
+        passes = guardrails_pass(g->guardrails, p, who, w, tokens_out, who->decision, why);
+        policy_release(p);
+        if (!passes) gate_settle(g, who, 0);
+    }
+    if (!passes) count(g, why->why);
+    return passes;
 }
 
 bool gate_reads(struct gate *g)
@@ -350,7 +345,7 @@ bool gate_answers(struct gate *g, struct blocklist **out)
     return ok;
 }
 
-void gate_blocked(struct gate *g) { atomic_fetch_add_explicit(&g->refused[GATE_BLOCKED], 1, memory_order_relaxed); }
+void gate_blocked(struct gate *g) { count(g, GATE_BLOCKED); }
 
 void gate_settle(struct gate *g, struct gate_caller *who, uint64_t tokens)
 {

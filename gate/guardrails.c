@@ -112,8 +112,7 @@ wk_status guardrails_try(struct guardrails *g, const struct policy_guardrails *r
 
 /* ---- decisions ----------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static bool block(struct gate_refusal *why, enum gate_why as, const char *format,
-                                                        ...)
+bool gate_refuse(struct gate_refusal *why, enum gate_why as, const char *format, ...)
 {
     va_list args;
     *why = (struct gate_refusal){ .why = as };
@@ -130,10 +129,10 @@ static bool list_passes(const struct made *m, const struct gate_work *w, char de
         const struct audit_text *prompt = &(i % 2 ? w->marked : w->prompts)[i / 2];
         uint32_t phrase = BLOCKLIST_NONE;
         if (blocklist_find(m->list, prompt->bytes, prompt->len, &phrase, &(struct wk_err){ text, sizeof text }))
-            return block(why, GATE_UNAVAILABLE, "the prompt cannot be compared with the blocklist: %s", text);
+            return gate_refuse(why, GATE_UNAVAILABLE, "the prompt cannot be compared with the blocklist: %s", text);
         if (phrase == BLOCKLIST_NONE) continue;
         (void)snprintf(decision, 129, "blocklist:%u", phrase);
-        return block(why, GATE_BLOCKED, "the prompt has a phrase that this worker's blocklist does not allow");
+        return gate_refuse(why, GATE_BLOCKED, "the prompt has a phrase that this worker's blocklist does not allow");
     }
     return true;
 }
@@ -142,7 +141,7 @@ static bool list_passes(const struct made *m, const struct gate_work *w, char de
 static bool prompts_are_there(const struct made *m, const struct gate_work *w, struct gate_refusal *why)
 {
     return (!m->list && !m->send_text) || w->n_prompts ||
-           block(why, GATE_UNAVAILABLE, "the guardrails were replaced just now: ask again");
+           gate_refuse(why, GATE_UNAVAILABLE, "the guardrails were replaced just now: ask again");
 }
 
 /* The prompts as one text, with a line end between them; the caller frees. NULL: no memory. */
@@ -180,24 +179,25 @@ static bool server_passes(const struct made *m, const struct gate_caller *who, c
     char *text = NULL;
     if (m->send_text) {
         text = joined(w, &input.prompt_len);
-        if (!text) return block(why, GATE_UNAVAILABLE, "no memory for the question to the policy server");
+        if (!text) return gate_refuse(why, GATE_UNAVAILABLE, "no memory for the question to the policy server");
         input.prompt = text;
     }
     const bool allowed = opa_allows(m->opa, &input, &d);
     free(text);
     (void)snprintf(decision, 129, "%s", d.decision_id);
-    if (!allowed && d.kind != OPA_DENIED) /* where it is, and what it said, is the operator's to know */
+    bool passes = allowed;
+    if (d.kind == OPA_DENIED) {
+        (void)gate_refuse(why, GATE_BLOCKED, "the policy server does not allow this request%s%s",
+                          d.reason[0] ? ": " : "", d.reason);
+    } else if (!allowed) { /* where it is, and what it said, is the operator's to know */
         LOG(LOG_WARN, "policy_server", d.reason, log_s("result", opa_kind_name(d.kind)),
             log_s("request_id", w->request));
-    bool passes = allowed;
-    if (!allowed)
-        (void)block(why, GATE_BLOCKED, "the policy server %s%s%s",
-                    d.kind == OPA_DENIED ? "does not allow this request" : "gave no clear answer",
-                    d.kind == OPA_DENIED && d.reason[0] ? ": " : "", d.kind == OPA_DENIED ? d.reason : "");
-    else if (d.obligations)
-        passes = block(why, GATE_BLOCKED, "the policy server demands obligations, and this worker knows none");
-    else if (d.max_tokens >= 0 && (uint64_t)d.max_tokens < *tokens_out)
+        (void)gate_refuse(why, GATE_BLOCKED, "the policy server gave no clear answer");
+    } else if (d.obligations) {
+        passes = gate_refuse(why, GATE_BLOCKED, "the policy server demands obligations, and this worker knows none");
+    } else if (d.max_tokens >= 0 && (uint64_t)d.max_tokens < *tokens_out) {
         *tokens_out = (uint64_t)d.max_tokens;
+    }
     opa_decision_free(&d);
     return passes;
 }
@@ -207,10 +207,11 @@ bool guardrails_pass(struct guardrails *g, const struct policy *p, const struct 
 {
     if (!p->guardrails.n_phrases && !p->guardrails.opa_url) return true;
     struct made *m = made_of(g, p);
-    const bool passes = !m              ? block(why, GATE_UNAVAILABLE, "no memory for guardrails")
-                        : m->failure[0] ? block(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
-                                        : prompts_are_there(m, w, why) && list_passes(m, w, decision, why) &&
-                                              server_passes(m, who, w, tokens_out, decision, why);
+    if (!m) return gate_refuse(why, GATE_UNAVAILABLE, "no memory for guardrails");
+    const bool passes = m->failure[0]
+                            ? gate_refuse(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
+                            : prompts_are_there(m, w, why) && list_passes(m, w, decision, why) &&
+                                  server_passes(m, who, w, tokens_out, decision, why);
     made_free(m);
     return passes;
 }

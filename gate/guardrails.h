@@ -21,4 +21,8 @@ bool guardrails_answers(struct guardrails *g, const struct policy *p, struct blo
 /* Can these be made? [any thread] */
 wk_status guardrails_try(struct guardrails *g, const struct policy_guardrails *r, const struct wk_err *err);
 
+/* Fills *why; for gate.c, too. Returns false. */
+WK_PRINTF(3, 4)
+bool gate_refuse(struct gate_refusal *why, enum gate_why as, const char *format, ...);
+
 #endif
