@@ -121,22 +121,28 @@ static void count(struct gate *g, enum gate_why why)
 }
 
 /* The digest of a caller's id or tenant: one byte tells them apart. since: a key that was deleted and made again under
- * its id is another one. */
-static void digest(char kind, const char *text, int64_t since, uint64_t out[2])
+ * its id is another one. False: libcrypto failed; callers must not share what it would be then. */
+static bool digest(char kind, const char *text, int64_t since, uint64_t out[2])
 {
-    unsigned char hash[EVP_MAX_MD_SIZE] = { 0 };
+    unsigned char hash[EVP_MAX_MD_SIZE];
     char bytes[GATE_ID + 32];
     const int n = snprintf(bytes, sizeof bytes, "%c%s %lld", kind, text, (long long)since);
-    (void)EVP_Digest(bytes, (size_t)n, hash, NULL, EVP_sha256(), NULL);
+    if (EVP_Digest(bytes, (size_t)n, hash, NULL, EVP_sha256(), NULL) != 1) return false;
     memcpy(out, hash, 2 * sizeof *out);
+    return true;
 }
 
-static void settle_identity(const struct gate *g, int64_t since, struct gate_caller *who)
+static bool no_digest(struct gate_refusal *why)
 {
-    digest('k', who->id, since, who->self);
+    return gate_refuse(why, GATE_UNAVAILABLE, "no memory to tell who asks, or libcrypto has no SHA-256");
+}
+
+static bool settle_identity(const struct gate *g, int64_t since, struct gate_caller *who, struct gate_refusal *why)
+{
+    if (!digest('k', who->id, since, who->self)) return no_digest(why);
     who->owner = who->self[0] | 1;
     if (g->share == SHARE_KEY) memcpy(who->salt, who->self, sizeof who->salt);
-    if (g->share == SHARE_TENANT) digest('t', who->tenant, 0, who->salt);
+    return g->share != SHARE_TENANT || digest('t', who->tenant, 0, who->salt) || no_digest(why);
 }
 
 /* A failed authentication: 401, or, too often, 429. */
@@ -175,8 +181,7 @@ static bool identify_key(struct gate *g, const struct policy *p, const struct ga
     who->scopes = scope_closure(key->scopes);
     who->max_priority = key->max_priority;
     who->limits = limits_of(p, &key->limits);
-    settle_identity(g, key->created, who);
-    return true;
+    return settle_identity(g, key->created, who, why);
 }
 
 /* The more generous of two limits, of which 0 is none. */
@@ -204,13 +209,14 @@ static void take_roles(const struct policy *p, const struct jwt_claims *claims, 
     who->scopes = scope_closure(who->scopes);
 }
 
-/* Nobody chooses a subject so that it looks like another one, or like a key. */
-static void name_subject(const struct gate *g, const struct jwt_claims *claims, char out[GATE_ID])
+/* Nobody chooses a subject so that it looks like another one, or like a key. False: libcrypto failed. */
+static bool name_subject(const struct gate *g, const struct jwt_claims *claims, char out[GATE_ID])
 {
     char text[sizeof g->issuer + sizeof claims->subject], hex[65];
     const int n = snprintf(text, sizeof text, "%s\n%s", g->issuer, claims->subject);
-    (void)sha256_hex(text, (size_t)n, hex);
+    if (!sha256_hex(text, (size_t)n, hex)) return false;
     (void)snprintf(out, GATE_ID, "oidc:%.32s", hex);
+    return true;
 }
 
 static bool identify_token(struct gate *g, const struct policy *p, const struct gate_credentials *c, const char *text,
@@ -226,12 +232,11 @@ static bool identify_token(struct gate *g, const struct policy *p, const struct 
     if (status == WK_INVALID) return fail(g, c, why, said);
     if (status)
         return gate_refuse(why, GATE_UNAVAILABLE, "tokens cannot be checked now: there are no keys of their issuer");
-    name_subject(g, &claims, who->id);
+    if (!name_subject(g, &claims, who->id)) return no_digest(why);
     who->max_priority = -1;
     take_roles(p, &claims, who);
     if (!who->tenant[0]) memcpy(who->tenant, who->id, sizeof who->tenant);
-    settle_identity(g, 0, who);
-    return true;
+    return settle_identity(g, 0, who, why);
 }
 
 /* The key or token of the headers; NULL: *text says what is wrong. */
