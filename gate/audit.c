@@ -343,14 +343,18 @@ static void format(const struct audit *a, const struct audit_entry *e, struct au
     put_text(b, "note", e->note);
 }
 
-/* With the lock. What was lost before is told first. */
+/* With the lock: what was lost before. */
+static bool tell_lost(struct audit *a)
+{
+    if (a->lost && !append_own(a, "\"kind\":\"dropped\",\"lines\":%" PRIu64, a->lost)) return false;
+    a->lost = 0;
+    return true;
+}
+
+/* With the lock. */
 static bool write_entry(struct audit *a, const struct audit_bytes *body)
 {
-    if (a->lost) {
-        if (!append_own(a, "\"kind\":\"dropped\",\"lines\":%" PRIu64, a->lost)) return false;
-        a->lost = 0;
-    }
-    if (!append(a, body)) return false;
+    if (!tell_lost(a) || !append(a, body)) return false;
     const uint64_t seq = a->seq;
     if (a->sync && !wait_synced(a, seq)) return false;
     checkpoint_if_due(a);
@@ -503,7 +507,7 @@ void audit_close(struct audit *a)
 {
     if (!a) return;
     (void)pthread_mutex_lock(&a->lock);
-    if (a->lost && append_own(a, "\"kind\":\"dropped\",\"lines\":%" PRIu64, a->lost)) a->lost = 0;
+    (void)tell_lost(a);
     (void)checkpoint(a, ",\"end\":true");
     if (a->sync) (void)wait_synced(a, a->seq);
     (void)pthread_mutex_unlock(&a->lock);
