@@ -16,6 +16,7 @@
 #include "base/sha256.h"
 #include "gate/attempts.h"
 #include "gate/guardrails.h"
+#include "gate/policy_internal.h"
 
 enum { RATE_PLACES = 1 << 15 };
 
@@ -389,15 +390,13 @@ wk_status gate_record(struct gate *g, const struct gate_caller *who, struct audi
 
 wk_status gate_check_guardrails(struct gate *g, const struct json_t *body, const struct wk_err *err)
 {
+    struct snapshot *s;
     json_t *document =
         json_pack("{s:i, s:i, s:O}", "format", POLICY_FORMAT, "generation", 1, "guardrails", (json_t *)(uintptr_t)body);
-    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
-    const struct policy *p = NULL;
-    wk_status status = text ? policy_read(text, strlen(text), &p, err) : wk_fail(err, WK_NO_MEMORY, "no memory");
-    if (!status) status = guardrails_try(g->guardrails, &p->guardrails, err);
-    policy_release(p);
-    free(text);
-    json_decref(document);
+    wk_status status = snapshot_read(document, &s, err);
+    if (status) return status;
+    status = guardrails_try(g->guardrails, &s->p.guardrails, err);
+    policy_release(&s->p);
     return status;
 }
 
