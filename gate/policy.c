@@ -274,6 +274,17 @@ json_t *policy_key_json(const struct policy *p, const struct policy_key *key)
     return NULL;
 }
 
+json_t *policy_keys_json(const struct policy *p)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (uint32_t i = 0; ok && i < p->n_keys; i++)
+        ok = json_array_append_new(list, policy_key_json(p, &p->keys[i])) == 0;
+    json_t *o = ok ? json_pack("{s:O}", "keys", list) : NULL;
+    json_decref(list);
+    return o;
+}
+
 json_t *policy_section_json(const struct policy *p, enum policy_section section)
 {
     const json_t *o = json_object_get(snapshot_of(p)->root, json_section_name(section));

@@ -129,9 +129,10 @@ struct policy_limits policy_limits_of(const struct policy *p, const struct polic
 void policy_used(const struct policy_key *key, int64_t now);
 int64_t policy_last_used(const struct policy_key *key);
 
-/* For the administrator: a key without hashes, with last_used; a section as it stands in the document, {} where it does
- * not. The caller's reference; NULL: no memory. */
+/* For the administrator: a key without hashes, with last_used; {"keys": all of them}; a section as it stands in the
+ * document, {} where it does not. The caller's reference; NULL: no memory. */
 struct json_t *policy_key_json(const struct policy *p, const struct policy_key *key);
+struct json_t *policy_keys_json(const struct policy *p);
 enum policy_section { POLICY_LIMITS, POLICY_GUARDRAILS, POLICY_SCHEDULER, POLICY_ROLES };
 struct json_t *policy_section_json(const struct policy *p, enum policy_section section);
 

@@ -94,10 +94,9 @@ static void list_keys(void *user, struct http_request *r)
     struct policies *policies;
     if (!has_policy(s, r, &policies)) return;
     const struct policy *p = policies_now(policies);
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < p->n_keys; i++) (void)json_array_append_new(list, policy_key_json(p, &p->keys[i]));
+    json_t *document = policy_keys_json(p);
     policy_release(p);
-    serve_answer(s, r, 200, json_pack("{s:o}", "keys", list));
+    serve_answer(s, r, 200, document);
 }
 
 /* One key as the policy has it now, with the secret that was made just now, if one was. */

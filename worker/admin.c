@@ -228,13 +228,6 @@ static int ask_worker(const struct admin *a)
 
 /* ---- a file -------------------------------------------------------------------------------------------- */
 
-static json_t *list_keys(const struct policy *p)
-{
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < p->n_keys; i++) (void)json_array_append_new(list, policy_key_json(p, &p->keys[i]));
-    return json_pack("{s:o}", "keys", list);
-}
-
 /* What the policy has now of what was shown or changed. */
 static int show(const struct admin *a, struct policies *policies, struct policy_done *done)
 {
@@ -245,7 +238,7 @@ static int show(const struct admin *a, struct policies *policies, struct policy_
     if (a->resource->section)
         document = policy_section_json(p, a->resource->which);
     else if (a->verb == VERB_LIST)
-        document = list_keys(p);
+        document = policy_keys_json(p);
     else if (a->verb == VERB_DELETE)
         document = json_pack("{s:s, s:b}", "id", a->id, "deleted", 1);
     else if (key)
