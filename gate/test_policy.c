@@ -104,90 +104,92 @@ static void test_round(void **state)
     policy_release(q);
 }
 
-static void test_refused(void **state)
-{
-    (void)state;
+/* Documents that are refused, and what is said of each. */
 #define KEY(members) HEAD ",\"keys\":[{\"id\":\"x\"},{\"id\":\"a\"," members "}]}"
 #define KEY_SECRET(members) KEY("\"secrets\":[{\"hash\":\"" HASH "1\",\"hint\":\"AbCd\"},{" members "}]")
 #define RAILS(members) HEAD ",\"guardrails\":{" members "}}"
-    static const struct {
-        const char *json, *says;
-    } cases[] = {
-        { "", "line 1, column 0: is no JSON" },
-        { "[]", "the document: an object is expected, found an array" },
-        { HEAD "} x", "is no JSON, or goes on" },
-        { HEAD ",\"generation\":4}", "duplicate object key near '\"generation\"'" },
-        { HEAD ",\"keys\":[{\"id\":\"a\",\"id\":\"b\"}]}", "duplicate object key near '\"id\"'" },
-        { HEAD ",\"keys\":\"\xff\"}", "is no UTF-8" },
-        { "{\"format\":99999999999999999999}", "a number is out of range" },
-        { "{\"format\":1}", "the member \"generation\" is missing" },
-        { "{\"generation\":1}", "the member \"format\" is missing" },
-        { "{\"format\":2,\"generation\":1}", "format: 2 is not from 1 to 1" },
-        { "{\"format\":1,\"generation\":-1}", "generation: -1 is not from 0" },
-        { "{\"format\":1,\"generation\":1.0}", "generation: a whole number from 0" },
-        { HEAD ",\"key\":[]}", "there is no member \"key\" here, only format, generation, keys" },
-        { HEAD ",\"a\x7f\\u0007\\u0085\":[]}", "there is no member \"a????\" here" },
-        { HEAD ",\"keys\":{}}", "keys: an array of keys is expected, found an object" },
-        { HEAD ",\"keys\":[1]}", "keys[0]: an object is expected, found a whole number" },
-        { HEAD ",\"keys\":[{}]}", "keys[0]: the member \"id\" is missing" },
-        { HEAD ",\"keys\":[{\"id\":\"\"}]}", "keys[0].id: has 0 bytes; 1 to 64 are allowed" },
-        { HEAD ",\"keys\":[{\"id\":\"" ID64 "4\"}]}", "keys[0].id: has 65 bytes" },
-        { HEAD ",\"keys\":[{\"id\":\"A\"}]}", "keys[0].id: \"A\" is not of the form ^[a-z0-9]" },
-        { HEAD ",\"keys\":[{\"id\":\"-a\"}]}", "keys[0].id: \"-a\" is not" },
-        { HEAD ",\"keys\":[{\"id\":\"a b\"}]}", "keys[0].id: \"a b\" is not" },
-        { HEAD ",\"keys\":[{\"id\":null}]}", "keys[0].id: a string is expected, found null" },
-        { HEAD ",\"keys\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"a\"}]}", "keys: two keys have the id \"a\"" },
-        { KEY("\"scope\":[]"), "keys[1]: there is no member \"scope\" here, only id, name, tenant, scopes, secrets" },
-        { KEY("\"name\":\"a\\nb\""), "keys[1].name: has control characters" },
-        { KEY("\"name\":\"a\\u0085b\""), "keys[1].name: has control characters" },
-        { KEY("\"tenant\":\"\""), "keys[1].tenant: has 0 bytes" },
-        { KEY("\"scopes\":\"admin\""), "keys[1].scopes: an array of scopes is expected, found a string" },
-        { KEY("\"scopes\":[\"embed\",\"admn\"]"), "keys[1].scopes[1]: \"admn\" is not a scope; there are inference" },
-        { KEY("\"scopes\":[\"embed\",\"embed\"]"), "keys[1].scopes[1]: \"embed\" stands here twice" },
-        { KEY("\"scopes\":[null]"), "keys[1].scopes[0]: the name of a scope is expected, found null" },
-        { KEY("\"expires\":-1"), "keys[1].expires: -1 is not from 0 to 253402300799" },
-        { KEY("\"expires\":253402300800"), "keys[1].expires: 253402300800 is not" },
-        { KEY("\"expires\":\"never\""), "keys[1].expires: a whole number from" },
-        { KEY("\"disabled\":1"), "keys[1].disabled: true or false is expected, found a whole number" },
-        { KEY("\"max_priority\":1001"), "keys[1].max_priority: 1001 is not from 0 to 1000" },
-        { KEY("\"limits\":[]"), "keys[1].limits: an object is expected, found an array" },
-        { KEY("\"limits\":{\"tokens\":1}"), "keys[1].limits: there is no member \"tokens\" here" },
-        { KEY("\"limits\":{\"tokens_per_minute\":\"nil\"}"), "keys[1].limits.tokens_per_minute: a whole number or" },
-        { KEY("\"limits\":{\"tokens_per_minute\":1e3}"), "keys[1].limits.tokens_per_minute: a whole number from" },
-        { KEY("\"limits\":{\"requests_per_minute\":1000000001}"), "requests_per_minute: 1000000001 is not" },
-        { KEY("\"secrets\":[{},{},{}]"), "keys[1].secrets: has 3 secrets; at most 2" },
-        { KEY_SECRET("\"hint\":\"AbCd\""), "keys[1].secrets[1]: the member \"hash\" is missing" },
-        { KEY_SECRET("\"hash\":\"" HASH "2\""), "keys[1].secrets[1]: the member \"hint\" is missing" },
-        { KEY_SECRET("\"hash\":\"" HASH "\""), "keys[1].secrets[1].hash: has 63 bytes" },
-        { KEY_SECRET("\"hash\":\"" HASH "A\""), "keys[1].secrets[1].hash: 64 hexadecimal digits" },
-        { KEY_SECRET("\"hash\":\"" HASH "2\",\"hint\":\"AbC\""), "keys[1].secrets[1].hint: has 3 bytes" },
-        { KEY_SECRET("\"hash\":\"" HASH "1\",\"hint\":\"AbCd\""), "\"a\" and \"a\" have the same secret" },
-        { HEAD ",\"keys\":[{\"id\":\"a\",\"secrets\":[" SECRET("1") "]},{\"id\":\"b\",\"secrets\":[" SECRET("1") "]}]}",
-          "keys: \"a\" and \"b\" have the same secret" },
-        { HEAD ",\"roles\":[]}", "roles: an object of roles is expected" },
-        { HEAD ",\"roles\":{\"\":{}}}", "roles: the name of a role has 1 to 128 bytes" },
-        { HEAD ",\"roles\":{\"a\\u0001\":{}}}", "roles: the name of a role" },
-        { HEAD ",\"roles\":{\"r\":{\"scopes\":[\"x\"]}}}", "roles.r.scopes[0]: \"x\" is not a scope" },
-        { HEAD ",\"roles\":{\"r\":{\"id\":1}}}", "roles.r: there is no member \"id\" here" },
-        { HEAD ",\"limits\":{\"requests_per_minute\":true}}", "limits.requests_per_minute: a whole number" },
-        { RAILS("\"blocklist\":[\"a\",\"\"]"), "guardrails.blocklist[1]: has 0 bytes; 1 to 256 are allowed" },
-        { RAILS("\"blocklist\":[\"a\\u0000b\"]"), "is no JSON" },
-        { RAILS("\"block_output\":null"), "guardrails.block_output: true or false is expected, found null" },
-        { RAILS("\"opa\":{\"path\":\"a\"}"), "guardrails.opa: the member \"url\" is missing" },
-        { RAILS("\"opa\":{\"url\":\"http://a\"}"), "guardrails.opa: the member \"path\" is missing" },
-        { RAILS("\"opa\":{\"url\":\"ftp://a\",\"path\":\"a\"}"), "guardrails.opa.url: is no URL that begins" },
-        { RAILS("\"opa\":{\"url\":\"http://a b\",\"path\":\"a\"}"), "guardrails.opa.url: is no URL" },
-        { RAILS("\"opa\":{\"url\":\"http://a\",\"path\":\"/a\"}"), "guardrails.opa.path: is no path" },
-        { RAILS("\"opa\":{\"url\":\"http://a\",\"path\":\"a?b\"}"), "guardrails.opa.path: is no path" },
-        { HEAD ",\"scheduler\":{\"high_priority\":1001}}", "scheduler.high_priority: 1001 is not" },
-        { HEAD ",\"scheduler\":{\"timeslice_tokens\":-1}}", "scheduler.timeslice_tokens: -1 is not" },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+static const struct {
+    const char *json, *says;
+} refused[] = {
+    { "", "line 1, column 0: is no JSON" },
+    { "[]", "the document: an object is expected, found an array" },
+    { HEAD "} x", "is no JSON, or goes on" },
+    { HEAD ",\"generation\":4}", "duplicate object key near '\"generation\"'" },
+    { HEAD ",\"keys\":[{\"id\":\"a\",\"id\":\"b\"}]}", "duplicate object key near '\"id\"'" },
+    { HEAD ",\"keys\":\"\xff\"}", "is no UTF-8" },
+    { "{\"format\":99999999999999999999}", "a number is out of range" },
+    { "{\"format\":1}", "the member \"generation\" is missing" },
+    { "{\"generation\":1}", "the member \"format\" is missing" },
+    { "{\"format\":2,\"generation\":1}", "format: 2 is not from 1 to 1" },
+    { "{\"format\":1,\"generation\":-1}", "generation: -1 is not from 0" },
+    { "{\"format\":1,\"generation\":1.0}", "generation: a whole number from 0" },
+    { HEAD ",\"key\":[]}", "there is no member \"key\" here, only format, generation, keys" },
+    { HEAD ",\"a\x7f\\u0007\\u0085\":[]}", "there is no member \"a????\" here" },
+    { HEAD ",\"keys\":{}}", "keys: an array of keys is expected, found an object" },
+    { HEAD ",\"keys\":[1]}", "keys[0]: an object is expected, found a whole number" },
+    { HEAD ",\"keys\":[{}]}", "keys[0]: the member \"id\" is missing" },
+    { HEAD ",\"keys\":[{\"id\":\"\"}]}", "keys[0].id: has 0 bytes; 1 to 64 are allowed" },
+    { HEAD ",\"keys\":[{\"id\":\"" ID64 "4\"}]}", "keys[0].id: has 65 bytes" },
+    { HEAD ",\"keys\":[{\"id\":\"A\"}]}", "keys[0].id: \"A\" is not of the form ^[a-z0-9]" },
+    { HEAD ",\"keys\":[{\"id\":\"-a\"}]}", "keys[0].id: \"-a\" is not" },
+    { HEAD ",\"keys\":[{\"id\":\"a b\"}]}", "keys[0].id: \"a b\" is not" },
+    { HEAD ",\"keys\":[{\"id\":null}]}", "keys[0].id: a string is expected, found null" },
+    { HEAD ",\"keys\":[{\"id\":\"a\"},{\"id\":\"b\"},{\"id\":\"a\"}]}", "keys: two keys have the id \"a\"" },
+    { KEY("\"scope\":[]"), "keys[1]: there is no member \"scope\" here, only id, name, tenant, scopes, secrets" },
+    { KEY("\"name\":\"a\\nb\""), "keys[1].name: has control characters" },
+    { KEY("\"name\":\"a\\u0085b\""), "keys[1].name: has control characters" },
+    { KEY("\"tenant\":\"\""), "keys[1].tenant: has 0 bytes" },
+    { KEY("\"scopes\":\"admin\""), "keys[1].scopes: an array of scopes is expected, found a string" },
+    { KEY("\"scopes\":[\"embed\",\"admn\"]"), "keys[1].scopes[1]: \"admn\" is not a scope; there are inference" },
+    { KEY("\"scopes\":[\"embed\",\"embed\"]"), "keys[1].scopes[1]: \"embed\" stands here twice" },
+    { KEY("\"scopes\":[null]"), "keys[1].scopes[0]: the name of a scope is expected, found null" },
+    { KEY("\"expires\":-1"), "keys[1].expires: -1 is not from 0 to 253402300799" },
+    { KEY("\"expires\":253402300800"), "keys[1].expires: 253402300800 is not" },
+    { KEY("\"expires\":\"never\""), "keys[1].expires: a whole number from" },
+    { KEY("\"disabled\":1"), "keys[1].disabled: true or false is expected, found a whole number" },
+    { KEY("\"max_priority\":1001"), "keys[1].max_priority: 1001 is not from 0 to 1000" },
+    { KEY("\"limits\":[]"), "keys[1].limits: an object is expected, found an array" },
+    { KEY("\"limits\":{\"tokens\":1}"), "keys[1].limits: there is no member \"tokens\" here" },
+    { KEY("\"limits\":{\"tokens_per_minute\":\"nil\"}"), "keys[1].limits.tokens_per_minute: a whole number or" },
+    { KEY("\"limits\":{\"tokens_per_minute\":1e3}"), "keys[1].limits.tokens_per_minute: a whole number from" },
+    { KEY("\"limits\":{\"requests_per_minute\":1000000001}"), "requests_per_minute: 1000000001 is not" },
+    { KEY("\"secrets\":[{},{},{}]"), "keys[1].secrets: has 3 secrets; at most 2" },
+    { KEY_SECRET("\"hint\":\"AbCd\""), "keys[1].secrets[1]: the member \"hash\" is missing" },
+    { KEY_SECRET("\"hash\":\"" HASH "2\""), "keys[1].secrets[1]: the member \"hint\" is missing" },
+    { KEY_SECRET("\"hash\":\"" HASH "\""), "keys[1].secrets[1].hash: has 63 bytes" },
+    { KEY_SECRET("\"hash\":\"" HASH "A\""), "keys[1].secrets[1].hash: 64 hexadecimal digits" },
+    { KEY_SECRET("\"hash\":\"" HASH "2\",\"hint\":\"AbC\""), "keys[1].secrets[1].hint: has 3 bytes" },
+    { KEY_SECRET("\"hash\":\"" HASH "1\",\"hint\":\"AbCd\""), "\"a\" and \"a\" have the same secret" },
+    { HEAD ",\"keys\":[{\"id\":\"a\",\"secrets\":[" SECRET("1") "]},{\"id\":\"b\",\"secrets\":[" SECRET("1") "]}]}",
+      "keys: \"a\" and \"b\" have the same secret" },
+    { HEAD ",\"roles\":[]}", "roles: an object of roles is expected" },
+    { HEAD ",\"roles\":{\"\":{}}}", "roles: the name of a role has 1 to 128 bytes" },
+    { HEAD ",\"roles\":{\"a\\u0001\":{}}}", "roles: the name of a role" },
+    { HEAD ",\"roles\":{\"r\":{\"scopes\":[\"x\"]}}}", "roles.r.scopes[0]: \"x\" is not a scope" },
+    { HEAD ",\"roles\":{\"r\":{\"id\":1}}}", "roles.r: there is no member \"id\" here" },
+    { HEAD ",\"limits\":{\"requests_per_minute\":true}}", "limits.requests_per_minute: a whole number" },
+    { RAILS("\"blocklist\":[\"a\",\"\"]"), "guardrails.blocklist[1]: has 0 bytes; 1 to 256 are allowed" },
+    { RAILS("\"blocklist\":[\"a\\u0000b\"]"), "is no JSON" },
+    { RAILS("\"block_output\":null"), "guardrails.block_output: true or false is expected, found null" },
+    { RAILS("\"opa\":{\"path\":\"a\"}"), "guardrails.opa: the member \"url\" is missing" },
+    { RAILS("\"opa\":{\"url\":\"http://a\"}"), "guardrails.opa: the member \"path\" is missing" },
+    { RAILS("\"opa\":{\"url\":\"ftp://a\",\"path\":\"a\"}"), "guardrails.opa.url: is no URL that begins" },
+    { RAILS("\"opa\":{\"url\":\"http://a b\",\"path\":\"a\"}"), "guardrails.opa.url: is no URL" },
+    { RAILS("\"opa\":{\"url\":\"http://a\",\"path\":\"/a\"}"), "guardrails.opa.path: is no path" },
+    { RAILS("\"opa\":{\"url\":\"http://a\",\"path\":\"a?b\"}"), "guardrails.opa.path: is no path" },
+    { HEAD ",\"scheduler\":{\"high_priority\":1001}}", "scheduler.high_priority: 1001 is not" },
+    { HEAD ",\"scheduler\":{\"timeslice_tokens\":-1}}", "scheduler.timeslice_tokens: -1 is not" },
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const struct policy *p = NULL;
         text[0] = '\0';
-        if (policy_read(cases[i].json, strlen(cases[i].json), &p, &err) != WK_INVALID || p)
-            fail_msg("accepted: %s", cases[i].json);
-        if (!strstr(text, cases[i].says)) fail_msg("%s\n says  %s\n  not %s", cases[i].json, text, cases[i].says);
+        if (policy_read(refused[i].json, strlen(refused[i].json), &p, &err) != WK_INVALID || p)
+            fail_msg("accepted: %s", refused[i].json);
+        if (!strstr(text, refused[i].says)) fail_msg("%s\n says  %s\n  not %s", refused[i].json, text, refused[i].says);
     }
 }
 
