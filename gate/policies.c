@@ -307,11 +307,6 @@ static wk_status update(struct edit *e, const char *id, const json_t *body)
     return status == WK_OK ? commit(e, false) : status;
 }
 
-static bool is_over(const struct policy_secret *secret, int64_t now)
-{
-    return secret->expires && secret->expires <= now;
-}
-
 /* The secrets that stay beside a new one: none, or the newest that is not over, with its end. NULL: see done->why. */
 static json_t *staying(struct edit *e, const struct policy_key *key, const json_t *object, int64_t grace_s,
                        wk_status *status)
@@ -319,7 +314,7 @@ static json_t *staying(struct edit *e, const struct policy_key *key, const json_
     json_t *list = json_array();
     size_t good = 0, newest = 0;
     for (size_t i = 0; i < key->n_secrets; i++) {
-        if (is_over(&key->secrets[i], e->now)) continue;
+        if (policy_is_over(key->secrets[i].expires, e->now)) continue;
         good++;
         newest = i;
     }

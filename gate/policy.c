@@ -73,8 +73,8 @@ enum policy_found policy_find_hash(const struct policy *p, const uint8_t hash[SE
     if (found == FREE) return POLICY_UNKNOWN;
     const struct policy_key *k = &p->keys[found];
     if (k->disabled) return POLICY_DISABLED;
-    const int64_t expires = k->secrets[secret].expires;
-    return (k->expires && k->expires <= now) || (expires && expires <= now) ? POLICY_EXPIRED : POLICY_FOUND;
+    return policy_is_over(k->expires, now) || policy_is_over(k->secrets[secret].expires, now) ? POLICY_EXPIRED
+                                                                                              : POLICY_FOUND;
 }
 
 enum policy_found policy_find(const struct policy *p, const char *text, size_t n, int64_t now, uint32_t *key)

@@ -37,6 +37,9 @@ struct snapshot {
 
 static inline struct snapshot *snapshot_of(const struct policy *p) { return (struct snapshot *)(uintptr_t)p; }
 
+/* Of a key or a secret; expires 0: never. */
+static inline bool policy_is_over(int64_t expires, int64_t now) { return expires && expires <= now; }
+
 /* The document as a snapshot with one reference; takes the reference to root, on failure too. */
 wk_status snapshot_read(json_t *root, struct snapshot **out, const struct wk_err *err);
 /* The document with the uses of now, which become `saving`. */
