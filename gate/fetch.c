@@ -13,6 +13,8 @@
 
 #include <openssl/crypto.h>
 
+#include "base/monotonic.h"
+
 enum { READY_MS = 20000 /* for the helper's first word */ };
 
 int64_t fetch_now(void)
@@ -172,15 +174,6 @@ static struct timespec at(int64_t ms)
     return (struct timespec){ .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };
 }
 
-static bool monotonic_cond(pthread_cond_t *cond)
-{
-    pthread_condattr_t a;
-    if (pthread_condattr_init(&a) != 0) return false;
-    const bool good = pthread_condattr_setclock(&a, CLOCK_MONOTONIC) == 0 && pthread_cond_init(cond, &a) == 0;
-    (void)pthread_condattr_destroy(&a);
-    return good;
-}
-
 wk_status fetch_open(const char *program, struct fetch **out, const struct wk_err *err)
 {
     *out = NULL;
@@ -188,7 +181,7 @@ wk_status fetch_open(const char *program, struct fetch **out, const struct wk_er
     if (!f) return wk_fail(err, WK_NO_MEMORY, "out of memory for what connects out");
     f->helper.socket = -1;
     f->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!monotonic_cond(&f->opened)) {
+    if (!cond_init_monotonic(&f->opened)) {
         if (f->wake >= 0) (void)close(f->wake);
         free(f);
         return wk_fail(err, WK_NO_MEMORY, "out of memory for what connects out");

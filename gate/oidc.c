@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/monotonic.h"
 #include "log/log.h"
 #include "oidc_times.h"
 #include "token_cache.h"
@@ -255,12 +256,7 @@ static void free_all(struct oidc *o)
 
 static bool make_locks(struct oidc *o)
 {
-    pthread_condattr_t a;
-    if (pthread_condattr_init(&a) != 0) return false;
-    const bool good = pthread_condattr_setclock(&a, CLOCK_MONOTONIC) == 0 && pthread_mutex_init(&o->lock, NULL) == 0 &&
-                      pthread_cond_init(&o->work, &a) == 0 && pthread_cond_init(&o->ended, &a) == 0;
-    (void)pthread_condattr_destroy(&a);
-    return good;
+    return pthread_mutex_init(&o->lock, NULL) == 0 && cond_init_monotonic(&o->work) && cond_init_monotonic(&o->ended);
 }
 
 wk_status oidc_open(const struct oidc_config *c, struct fetch *f, struct oidc **out, const struct wk_err *err)
