@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct oidc {
     char **clients;
     struct jwt_rules rules; /* texts are those above */
     struct token_cache *cache;
+    _Atomic uint64_t n_remembered;
     pthread_t thread;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work;  /* for the thread */
@@ -30,7 +32,7 @@ struct oidc {
     bool stop, fetching;
     struct oidc_times times;
     struct jwks *keys; /* NULL: none yet */
-    uint64_t n_ended, n_good, n_failed, n_remembered;
+    uint64_t n_ended, n_good, n_failed;
     uint32_t waiting;
     char failure[FAILURE]; /* of the last fetch; "": it succeeded */
 };
@@ -347,9 +349,7 @@ static wk_status check(struct oidc *o, const char *token, size_t n, bool waits, 
         const int64_t now = seconds(CLOCK_REALTIME);
         if (digested && token_cache_get(o->cache, digest, generation, now, out)) {
             r = JWT_FINE;
-            (void)pthread_mutex_lock(&o->lock);
-            o->n_remembered++;
-            (void)pthread_mutex_unlock(&o->lock);
+            atomic_fetch_add_explicit(&o->n_remembered, 1, memory_order_relaxed);
         } else {
             r = jwt_check(token, n, keys, &o->rules, now, out, err);
             if (r == JWT_FINE && digested) token_cache_put(o->cache, digest, generation, now, out);
@@ -382,7 +382,7 @@ void oidc_state(struct oidc *o, struct oidc_state *out)
     if (o->times.any) out->age_s = now - o->times.good_at;
     out->fetched = o->n_good;
     out->failed = o->n_failed;
-    out->remembered = o->n_remembered;
+    out->remembered = atomic_load(&o->n_remembered);
     (void)snprintf(out->failure, sizeof out->failure, "%s", o->failure);
     (void)pthread_mutex_unlock(&o->lock);
 }
