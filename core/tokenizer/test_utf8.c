@@ -46,6 +46,10 @@ static void test_all_code_points(void **state)
         assert_int_equal(utf8_sequence(bytes, len), surrogate ? 0 : len);
         if (surrogate) continue;
         assert_int_equal(utf8_decode(bytes, len), c);
+        assert_int_equal(utf8_length(bytes[0]), len);
+        for (size_t i = 1; i < len; i++) assert_true(utf8_continues(bytes[0], i, bytes[i]));
+        assert_true(utf8_is_valid((const char *)bytes, len));
+        assert_true(len == 1 || !utf8_is_valid((const char *)bytes, len - 1));
         for (size_t cut = 1; cut < len; cut++) {
             struct utf8_stream s = { 0 };
             assert_int_equal(utf8_sequence(bytes, cut), 0);
