@@ -9,8 +9,8 @@
  *
  * The table is bounded and has one size. An address belongs to one set of 8 places, by SipHash with a random key of the
  * process, so nobody can choose addresses that fall into a set. In a full set the place that would be free soonest
- * is taken. To have the failures of an address forgotten, 7 others of its set must therefore have failed as often, and
- * one address in 1,024 is in a given set: that costs far more attempts than the 10 that are won.
+ * is taken. So the failures of an address are forgotten only when the 7 others of its set have failed as often. One
+ * address in 1,024 belongs to a given set: to find those 7 costs far more attempts than the 10 that it gains.
  *
  * All functions: [any thread]; one short lock a set. */
 #ifndef GATE_ATTEMPTS_H

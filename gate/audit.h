@@ -18,7 +18,8 @@
  * in a line "recovered". A file is 0600, is not opened through a symbolic link, and has one writer (a lock on
  * FILE.head).
  *
- * Texts are told by their keyed digest (log/words.h: the same as in events), by themselves only with `raw`. */
+ * Of a prompt or an answer the log has the keyed digest (log/words.h: the same as in events); the text itself only with
+ * `raw`. */
 #ifndef GATE_AUDIT_H
 #define GATE_AUDIT_H
 

@@ -55,7 +55,8 @@ struct audit_line {
 
 /* A line without its end. False: it has not the form of one, or another mac. */
 bool audit_line_read(struct audit_mac *m, const char *bytes, size_t n, struct audit_line *out);
-/* The number behind "name": in a line that is right; 0: there is none. Before it stands no text of others. */
+/* The number behind "name": in a line that is right; 0: there is none. For lines in which nothing that a caller chose
+ * stands before it, and so could look like it. */
 uint64_t audit_line_number(const char *bytes, size_t n, const char *name);
 
 /* ---- FILE.head -------------------------------------------------------------------------------------------------- */

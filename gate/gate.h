@@ -31,8 +31,8 @@ enum {
 enum gate_share { SHARE_KEY = 0, SHARE_TENANT, SHARE_GLOBAL };
 
 struct gate_options {        /* texts and structs are copied or taken, as said */
-    const char *policy_file; /* NULL: there are no keys, and no other policy. Given: who has no key of it, nor a
-                                token, may do nothing but look at probes; also while it has no key at all */
+    const char *policy_file; /* NULL: there are no keys, and no other policy. Given: without a key of it, or a token,
+                                only probes are answered; that holds also while it has no key at all */
     void *passphrase;        /* of that file, [passphrase_n], wiped; n 0: it is not encrypted */
     size_t passphrase_n;
     struct fetch *fetch; /* what asks other hosts; outlives the gate; may be NULL without policy_file and oidc */
@@ -110,9 +110,9 @@ struct gate_work { /* prompts: none unless gate_reads */
     const char *traceparent; /* NULL: none */
 };
 
-/* May it be done? Charges the caller's rates, which gate_settle gives back what was not used of. False: *why; nothing
- * of tokens stays charged. Waits OPA_TIMEOUT_MS at most. *tokens_out, in: work's; out: what the policy server allows of
- * it. [any thread] */
+/* May it be done? Charges the caller's rates; gate_settle gives back what was not used. False: *why; no tokens stay
+ * charged. Waits OPA_TIMEOUT_MS at most. *tokens_out: in, that of the work; out, as much of it as the policy server
+ * allows. [any thread] */
 bool gate_admit(struct gate *g, struct gate_caller *who, const struct gate_work *w, uint64_t *tokens_out,
                 struct gate_refusal *why);
 /* Do the guardrails want to see prompts? [any thread] */

@@ -285,8 +285,8 @@ wk_status rates_reserve(struct rates *r, const char *id, size_t n, const struct 
 }
 
 /* Gives back what was not used, as far as time has not paid it off. The reservation ends at h->until, moved back by all
- * that was returned since; what of it is not later than now has gone by as if it had been used. So what reservations of
- * before a moment give back after it is never more than what was used up ahead of that moment. */
+ * that was returned since it was made; the part of it that lies before now is lost, as if it had been used. So at any
+ * moment, all reservations together can still give back no more than what is used up ahead of that moment. */
 static void give_back(struct quota *q, const struct rates_hold *h, uint64_t unused, uint64_t now)
 {
     uint64_t part, back = cost_of(unused, h->limit, &part);

@@ -30,8 +30,9 @@ bool secret_hash(const char *text, uint8_t hash[SECRET_HASH]);
 void secret_hint(const char *text, char hint[SECRET_HINT + 1]);
 
 struct stat;
-/* May nobody read a file with a secret but those who must? Ours: its owner alone. Another user's that we were given, as
- * a service manager and Kubernetes give secrets of root's: a group may, since we may be reading it as one of that. */
+/* Is a file with a secret closed to all who need not read it? A file of our own: only its owner may use it. A file of
+ * another user (a service manager and Kubernetes give us root's): its group may read it, too, since that may be how we
+ * can. */
 bool secret_file_is_private(const struct stat *s);
 
 #endif
