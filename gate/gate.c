@@ -320,35 +320,23 @@ static bool charge(struct gate *g, struct gate_caller *who, uint64_t tokens, str
     return false;
 }
 
-bool gate_admit(struct gate *g, struct gate_caller *who, const struct gate_work *w, uint64_t *tokens_out,
-                struct gate_refusal *why)
+bool gate_admit(struct gate *g, const struct policy *p, struct gate_caller *who, const struct gate_work *w,
+                struct gate_grant *out, struct gate_refusal *why)
 {
     const uint64_t most = UINT64_MAX - w->tokens_in;
-    bool passes = charge(g, who, w->tokens_in + (*tokens_out < most ? *tokens_out : most), why);
+    *out = (struct gate_grant){ .tokens_out = w->tokens_out };
+    bool passes = charge(g, who, w->tokens_in + (w->tokens_out < most ? w->tokens_out : most), why);
     if (passes) {
-        const struct policy *p = policies_now(g->policies);
-        passes = guardrails_pass(g->guardrails, p, who, w, tokens_out, who->decision, why);
-        policy_release(p);
+        passes = guardrails_pass(g->guardrails, p, who, w, out, who->decision, why);
         if (!passes) gate_settle(g, who, 0);
     }
     if (!passes) count(g, why->why);
     return passes;
 }
 
-bool gate_reads(struct gate *g)
+bool gate_reads(const struct policy *p)
 {
-    const struct policy *p = policies_now(g->policies);
-    const bool reads = p->guardrails.n_phrases || (p->guardrails.opa_url && p->guardrails.opa_send_text);
-    policy_release(p);
-    return reads;
-}
-
-bool gate_answers(struct gate *g, struct blocklist **out)
-{
-    const struct policy *p = policies_now(g->policies);
-    const bool ok = guardrails_answers(g->guardrails, p, out);
-    policy_release(p);
-    return ok;
+    return p->guardrails.n_phrases || (p->guardrails.opa_url && p->guardrails.opa_send_text);
 }
 
 void gate_blocked(struct gate *g) { count(g, GATE_BLOCKED); }

@@ -98,7 +98,8 @@ struct gate_credentials {
 bool gate_identify(struct gate *g, const struct gate_credentials *c, uint32_t scopes, struct gate_caller *who,
                    struct gate_refusal *why);
 
-/* What is about to be done. */
+/* What is about to be done. gate_reads and gate_admit judge it by one snapshot of the policy (policies_now of
+ * gate_policies): what is changed meanwhile holds for the next request. */
 struct gate_work { /* prompts: none unless gate_reads */
     const char *request, *route, *model;
     const struct audit_text *prompts; /* [n_prompts] texts */
@@ -110,16 +111,18 @@ struct gate_work { /* prompts: none unless gate_reads */
     const char *traceparent; /* NULL: none */
 };
 
-/* May it be done? Charges the caller's rates; gate_settle gives back what was not used. False: *why; no tokens stay
- * charged. Waits OPA_TIMEOUT_MS at most. *tokens_out: in, that of the work; out, as much of it as the policy server
- * allows. [any thread] */
-bool gate_admit(struct gate *g, struct gate_caller *who, const struct gate_work *w, uint64_t *tokens_out,
-                struct gate_refusal *why);
+/* What of it may be done. */
+struct gate_grant {
+    uint64_t tokens_out;       /* work's, or what the policy server allows of it */
+    struct blocklist *answers; /* that answers are to be held to: one use, blocklist_free; NULL: none */
+};
+
 /* Do the guardrails want to see prompts? [any thread] */
-bool gate_reads(struct gate *g);
-/* The blocklist that an answer is to be held to; *out NULL: none. One use: blocklist_free. False: it cannot be made, so
- * nothing may be answered. [any thread] */
-bool gate_answers(struct gate *g, struct blocklist **out);
+bool gate_reads(const struct policy *p);
+/* May it be done? Charges the caller's rates, of which gate_settle gives back what was not used. False: *why; no tokens
+ * stay charged, and nothing is granted. Waits OPA_TIMEOUT_MS at most. [any thread] */
+bool gate_admit(struct gate *g, const struct policy *p, struct gate_caller *who, const struct gate_work *w,
+                struct gate_grant *out, struct gate_refusal *why);
 /* An answer was blocked: it counts. [any thread] */
 void gate_blocked(struct gate *g);
 /* The work has ended, or was not begun: so many tokens were used. Again: nothing. [any thread] */

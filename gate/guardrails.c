@@ -137,13 +137,6 @@ static bool list_passes(const struct made *m, const struct gate_work *w, char de
     return true;
 }
 
-/* What wants to see prompts may have come after it was asked whether anything does. */
-static bool prompts_are_there(const struct made *m, const struct gate_work *w, struct gate_refusal *why)
-{
-    return (!m->list && !m->send_text) || w->n_prompts ||
-           gate_refuse(why, GATE_UNAVAILABLE, "the guardrails were replaced just now: ask again");
-}
-
 /* The prompts as one text, with a line end between them; the caller frees. NULL: no memory. */
 static char *joined(const struct gate_work *w, size_t *n)
 {
@@ -203,26 +196,15 @@ static bool server_passes(const struct made *m, const struct gate_caller *who, c
 }
 
 bool guardrails_pass(struct guardrails *g, const struct policy *p, const struct gate_caller *who,
-                     const struct gate_work *w, uint64_t *tokens_out, char decision[129], struct gate_refusal *why)
+                     const struct gate_work *w, struct gate_grant *out, char decision[129], struct gate_refusal *why)
 {
     if (!p->guardrails.n_phrases && !p->guardrails.opa_url) return true;
     struct made *m = made_of(g, p);
     if (!m) return gate_refuse(why, GATE_UNAVAILABLE, "no memory for guardrails");
-    const bool passes = m->failure[0]
-                            ? gate_refuse(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
-                            : prompts_are_there(m, w, why) && list_passes(m, w, decision, why) &&
-                                  server_passes(m, who, w, tokens_out, decision, why);
+    const bool passes =
+        m->failure[0] ? gate_refuse(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
+                      : list_passes(m, w, decision, why) && server_passes(m, who, w, &out->tokens_out, decision, why);
+    if (passes && m->list && m->answers) out->answers = blocklist_share(m->list);
     made_free(m);
     return passes;
-}
-
-bool guardrails_answers(struct guardrails *g, const struct policy *p, struct blocklist **out)
-{
-    *out = NULL;
-    if (!p->guardrails.n_phrases || !p->guardrails.block_output) return true;
-    struct made *m = made_of(g, p);
-    const bool usable = m && !m->failure[0];
-    if (usable) *out = blocklist_share(m->list);
-    made_free(m);
-    return usable;
 }

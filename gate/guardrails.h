@@ -13,11 +13,10 @@ struct guardrails;
 wk_status guardrails_open(struct fetch *f, struct guardrails **out, const struct wk_err *err);
 void guardrails_close(struct guardrails *g); /* NULL allowed [main thread] */
 
-/* Does the work pass those of policy p? False: *why, and `decision` names what decided, for the audit. [any thread] */
+/* Does the work pass those of policy p? out, which has the work's tokens_out: what they leave of it, and what they
+ * demand of answers. False: *why, and `decision` names what decided, for the audit. [any thread] */
 bool guardrails_pass(struct guardrails *g, const struct policy *p, const struct gate_caller *who,
-                     const struct gate_work *w, uint64_t *tokens_out, char decision[129], struct gate_refusal *why);
-/* The blocklist for answers; NULL: none. One use of it. False: it cannot be made. [any thread] */
-bool guardrails_answers(struct guardrails *g, const struct policy *p, struct blocklist **out);
+                     const struct gate_work *w, struct gate_grant *out, char decision[129], struct gate_refusal *why);
 /* Can these be made? [any thread] */
 wk_status guardrails_try(struct guardrails *g, const struct policy_guardrails *r, const struct wk_err *err);
 

@@ -186,6 +186,7 @@ static bool digest_prompts(struct stream *x, struct serve_caller *c, struct refu
  * and with them. */
 struct prompt_texts {
     struct audit_text plain[OPENAI_MOST_IN_ALL], marked[OPENAI_MOST_IN_ALL];
+    uint32_t n; /* 0: nobody wants to see them */
 };
 
 static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct audit_text *out, struct refusal *why)
@@ -201,38 +202,40 @@ static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct 
 
 static bool read_prompts(const struct stream *x, struct prompt_texts *t, struct refusal *why)
 {
+    t->n = x->n_prompts;
     for (uint32_t i = 0; i < x->n_prompts; i++)
         if (!read_prompt(x, i, false, &t->plain[i], why) || !read_prompt(x, i, true, &t->marked[i], why)) return false;
     return true;
 }
 
-static void free_prompts(const struct stream *x, struct prompt_texts *t)
+static void free_prompts(struct prompt_texts *t)
 {
-    for (uint32_t i = 0; i < x->n_prompts; i++) {
+    for (uint32_t i = 0; i < t->n; i++) {
         free((void *)(uintptr_t)t->plain[i].bytes);
         free((void *)(uintptr_t)t->marked[i].bytes);
     }
 }
 
-static bool ask_gate(struct stream *x, struct serve_caller *c, const struct prompt_texts *t, struct refusal *why)
+static bool ask_gate(struct stream *x, const struct policy *p, struct serve_caller *c, const struct prompt_texts *t,
+                     struct refusal *why)
 {
     char trace[HTTP_TRACE_BYTES + 1];
     struct gate_refusal by;
+    struct gate_grant grant;
     const struct gate_work work = { .request = http_id(x->r),
                                     .route = http_path(x->r),
                                     .model = x->m->name,
                                     .prompts = t->plain,
                                     .marked = t->marked,
-                                    .n_prompts = t->plain[0].bytes ? x->n_prompts : 0,
+                                    .n_prompts = t->n,
                                     .tokens_in = c->tokens_in,
                                     .tokens_out = tokens_out(x),
                                     .prompt_hmac = c->prompt_hmac,
                                     .traceparent = trace_parent(x->r, trace) ? trace : NULL };
-    uint64_t most = work.tokens_out;
-    if (!gate_admit(x->s->gate, &c->who, &work, &most, &by)) return refused_by(&by, why);
-    if (most < work.tokens_out) x->q.max_tokens = (uint32_t)(most / x->n_answers);
-    return gate_answers(x->s->gate, &x->list) ||
-           refuse(why, SERVE_NOT_READY, NULL, "the blocklist for answers cannot be used");
+    if (!gate_admit(x->s->gate, p, &c->who, &work, &grant, &by)) return refused_by(&by, why);
+    if (grant.tokens_out < work.tokens_out) x->q.max_tokens = (uint32_t)(grant.tokens_out / x->n_answers);
+    x->list = grant.answers;
+    return true;
 }
 
 bool caller_may_begin(struct stream *x, struct refusal *why)
@@ -240,9 +243,11 @@ bool caller_may_begin(struct stream *x, struct refusal *why)
     struct serve_caller *c = serve_caller(x->r);
     struct prompt_texts texts = { 0 };
     if (!x->s->gate) return true;
-    const bool may = digest_prompts(x, c, why) && (!gate_reads(x->s->gate) || read_prompts(x, &texts, why)) &&
-                     ask_gate(x, c, &texts, why) && record_admission(x, c, why);
-    free_prompts(x, &texts);
+    const struct policy *p = policies_now(gate_policies(x->s->gate));
+    const bool may = digest_prompts(x, c, why) && (!gate_reads(p) || read_prompts(x, &texts, why)) &&
+                     ask_gate(x, p, c, &texts, why) && record_admission(x, c, why);
+    policy_release(p);
+    free_prompts(&texts);
     return may;
 }
 
