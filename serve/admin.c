@@ -86,6 +86,16 @@ static bool record(struct serve *s, struct http_request *r, const char *action, 
     return false;
 }
 
+/* What came of a change of the policy, once it was tried. True: it holds and is told to the audit log, and is still to
+ * be answered. text: why it failed. */
+static bool holds(struct serve *s, struct http_request *r, wk_status status, const struct policy_done *done,
+                  const char *text, const char *action, const char *target, const json_t *body)
+{
+    if (!status) return record(s, r, action, target, body);
+    refuse_change(s, r, done->why, text);
+    return false;
+}
+
 /* ---- API keys ------------------------------------------------------------------------------------------ */
 
 static void list_keys(void *user, struct http_request *r)
@@ -127,12 +137,9 @@ static void create_key(void *user, struct http_request *r)
     char text[512] = "";
     json_t *body;
     if (!has_policy(s, r, &policies) || !read_object(s, r, &body)) return;
-    if (policies_create_key(policies, body, now_s(), &done, &(struct wk_err){ text, sizeof text })) {
-        refuse_change(s, r, done.why, text);
-    } else {
-        const char *id = json_string_value(json_object_get(body, "id"));
-        if (record(s, r, "api-keys.create", id, body)) answer_key(s, r, policies, id, 201, &done);
-    }
+    const char *id = json_string_value(json_object_get(body, "id"));
+    const wk_status status = policies_create_key(policies, body, now_s(), &done, &(struct wk_err){ text, sizeof text });
+    if (holds(s, r, status, &done, text, "api-keys.create", id, body)) answer_key(s, r, policies, id, 201, &done);
     OPENSSL_cleanse(done.secret, sizeof done.secret);
     json_decref(body);
 }
@@ -151,10 +158,10 @@ static void update_key(void *user, struct http_request *r)
     char text[512] = "";
     json_t *body;
     if (!has_policy(s, r, &policies) || !read_object(s, r, &body)) return;
-    if (policies_update_key(policies, http_rest(r), body, now_s(), &done, &(struct wk_err){ text, sizeof text }))
-        refuse_change(s, r, done.why, text);
-    else if (record(s, r, "api-keys.update", http_rest(r), body))
-        answer_key(s, r, policies, http_rest(r), 200, NULL);
+    const char *id = http_rest(r);
+    const wk_status status =
+        policies_update_key(policies, id, body, now_s(), &done, &(struct wk_err){ text, sizeof text });
+    if (holds(s, r, status, &done, text, "api-keys.update", id, body)) answer_key(s, r, policies, id, 200, NULL);
     json_decref(body);
 }
 
@@ -165,10 +172,10 @@ static void delete_key(void *user, struct http_request *r)
     struct policy_done done;
     char text[512] = "";
     if (!has_policy(s, r, &policies)) return;
-    if (policies_delete_key(policies, http_rest(r), now_s(), &done, &(struct wk_err){ text, sizeof text }))
-        refuse_change(s, r, done.why, text);
-    else if (record(s, r, "api-keys.delete", http_rest(r), NULL))
-        serve_answer(s, r, 200, json_pack("{s:s, s:b}", "id", http_rest(r), "deleted", 1));
+    const char *id = http_rest(r);
+    const wk_status status = policies_delete_key(policies, id, now_s(), &done, &(struct wk_err){ text, sizeof text });
+    if (holds(s, r, status, &done, text, "api-keys.delete", id, NULL))
+        serve_answer(s, r, 200, json_pack("{s:s, s:b}", "id", id, "deleted", 1));
 }
 
 /* ID/rotate: {grace_seconds?}. */
@@ -194,10 +201,9 @@ static void rotate_key(void *user, struct http_request *r)
         serve_refuse(s, r, &why);
     } else {
         (void)snprintf(id, sizeof id, "%.*s", (int)n, http_rest(r));
-        if (policies_rotate_key(policies, id, grace_s, now_s(), &done, &(struct wk_err){ text, sizeof text }))
-            refuse_change(s, r, done.why, text);
-        else if (record(s, r, "api-keys.rotate", id, body))
-            answer_key(s, r, policies, id, 200, &done);
+        const wk_status status =
+            policies_rotate_key(policies, id, grace_s, now_s(), &done, &(struct wk_err){ text, sizeof text });
+        if (holds(s, r, status, &done, text, "api-keys.rotate", id, body)) answer_key(s, r, policies, id, 200, &done);
     }
     OPENSSL_cleanse(done.secret, sizeof done.secret);
     json_decref(body);
@@ -247,10 +253,7 @@ static void replace_section(void *user, struct http_request *r)
     wk_status status = WK_OK;
     if (at->section == POLICY_GUARDRAILS) status = gate_check_guardrails(s->gate, body, &err);
     if (!status) status = policies_replace(policies, at->section, body, now_s(), &done, &err);
-    if (status)
-        refuse_change(s, r, done.why, text);
-    else if (record(s, r, at->action, NULL, body))
-        answer_section(s, r, policies, at->section);
+    if (holds(s, r, status, &done, text, at->action, NULL, body)) answer_section(s, r, policies, at->section);
     json_decref(body);
 }
 
@@ -277,11 +280,10 @@ static void replace_scheduler(void *user, struct http_request *r)
     json_t *body;
     if (!read_object(s, r, &body)) return;
     if (s->gate && gate_keeps(s->gate)) {
-        if (policies_replace(gate_policies(s->gate), POLICY_SCHEDULER, body, now_s(), &done,
-                             &(struct wk_err){ text, sizeof text }))
-            refuse_change(s, r, done.why, text);
-        else if (scheduler_follow(s), record(s, r, "scheduler.replace", NULL, body))
-            answer_scheduler(s, r);
+        const wk_status status = policies_replace(gate_policies(s->gate), POLICY_SCHEDULER, body, now_s(), &done,
+                                                  &(struct wk_err){ text, sizeof text });
+        if (!status) scheduler_follow(s);
+        if (holds(s, r, status, &done, text, "scheduler.replace", NULL, body)) answer_scheduler(s, r);
     } else if (!scheduler_set(s, body, &why)) {
         serve_refuse(s, r, &why);
     } else if (record(s, r, "scheduler.replace", NULL, body)) {
