@@ -190,7 +190,7 @@ static wk_status make_key(const char *path, const struct wk_err *err)
         return wk_fail(err, WK_IO, "the system gives no random numbers: %s", strerror(errno));
     const int fd = mkostemp(unique, O_CLOEXEC); /* 0600 */
     if (fd < 0) return failed(path, "made", err);
-    hex_of(random, sizeof random, text);
+    hex_write(random, sizeof random, text);
     text[sizeof text - 2] = '\n';
     const bool wrote = audit_file_write(fd, text, sizeof text - 1) && fsync(fd) == 0;
     const bool made = wrote && (link(unique, path) == 0 || errno == EEXIST);

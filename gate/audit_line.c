@@ -143,7 +143,7 @@ bool audit_mac_of(struct audit_mac *m, const void *bytes, size_t n, char hex[AUD
     if (!EVP_MAC_init(m->ctx, NULL, 0, NULL) || !EVP_MAC_update(m->ctx, bytes, n) ||
         !EVP_MAC_final(m->ctx, mac, &len, sizeof mac) || len != sizeof mac)
         return false;
-    hex_of(mac, sizeof mac, hex);
+    hex_write(mac, sizeof mac, hex);
     return true;
 }
 

@@ -252,7 +252,7 @@ static json_t *new_secret(struct edit *e, wk_status *status)
         e->done->why = POLICY_NOT_STORED;
         return NULL;
     }
-    hex_of(hash, sizeof hash, hex);
+    hex_write(hash, sizeof hash, hex);
     secret_hint(e->done->secret, hint);
     json_t *o = json_pack("{s:s, s:s, s:I}", "hash", hex, "hint", hint, "created", (json_int_t)e->now);
     if (!o) *status = no_memory(e);

@@ -137,7 +137,7 @@ static wk_status state_text(const struct store_file *s, uint64_t generation, cha
     const int n = snprintf(out, STATE_TEXT, "worker policy generation 1\n%" PRIu64 "\n", generation);
     const wk_status status = sealed_mac(s->master, out, (size_t)n, mac, err);
     if (status != WK_OK) return status;
-    hex_of(mac, sizeof mac, hex);
+    hex_write(mac, sizeof mac, hex);
     (void)snprintf(out + n, (size_t)(STATE_TEXT - n), "%s\n", hex);
     return WK_OK;
 }

@@ -2,9 +2,9 @@
 #include "answer_grammar.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/sha256.h"
 #include "chat/constraint.h"
 #include "grammars.h"
@@ -81,9 +81,6 @@ bool answer_digest(const struct stream *x, uint8_t out[ENGINE_DIGEST])
     sha256_update(s, open, strlen(open));
     sha256_update(s, close, strlen(close));
     if (!sha256_end(s, hex)) return false;
-    for (uint32_t i = 0; i < ENGINE_DIGEST; i++) {
-        const char digits[] = { hex[2 * i], hex[2 * i + 1], '\0' };
-        out[i] = (uint8_t)strtoul(digits, NULL, 16);
-    }
+    hex_read(hex, ENGINE_DIGEST, out);
     return true;
 }

@@ -11,21 +11,9 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/hex.h"
+
 /* ---- W3C trace context --------------------------------------------------------------------------------- */
-
-/* n bytes of 2 n digits; what http_trace gives are digits. */
-static void from_hex(const char *text, uint8_t *out, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const char digits[] = { text[2 * i], text[2 * i + 1], '\0' };
-        out[i] = (uint8_t)strtoul(digits, NULL, 16);
-    }
-}
-
-static void to_hex(const uint8_t *bytes, size_t n, char *out)
-{
-    for (size_t i = 0; i < n; i++) (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
 
 /* No id is all zeros. */
 static bool draw(uint8_t *out, size_t n)
@@ -41,9 +29,9 @@ bool otlp_begin(const char *traceparent, struct otlp_context *out)
     if (!draw(out->span, sizeof out->span)) return false;
     if (!traceparent || strlen(traceparent) < HTTP_TRACE_BYTES) return draw(out->trace, sizeof out->trace);
     uint8_t flags;
-    from_hex(traceparent + 3, out->trace, sizeof out->trace);
-    from_hex(traceparent + 36, out->parent, sizeof out->parent);
-    from_hex(traceparent + 53, &flags, 1);
+    hex_read(traceparent + 3, sizeof out->trace, out->trace);
+    hex_read(traceparent + 36, sizeof out->parent, out->parent);
+    hex_read(traceparent + 53, 1, &flags);
     out->has_parent = true;
     out->sampled = flags & 1;
     return true;
@@ -52,8 +40,8 @@ bool otlp_begin(const char *traceparent, struct otlp_context *out)
 void otlp_traceparent(const struct otlp_context *c, char out[HTTP_TRACE_BYTES + 1])
 {
     char trace[33], span[17];
-    to_hex(c->trace, sizeof c->trace, trace);
-    to_hex(c->span, sizeof c->span, span);
+    hex_write(c->trace, sizeof c->trace, trace);
+    hex_write(c->span, sizeof c->span, span);
     (void)snprintf(out, HTTP_TRACE_BYTES + 1, "00-%s-%s-0%d", trace, span, c->sampled);
 }
 
@@ -118,12 +106,12 @@ static void begin_span(struct writer *w, const struct otlp_context *c, const uin
 {
     char hex[33];
     comma(w);
-    to_hex(c->trace, sizeof c->trace, hex);
+    hex_write(c->trace, sizeof c->trace, hex);
     http_text_format(w->out, "{\"traceId\":\"%s\",", hex);
-    to_hex(id, 8, hex);
+    hex_write(id, 8, hex);
     http_text_format(w->out, "\"spanId\":\"%s\",", hex);
     if (parent) {
-        to_hex(parent, 8, hex);
+        hex_write(parent, 8, hex);
         http_text_format(w->out, "\"parentSpanId\":\"%s\",", hex);
     }
     http_text_format(w->out, "\"name\":");

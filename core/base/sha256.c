@@ -39,7 +39,7 @@ bool sha256_end(struct sha256 *s, char hex[65])
     free(s);
     hex[0] = '\0';
     if (!ok) return false;
-    hex_of(digest, sizeof digest, hex);
+    hex_write(digest, sizeof digest, hex);
     return true;
 }
 

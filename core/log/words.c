@@ -40,7 +40,7 @@ bool log_hmac(const void *bytes, size_t n, char hex[65])
     const size_t have = have_key();
     hex[0] = '\0';
     if (!have || !HMAC(EVP_sha256(), key, (int)have, bytes, n, digest, &len) || len != 32) return false;
-    hex_of(digest, len, hex);
+    hex_write(digest, len, hex);
     return true;
 }
 
