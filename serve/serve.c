@@ -25,8 +25,10 @@
 enum {
     TURN_MS = 100, /* the main thread looks around at least so often */
     DRAIN_TURN_MS = 10,
-    LEAVE_MS = 2000, /* after the cancel, or a failed start: until everything is closed; then the process just ends */
-    LOST_MS = 1000,  /* after the loss of the device: for streams to say so */
+    LEAVE_MS = 2000,  /* after the cancel, or a failed start: until everything is closed; then the process just ends */
+    READERS_MS = 500, /* of these, for clients that do not read: then their connections are closed, and all that is to
+                       * be written down is */
+    LOST_MS = 1000,   /* after the loss of the device: for streams to say so */
     RESERVE = 32,
     ADMIN_THREADS = 4,
     ADMIN_LONG = 4,
@@ -439,9 +441,7 @@ static int drain(struct supervisor *v, const char *reason)
     notify_stopping();
     LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason),
         log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
-    /* Who does not read may be waited for no longer than this: then connections are closed, so that all that is to be
-     * written down is. */
-    const uint64_t leave_at = cancel_at + LEAVE_MS * 250000ull;
+    const uint64_t leave_at = cancel_at + READERS_MS * 1000000ull;
     char text[256];
     while (!is_idle(s) && serve_now_ns() < leave_at) {
         const struct serve_model *m = atomic_load(&s->model);

@@ -54,13 +54,11 @@ static void *run(void *user)
         (void)poll(p, 2, wait_ms(s));
         while (read(s->wake, &count, sizeof count) == sizeof count) continue;
         while (read(s->taken, &info, sizeof info) == sizeof info) {
-            if (info.ssi_signo == SIGHUP) {
-                if (write(s->reload, &one, sizeof one) < 0) continue; /* as below */
-                continue;
-            }
-            if (asked) end_process(s, STATUS_AT_ONCE, "a second signal: ending at once");
-            asked = true;
-            if (write(s->came, &one, sizeof one) < 0) continue; /* the counter is full: it was told already */
+            const bool reload = info.ssi_signo == SIGHUP;
+            if (asked && !reload) end_process(s, STATUS_AT_ONCE, "a second signal: ending at once");
+            asked = asked || !reload;
+            if (write(reload ? s->reload : s->came, &one, sizeof one) < 0)
+                continue; /* the counter is full: it was told already */
         }
         if (!atomic_load(&s->over) && !wait_ms(s))
             end_process(s, atomic_load(&s->status), "something still runs though the time to end is over");

@@ -617,7 +617,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
         .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns
     };
     memcpy(a->place.view.id, a->job_id, sizeof a->place.view.id);
-    memcpy(a->place.owner, serve_caller(x->r)->who.self, sizeof a->place.owner);
+    memcpy(a->place.owner, who->self, sizeof a->place.owner);
     job_log_enter(x->s->jobs, &a->place);
     const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &a->job, &err);
     if (refusal) {
