@@ -16,33 +16,6 @@ static struct test_answer alone[JOBS];
 
 static void name_of(char kind, uint32_t i, char name[16]) { (void)snprintf(name, 16, "%c%u", kind, i); }
 
-static struct engine_job spec_of(const struct test_job *t, const char *name)
-{
-    return (struct engine_job){ .id = name,
-                                .prompt = t->tokens,
-                                .n_prompt = t->n,
-                                .max_tokens = t->most,
-                                .ends = t->ends,
-                                .n_ends = t->n_ends,
-                                .params = &t->params };
-}
-
-static struct job *submit(struct engine *e, const struct engine_job *spec)
-{
-    struct job *j;
-    const enum submit_refusal refusal = engine_submit(e, spec, &j, &test_err);
-    if (refusal) fail_msg("%s: refused (%d): %s", spec->id, (int)refusal, test_text);
-    return j;
-}
-
-/* What every job gives by itself; the engines' models have the same weights. */
-static void answer_alone(void)
-{
-    struct test_model single = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
-    test_answers(single.m, alone, JOBS);
-    test_unload(&single);
-}
-
 /* ---- log probabilities --------------------------------------------------------------------------------- */
 
 /* Logits of a job's prompt and ids, row by row, from a session that is given all of them. */
@@ -116,7 +89,7 @@ static void test_log_probabilities(void **state)
     struct test_model single =
         test_llama(device_cpu(), (struct device_options){ .max_sequences = 1, .max_rows = 256 }, 2);
     float *logits[JOBS];
-    answer_alone();
+    test_llama_answers(alone, JOBS);
     for (uint32_t i = 0; i < JOBS; i++) {
         const struct test_job t = test_make(i);
         logits[i] = logits_of(single.m, &t, &alone[i]);
@@ -138,10 +111,10 @@ static void test_log_probabilities(void **state)
             for (uint32_t i = 0; i < JOBS; i++) {
                 const struct test_job job = test_make(i);
                 name_of('p', i, name);
-                struct engine_job spec = spec_of(&job, name);
+                struct engine_job spec = test_spec(&job, name);
                 spec.probs = spec.prompt_probs = i % 2;
                 spec.top_n = i % 21, spec.prompt_top_n = (i + 7) % 21;
-                jobs[i] = submit(e, &spec);
+                jobs[i] = test_submit_spec(e, &spec);
             }
             for (uint32_t i = 0; i < JOBS; i++) {
                 const struct test_job job = test_make(i);
@@ -176,10 +149,10 @@ static void test_preempted_prompt(void **state)
         (struct device_options){ .max_sequences = 4, .max_rows = 32, .max_wanted = 16, .kv_bytes = 10 * page }, 2);
     struct engine *e =
         test_engine(t.m, (struct engine_options){ .max_sequences = 2, .preempt = true, .prefix_cache = true });
-    struct engine_job spec = spec_of(&low, "low");
+    struct engine_job spec = test_spec(&low, "low");
     spec.probs = spec.prompt_probs = true;
     spec.top_n = 2, spec.prompt_top_n = 3;
-    struct job *first = submit(e, &spec);
+    struct job *first = test_submit_spec(e, &spec);
     test_await_gate(3);
     struct job *second = test_submit(e, "high", &high, 9, 0);
     test_permit(UINT64_MAX);
@@ -283,7 +256,7 @@ static void test_constraints(void **state)
                   { 4, 40, 64, 0, false } };
     struct test_answer want[JOBS];
     struct test_model single = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
-    answer_alone();
+    test_llama_answers(alone, JOBS);
     for (uint32_t i = 0; i < JOBS; i++) {
         const struct test_job t = test_make(i);
         want[i] = constrained_alone(single.m, &t, sets[i % 4]);
@@ -303,13 +276,13 @@ static void test_constraints(void **state)
         for (uint32_t i = 0; i < 2 * JOBS; i++) {
             const struct test_job job = test_make(i / 2);
             name_of('c', i, name);
-            struct engine_job spec = spec_of(&job, name);
+            struct engine_job spec = test_spec(&job, name);
             if (i % 2) {
                 turns_open(&turns[i / 2], sets[i / 2 % 4][0], sets[i / 2 % 4][1]);
                 spec.constraint = &turns[i / 2].c;
                 spec.probs = i % 3 == 0;
             }
-            jobs[i] = submit(e, &spec);
+            jobs[i] = test_submit_spec(e, &spec);
         }
         for (uint32_t i = 0; i < 2 * JOBS; i++) {
             name_of('c', i, name);
@@ -365,9 +338,9 @@ static void test_dead_ends(void **state)
         turns.fail_mask_at = cases[i].fail_mask_at;
         turns.fail_accept_at = cases[i].fail_accept_at;
         job.params.min_ids = cases[i].min_ids;
-        struct engine_job spec = spec_of(&job, "dead");
+        struct engine_job spec = test_spec(&job, "dead");
         spec.constraint = &turns.c;
-        struct job *j = submit(e, &spec);
+        struct job *j = test_submit_spec(e, &spec);
         const uint32_t n = test_read(j, ids, TEST_CONTEXT, &end);
         job_figures(j, &f);
         if (end != cases[i].end || n != cases[i].n || strcmp(f.text, cases[i].text))
@@ -397,15 +370,15 @@ static void test_constrained_ends(void **state)
     job.most = 300;
     for (uint32_t i = 0; i < 4; i++) {
         turns_open(&turns[i], 0xff00, 0xff);
-        struct engine_job spec = spec_of(&job, names[i]);
+        struct engine_job spec = test_spec(&job, names[i]);
         spec.constraint = &turns[i].c;
         if (i == 2) spec.deadline_ns = 1;
-        jobs[i] = submit(e, &spec);
+        jobs[i] = test_submit_spec(e, &spec);
     }
     test_await_gate(4);
     struct turns refused;
     turns_open(&refused, 1, 1);
-    struct engine_job spec = spec_of(&job, names[3]); /* its id is in use */
+    struct engine_job spec = test_spec(&job, names[3]); /* its id is in use */
     spec.constraint = &refused.c;
     struct job *none;
     assert_int_equal(engine_submit(e, &spec, &none, &test_err), SUBMIT_EXISTS);
@@ -466,9 +439,9 @@ static void test_lost_masks(void **state)
             char name[16];
             name_of('l', i, name);
             turns_open(&turns[i], sets[0][0], sets[0][1]);
-            struct engine_job spec = spec_of(&job, name);
+            struct engine_job spec = test_spec(&job, name);
             spec.constraint = i ? &turns[i].c : NULL;
-            jobs[i] = submit(e, &spec);
+            jobs[i] = test_submit_spec(e, &spec);
         }
         uint32_t lost = 0;
         for (uint32_t i = 0; i < 3; i++) {
@@ -508,10 +481,10 @@ static void test_preempted_constraint(void **state)
                        (struct device_options){ .max_sequences = 4, .max_rows = 64, .kv_bytes = 8 * page }, 2);
         struct engine *e =
             test_engine(t.m, (struct engine_options){ .max_sequences = 2, .preempt = true, .prefix_cache = true });
-        struct engine_job spec = spec_of(&low, "low");
+        struct engine_job spec = test_spec(&low, "low");
         turns_open(&turns, sets[0][0], sets[0][1]);
         spec.constraint = &turns.c;
-        struct job *first = submit(e, &spec);
+        struct job *first = test_submit_spec(e, &spec);
         test_await_gate(22);
         struct job *second = test_submit(e, "high", &high, 9, 0);
         test_permit(UINT64_MAX);
@@ -553,9 +526,9 @@ static void test_one_prompt(void **state)
         for (uint32_t i = 0; i < N; i++) {
             job.params.seed = 100 + i;
             name_of('n', i, name);
-            struct engine_job spec = spec_of(&job, name);
+            struct engine_job spec = test_spec(&job, name);
             spec.after = i ? jobs[0] : NULL;
-            jobs[i] = submit(e, &spec);
+            jobs[i] = test_submit_spec(e, &spec);
         }
         for (uint32_t i = 0; i < N; i++) name_of('n', i, name), test_check(jobs[i], name, &want[i], false);
         struct engine_stats s;
@@ -581,10 +554,10 @@ static void test_ending_id(void **state)
     struct job_event event;
     job.n_ends = 0;
     job.most = AT + 1;
-    struct engine_job spec = spec_of(&job, "on");
+    struct engine_job spec = test_spec(&job, "on");
     spec.probs = true;
     spec.top_n = 2;
-    struct job *j = submit(e, &spec);
+    struct job *j = test_submit_spec(e, &spec);
     while (job_next(j, &event, -1) && event.kind != EVENT_END)
         if (event.kind == EVENT_TOKEN) memcpy(want, event.probs, sizeof want);
     assert_int_equal(event.end, JOB_LENGTH);
@@ -594,7 +567,7 @@ static void test_ending_id(void **state)
     spec.id = "ends";
     spec.ends = ends;
     spec.n_ends = 1;
-    j = submit(e, &spec);
+    j = test_submit_spec(e, &spec);
     uint32_t n = 0;
     while (job_next(j, &event, -1) && event.kind != EVENT_END) n += event.kind == EVENT_TOKEN;
     assert_int_equal(event.end, JOB_STOP);
@@ -629,9 +602,9 @@ static void test_one_reader(void **state)
         for (uint32_t i = 0; i < N; i++) {
             const struct test_job job = test_make(i);
             name_of('r', i, name);
-            struct engine_job spec = spec_of(&job, name);
+            struct engine_job spec = test_spec(&job, name);
             spec.beside = i ? jobs[i - 1] : NULL;
-            jobs[i] = submit(e, &spec);
+            jobs[i] = test_submit_spec(e, &spec);
         }
         while (job_next_any(jobs, N, &which, &event, -1)) {
             assert_in_range(which, 0, N - 1);
@@ -650,9 +623,9 @@ static void test_one_reader(void **state)
         const struct test_job job = test_make(8);
         for (uint32_t i = 0; i < 3; i++) {
             name_of('s', i, name);
-            struct engine_job spec = spec_of(&job, name);
+            struct engine_job spec = test_spec(&job, name);
             spec.beside = i ? jobs[0] : NULL;
-            jobs[i] = submit(e, &spec);
+            jobs[i] = test_submit_spec(e, &spec);
         }
         job_release(jobs[0]);
         for (which = 0; job_next_any(jobs + 1, 2, &which, &event, -1);) assert_in_range(which, 0, 1);
@@ -677,10 +650,10 @@ static void test_first_is_lost(void **state)
     other_want.n = test_alone(single.m, &other, other_want.ids, &other_want.end);
     test_unload(&single);
     struct job *first = test_submit(e, "first", &job, 0, 0);
-    struct engine_job spec = spec_of(&job, "second");
+    struct engine_job spec = test_spec(&job, "second");
     spec.after = first;
     spec.priority = 3;
-    struct job *second = submit(e, &spec);
+    struct job *second = test_submit_spec(e, &spec);
     test_await_gate(0);
     struct job *third = test_submit(e, "third", &other, 0, 0);
     test_permit(1);

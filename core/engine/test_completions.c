@@ -26,32 +26,6 @@ static void close_all(void)
 enum { N = 24, ROOM = 1 << 20 };
 static struct test_answer answers[N];
 
-static void make_answers(void)
-{
-    struct test_model t = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
-    test_answers(t.m, answers, N);
-    test_unload(&t);
-}
-
-static struct engine_job spec_of(const struct test_job *t)
-{
-    return (struct engine_job){ .id = "j",
-                                .prompt = t->tokens,
-                                .n_prompt = t->n,
-                                .max_tokens = t->most,
-                                .ends = t->ends,
-                                .n_ends = t->n_ends,
-                                .params = &t->params };
-}
-
-static struct job *submit(const struct engine_job *spec)
-{
-    struct job *j;
-    const enum submit_refusal refusal = engine_submit(engine, spec, &j, &test_err);
-    if (refusal) fail_msg("%s: refused (%d): %s", spec->id, (int)refusal, test_text);
-    return j;
-}
-
 static struct engine_stats counters(void)
 {
     struct engine_stats s;
@@ -68,7 +42,7 @@ static bool ask(const struct engine_job *spec)
     struct job_figures f;
     struct job_view view;
     const struct engine_stats before = counters();
-    struct job *j = submit(spec);
+    struct job *j = test_submit_spec(engine, spec);
     const uint32_t n = test_read(j, ids, TEST_CONTEXT, &end);
     job_figures(j, &f);
     job_look(j, &view);
@@ -134,7 +108,7 @@ static void test_keys(void **state)
     t.params = (struct sampler_params){ .temperature = 0.9f, .top_p = 0.95f, .repetition_penalty = 1.1f, .seed = 3 };
     t.most = 6, t.n_ends = 0;
     const struct sampler_params p = t.params;
-    const struct engine_job s = spec_of(&t);
+    const struct engine_job s = test_spec(&t, "j");
     assert_false(ask(&s));
     assert_true(ask(&s));
 #define OTHER(what)                                    \
@@ -196,7 +170,7 @@ static void test_probs(void **state)
     open_all(1, ROOM);
     for (uint32_t i = 0; i < N; i++) {
         const struct test_job t = test_make(i);
-        struct engine_job spec = spec_of(&t);
+        struct engine_job spec = test_spec(&t, "j");
         spec.probs = spec.prompt_probs = true;
         spec.top_n = spec.prompt_top_n = TOP;
         memset(seen, 0, sizeof seen);
@@ -204,7 +178,7 @@ static void test_probs(void **state)
         for (uint32_t k = 0; k < 2; k++) {
             struct job_event e;
             struct job_figures f;
-            struct job *j = submit(&spec);
+            struct job *j = test_submit_spec(engine, &spec);
             uint32_t n = 0, top;
             do {
                 assert_true(job_next(j, &e, -1));
@@ -255,14 +229,14 @@ static void test_not_kept(void **state)
     open_all(1, ROOM);
     struct test_job t = test_make(1);
     t.most = 200, t.n_ends = 0;
-    struct engine_job spec = spec_of(&t);
+    struct engine_job spec = test_spec(&t, "j");
     /* Stopped or cancelled by the reader, or late. */
     for (uint32_t i = 0; i < 3; i++) {
         struct job *j;
         struct job_event e;
         hold_steps(3);
         spec.deadline_ns = i == 2 ? test_now() + 20000000 : 0;
-        j = submit(&spec);
+        j = test_submit_spec(engine, &spec);
         if (i < 2) test_wait_generated(j, 1);
         if (i == 0) job_stop(j);
         if (i == 1) job_cancel(j);
@@ -331,7 +305,7 @@ static struct engine_job numbered(struct test_job *t, uint32_t i)
     t->params.seed = 1000 + i;
     t->n = 40, t->most = 4, t->n_ends = 0;
     for (uint32_t k = 0; k < t->n; k++) t->tokens[k] = k;
-    return spec_of(t);
+    return test_spec(t, "j");
 }
 
 /* The one that was asked for longest ago goes; what is larger than all is not kept. */
@@ -377,7 +351,7 @@ static void test_door(void **state)
     (void)state;
     open_all(1, ROOM);
     struct test_job t = test_make(1), filler;
-    const struct engine_job spec = spec_of(&t);
+    const struct engine_job spec = test_spec(&t, "j");
     struct job *jobs[8], *j;
     assert_false(ask(&spec));
     hold_steps(0);
@@ -385,11 +359,11 @@ static void test_door(void **state)
         struct engine_job other = numbered(&filler, i);
         const char name[] = { (char)('a' + i), '\0' };
         other.id = name;
-        jobs[i] = submit(&other);
+        jobs[i] = test_submit_spec(engine, &other);
     }
     struct engine_job full = numbered(&filler, 9);
     assert_int_equal(engine_submit(engine, &full, &j, &test_err), SUBMIT_QUEUE_FULL);
-    j = submit(&spec);
+    j = test_submit_spec(engine, &spec);
     test_check(j, "full", &answers[1], false);
     struct engine_job taken = spec;
     taken.id = "c";
@@ -415,7 +389,7 @@ static void test_beside(void **state)
     for (uint32_t i = 0; i < EACH; i++) {
         t.params.seed = i;
         want[i].n = test_alone(one.m, &t, want[i].ids, &want[i].end);
-        const struct engine_job spec = spec_of(&t);
+        const struct engine_job spec = test_spec(&t, "j");
         if (i % 2 == 0) assert_false(ask(&spec));
     }
     for (uint32_t first = 0; first < 2; first++) { /* the first is one of those that are known, or another */
@@ -423,11 +397,11 @@ static void test_beside(void **state)
         uint32_t n[EACH] = { 0 }, over = 0, which = 0;
         for (uint32_t i = 0; i < EACH; i++) {
             const char name[] = { (char)('a' + i), '\0' };
-            struct engine_job spec = spec_of(&t);
+            struct engine_job spec = test_spec(&t, "j");
             t.params.seed = (i + first) % EACH;
             spec.id = name;
             spec.after = spec.beside = i ? jobs[0] : NULL;
-            jobs[i] = submit(&spec);
+            jobs[i] = test_submit_spec(engine, &spec);
         }
         while (over < EACH) {
             struct job_event e;
@@ -495,7 +469,7 @@ static void test_threads(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    make_answers();
+    test_llama_answers(answers, N);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hits),     cmocka_unit_test(test_keys),     cmocka_unit_test(test_probs),
         cmocka_unit_test(test_not_kept), cmocka_unit_test(test_failures), cmocka_unit_test(test_eviction),

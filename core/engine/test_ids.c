@@ -72,9 +72,7 @@ static void test_among_others(void **state)
         bool cache;
     } cases[] = { { 1, 1, 64, false },  { 1, 3, 33, false }, { 4, 8, 8, true },
                   { 1, 8, 512, false }, { 2, 40, 64, true }, { 4, 40, 512, true } };
-    struct test_model single = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
-    test_answers(single.m, answers, JOBS);
-    test_unload(&single);
+    test_llama_answers(answers, JOBS);
     for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct test_model t =
             test_llama(test_device(cases[c].ahead, UINT64_MAX),

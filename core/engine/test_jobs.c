@@ -164,24 +164,34 @@ struct engine *test_engine(struct model *m, struct engine_options o)
     return e;
 }
 
+struct engine_job test_spec(const struct test_job *t, const char *id)
+{
+    return (struct engine_job){ .id = id,
+                                .prompt = t->tokens,
+                                .n_prompt = t->n,
+                                .max_tokens = t->most,
+                                .ends = t->ends,
+                                .n_ends = t->n_ends,
+                                .params = &t->params,
+                                .owner = t->owner,
+                                .salt = t->salt };
+}
+
+struct job *test_submit_spec(struct engine *e, const struct engine_job *spec)
+{
+    struct job *j;
+    const enum submit_refusal refusal = engine_submit(e, spec, &j, &test_err);
+    if (refusal) fail_msg("%s: refused (%d): %s", spec->id, (int)refusal, test_text);
+    return j;
+}
+
 struct job *test_submit(struct engine *e, const char *id, const struct test_job *t, int32_t priority,
                         uint64_t deadline_ns)
 {
-    struct job *j;
-    const struct engine_job spec = { .id = id,
-                                     .prompt = t->tokens,
-                                     .n_prompt = t->n,
-                                     .max_tokens = t->most,
-                                     .ends = t->ends,
-                                     .n_ends = t->n_ends,
-                                     .params = &t->params,
-                                     .priority = priority,
-                                     .owner = t->owner,
-                                     .salt = t->salt,
-                                     .deadline_ns = deadline_ns };
-    const enum submit_refusal refusal = engine_submit(e, &spec, &j, &test_err);
-    if (refusal) fail_msg("%s: refused (%d): %s", id, (int)refusal, test_text);
-    return j;
+    struct engine_job spec = test_spec(t, id);
+    spec.priority = priority;
+    spec.deadline_ns = deadline_ns;
+    return test_submit_spec(e, &spec);
 }
 
 uint32_t test_read(struct job *j, uint32_t *ids, uint32_t cap, enum job_end *end)
@@ -228,12 +238,26 @@ void test_wait_generated(struct job *j, uint32_t n)
     assert_true(f.n_generated >= n);
 }
 
+uint64_t test_started(const struct job *j)
+{
+    struct job_figures f;
+    job_figures(j, &f);
+    return f.started_ns;
+}
+
 void test_answers(struct model *m, struct test_answer *out, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const struct test_job t = test_make(i);
         out[i].n = test_alone(m, &t, out[i].ids, &out[i].end);
     }
+}
+
+void test_llama_answers(struct test_answer *out, uint32_t n)
+{
+    struct test_model t = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
+    test_answers(t.m, out, n);
+    test_unload(&t);
 }
 
 void test_check(struct job *j, const char *name, const struct test_answer *want, bool cut)

@@ -66,7 +66,9 @@ struct test_job test_make(uint32_t i);
 /* What the job gives by itself, by a generator on a model of one sequence: ids [most]; returns how many. */
 uint32_t test_alone(struct model *m, const struct test_job *t, uint32_t *ids, enum job_end *end);
 
-struct engine *test_engine(struct model *m, struct engine_options o); /* zeros: all of the model, a queue of 64 */
+struct engine *test_engine(struct model *m, struct engine_options o);  /* zeros: all of the model, a queue of 64 */
+struct engine_job test_spec(const struct test_job *t, const char *id); /* which it borrows */
+struct job *test_submit_spec(struct engine *e, const struct engine_job *spec);
 struct job *test_submit(struct engine *e, const char *id, const struct test_job *t, int32_t priority,
                         uint64_t deadline_ns);
 /* What every job of test_make gives by itself, by a generator on a model of one sequence. */
@@ -75,6 +77,7 @@ struct test_answer {
     enum job_end end;
 };
 void test_answers(struct model *m, struct test_answer *out, uint32_t n);
+void test_llama_answers(struct test_answer *out, uint32_t n); /* of test_llama's weights */
 /* Reads a job to its end, compares and releases it. cut: it may have ended early, for a reason of its own: what it gave
  * is the beginning. */
 void test_check(struct job *j, const char *name, const struct test_answer *want, bool cut);
@@ -82,6 +85,7 @@ void test_check(struct job *j, const char *name, const struct test_answer *want,
 uint32_t test_read(struct job *j, uint32_t *ids, uint32_t cap, enum job_end *end);
 void test_wait_idle(struct engine *e);               /* and all pages are back */
 void test_wait_generated(struct job *j, uint32_t n); /* until it has generated n ids */
+uint64_t test_started(const struct job *j);          /* when it began; 0: not yet */
 uint64_t test_now(void);
 
 #endif

@@ -200,9 +200,7 @@ static void test_threads(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    struct test_model t = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
-    test_answers(t.m, answers, KINDS);
-    test_unload(&t);
+    test_llama_answers(answers, KINDS);
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_mixes), cmocka_unit_test(test_threads) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();

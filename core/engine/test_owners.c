@@ -52,13 +52,6 @@ static struct job *submit(struct test_job t, const char *name, uint32_t number, 
     return test_submit(engine, id, &t, priority, 0);
 }
 
-static uint64_t started(struct job *j)
-{
-    struct job_figures f;
-    job_figures(j, &f);
-    return f.started_ns;
-}
-
 static void wait_ended(struct job *j)
 {
     struct job_figures f;
@@ -72,7 +65,8 @@ static bool check_order(struct job *const *order, uint32_t n, uint64_t from, con
     for (uint32_t i = 0; i < n; i++) wait_ended(order[i]);
     const bool in_time = test_now() - from < 1900000000u;
     for (uint32_t i = 1; i < n; i++)
-        if (in_time && started(order[i - 1]) >= started(order[i])) fail_msg("job %u begins before job %u", i, i - 1);
+        if (in_time && test_started(order[i - 1]) >= test_started(order[i]))
+            fail_msg("job %u begins before job %u", i, i - 1);
     for (uint32_t i = 0; i < n; i++) test_check(order[i], "order", want, false);
     return in_time;
 }
@@ -126,7 +120,8 @@ static void test_one_by_one(void **state)
     test_permit(UINT64_MAX);
     wait_ended(b[1]);
     wait_ended(c[1]);
-    assert_true(started(b[0]) < started(a) && started(a) < started(c[1]) && started(c[1]) < started(b[1]));
+    assert_true(test_started(b[0]) < test_started(a) && test_started(a) < test_started(c[1]) &&
+                test_started(c[1]) < test_started(b[1]));
     for (uint32_t i = 0; i < 2; i++) test_check(b[i], "b", &answers[0], false);
     for (uint32_t i = 0; i < 2; i++) test_check(c[i], "c", &answers[0], false);
     test_check(a, "a", &answers[0], false);
@@ -146,7 +141,7 @@ static void test_old_queue(void **state)
     test_permit(UINT64_MAX);
     for (uint32_t i = 0; i < 20; i++) wait_ended(a[i]);
     wait_ended(b);
-    assert_true(started(b) < started(a[1]));
+    assert_true(test_started(b) < test_started(a[1]));
     test_check(running, "running", &answers[0], false);
     test_check(b, "b", &answers[0], false);
     for (uint32_t i = 0; i < 20; i++) test_check(a[i], "a", &answers[0], false);

@@ -28,22 +28,8 @@ static void close_all(void)
     test_unload(&model);
 }
 
-static uint64_t started(struct job *j)
-{
-    struct job_figures f;
-    job_figures(j, &f);
-    return f.started_ns;
-}
-
 enum { N = 10 };
 static struct test_answer answers[N];
-
-static void make_answers(void)
-{
-    struct test_model t = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
-    test_answers(t.m, answers, N);
-    test_unload(&t);
-}
 
 static struct job *submit(uint32_t i, const char *name, int32_t priority)
 {
@@ -93,7 +79,7 @@ static void test_priorities(void **state)
     test_permit(UINT64_MAX);
     struct job *const order[] = { first, top, three, zero, again, low };
     for (uint32_t i = 0; i < 6; i++) wait_ended(order[i]);
-    for (uint32_t i = 1; i < 6; i++) assert_true(started(order[i - 1]) < started(order[i]));
+    for (uint32_t i = 1; i < 6; i++) assert_true(test_started(order[i - 1]) < test_started(order[i]));
     for (uint32_t i = 0; i < 6; i++) test_check(order[i], "priority", &answers[0], false);
     close_all();
 }
@@ -113,7 +99,7 @@ static bool age_by_one(void)
     struct job *const order[] = { running, higher, old, even };
     for (uint32_t i = 0; i < 4; i++) wait_ended(order[i]);
     const bool in_time = test_now() - before < 4000000000u;
-    for (uint32_t i = 1; i < 4; i++) assert_true(!in_time || started(order[i - 1]) < started(order[i]));
+    for (uint32_t i = 1; i < 4; i++) assert_true(!in_time || test_started(order[i - 1]) < test_started(order[i]));
     for (uint32_t i = 0; i < 4; i++) test_check(order[i], "ageing", &answers[0], false);
     close_all();
     return in_time;
@@ -144,7 +130,7 @@ static void test_no_passing(void **state)
     wait_ended(small);
     struct job_figures f;
     job_figures(running, &f);
-    assert_true(started(small) >= f.ended_ns && started(large) >= f.ended_ns);
+    assert_true(test_started(small) >= f.ended_ns && test_started(large) >= f.ended_ns);
     test_check(running, "running", &answers[5], false);
     test_check(large, "large", &answers[8], false);
     test_check(small, "small", &answers[1], false);
@@ -296,7 +282,7 @@ static void test_urgent_beside_slices(void **state)
     struct job *high = submit(0, "high", 9);
     test_permit(MORE);
     test_await_gate(STEPS + MORE);
-    assert_true(started(high) > 0);
+    assert_true(test_started(high) > 0);
     for (uint32_t i = 0; i < LOW; i++) {
         job_figures(low[i], &f);
         assert_int_equal(f.ended_ns, 0);
@@ -351,7 +337,7 @@ static void test_often_preempted(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    make_answers();
+    test_llama_answers(answers, N);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_priorities),      cmocka_unit_test(test_ageing),
         cmocka_unit_test(test_no_passing),      cmocka_unit_test(test_slices),
