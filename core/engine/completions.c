@@ -62,7 +62,7 @@ void completions_close(struct completions *c)
 
 /* ---- the key ------------------------------------------------------------------------------------------- */
 
-/* What a job is known by: words of its own, and three lists that it has. */
+/* What a job is known by: words that are made for it, and three lists that the job has. */
 struct key {
     uint32_t head[HEAD_WORDS], n_head;
     struct {
@@ -115,8 +115,7 @@ static void make_key(const struct completions *c, const struct job *j, struct ke
         k->n += k->part[i].n;
         for (uint32_t w = 0, word; w < k->part[i].n; w++, at += sizeof word) {
             memcpy(&word, at, sizeof word);
-            k->hash = (k->hash ^ word) * 0xff51afd7ed558ccdu;
-            k->hash ^= k->hash >> 32;
+            k->hash = engine_mix(k->hash, word);
         }
     }
 }

@@ -435,7 +435,7 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
     if (!s && ((spec->after && spec->after->engine != e) || (spec->beside && spec->beside->engine != e)))
         s = wk_fail(err, WK_INVALID, "the job %s it is another engine's",
                     spec->after && spec->after->engine != e ? "before" : "beside");
-    if (!s && spec->after && memcmp(&spec->after->salt, &spec->salt, sizeof spec->salt) != 0)
+    if (!s && spec->after && !engine_same_salt(&spec->after->salt, &spec->salt))
         s = wk_fail(err, WK_INVALID, "the job before it has another salt");
     if (s) return SUBMIT_INVALID;
     if (spec->n_prompt >= m->dev.context) {

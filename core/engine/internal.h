@@ -32,6 +32,17 @@ void futex_wake_one(_Atomic uint32_t *word);
 
 wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const struct wk_err *err);
 
+/* A hash of words, taken one by one; h begins as a seed. */
+static inline uint64_t engine_mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0xff51afd7ed558ccdu;
+    return h ^ h >> 32;
+}
+static inline bool engine_same_salt(const struct engine_salt *a, const struct engine_salt *b)
+{
+    return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+}
+
 /* ---- pages.c ------------------------------------------------------------------------------------------- */
 
 /* One KV group's pages. free + evictable >= promised, always: a page that was promised can be had. */

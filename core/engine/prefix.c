@@ -71,20 +71,9 @@ static uint32_t hash_of(const struct prefix *p, const struct engine_salt *salt, 
                         const uint32_t *tokens)
 {
     uint64_t h = ((uint64_t)parent << 1 | (uint64_t)role) ^ p->seed;
-    for (uint32_t i = 0; parent == ENGINE_NONE && i < 2; i++) {
-        h = (h ^ salt->word[i]) * 0xff51afd7ed558ccdu;
-        h ^= h >> 32;
-    }
-    for (uint32_t i = 0; i < KV_PAGE; i++) {
-        h = (h ^ tokens[i]) * 0xff51afd7ed558ccdu;
-        h ^= h >> 32;
-    }
+    for (uint32_t i = 0; parent == ENGINE_NONE && i < 2; i++) h = engine_mix(h, salt->word[i]);
+    for (uint32_t i = 0; i < KV_PAGE; i++) h = engine_mix(h, tokens[i]);
     return (uint32_t)h;
-}
-
-static bool same_salt(const struct engine_salt *a, const struct engine_salt *b)
-{
-    return a->word[0] == b->word[0] && a->word[1] == b->word[1];
 }
 
 static uint32_t look(const struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
@@ -94,7 +83,7 @@ static uint32_t look(const struct prefix *p, const struct engine_salt *salt, enu
     for (; i != ENGINE_NONE; i = p->nodes[i].next) {
         const struct prefix_node *n = &p->nodes[i];
         if (n->hash == hash && n->parent == parent && n->role == (uint32_t)role &&
-            (parent != ENGINE_NONE || same_salt(&n->salt, salt)) && !memcmp(n->tokens, tokens, sizeof n->tokens))
+            (parent != ENGINE_NONE || engine_same_salt(&n->salt, salt)) && !memcmp(n->tokens, tokens, sizeof n->tokens))
             break;
     }
     return i;
