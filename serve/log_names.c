@@ -23,10 +23,13 @@ static bool known(const char *part, size_t n)
 
 const char *serve_log_field(const char *field, char out[LOG_WORD]) { return log_field_name(field, known, out); }
 
-static bool has(const struct http_route *routes, uint32_t n, const char *path)
+static bool is_ours(const char *path)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(routes[i].path, path) == 0) return true;
+    struct serve_part part[SERVE_PARTS];
+    serve_parts(part);
+    for (uint32_t p = 0; p < SERVE_PARTS; p++)
+        for (uint32_t i = 0; i < part[p].n; i++)
+            if (strcmp(part[p].routes[i].path, path) == 0) return true;
     return false;
 }
 
@@ -37,13 +40,5 @@ const char *serve_log_path(const char *path, char out[LOG_WORD])
                                             { "/admin/api-keys/", "/admin/api-keys/{id}" } };
     for (size_t i = 0; i < sizeof below / sizeof *below; i++)
         if (strncmp(path, below[i][0], strlen(below[i][0])) == 0) return below[i][1];
-    const bool ours =
-        has(serve_execute_routes, serve_n_execute_routes, path) ||
-        has(serve_openai_routes, serve_n_openai_routes, path) ||
-        has(serve_control_routes, serve_n_control_routes, path) ||
-        has(serve_health_routes, serve_n_health_routes, path) ||
-        has(serve_metrics_routes, serve_n_metrics_routes, path) || has(serve_text_routes, serve_n_text_routes, path) ||
-        has(serve_render_routes, serve_n_render_routes, path) || has(serve_page_routes, serve_n_page_routes, path) ||
-        has(serve_admin_routes, serve_n_admin_routes, path);
-    return ours ? path : log_hidden(path, out);
+    return is_ours(path) ? path : log_hidden(path, out);
 }

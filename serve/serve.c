@@ -198,6 +198,18 @@ static bool takes_long(const char *path)
     return false;
 }
 
+void serve_parts(struct serve_part out[SERVE_PARTS])
+{
+    const struct serve_part all[SERVE_PARTS] = {
+        { serve_execute_routes, serve_n_execute_routes }, { serve_openai_routes, serve_n_openai_routes },
+        { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
+        { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },
+        { serve_render_routes, serve_n_render_routes },   { serve_page_routes, serve_n_page_routes },
+        { serve_admin_routes, serve_n_admin_routes },
+    };
+    memcpy(out, all, sizeof all);
+}
+
 /* Default deny: what nobody gave a scope is not served. */
 static bool refuse_route(const struct http_route *route, const struct wk_err *err)
 {
@@ -208,22 +220,14 @@ static bool refuse_route(const struct http_route *route, const struct wk_err *er
  * port's, so that the others are there for probes. */
 static bool gather_routes(struct supervisor *v, const struct wk_err *err)
 {
-    const struct {
-        const struct http_route *routes;
-        uint32_t n;
-    } part[] = {
-        { serve_execute_routes, serve_n_execute_routes }, { serve_openai_routes, serve_n_openai_routes },
-        { serve_control_routes, serve_n_control_routes }, { serve_health_routes, serve_n_health_routes },
-        { serve_metrics_routes, serve_n_metrics_routes }, { serve_text_routes, serve_n_text_routes },
-        { serve_render_routes, serve_n_render_routes },   { serve_page_routes, serve_n_page_routes },
-        { serve_admin_routes, serve_n_admin_routes },
-    };
+    struct serve_part part[SERVE_PARTS];
+    serve_parts(part);
     uint32_t n = 0;
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) n += part[i].n;
+    for (uint32_t i = 0; i < SERVE_PARTS; i++) n += part[i].n;
     v->routes = calloc(n, sizeof *v->routes);
     v->admin_routes = calloc(n, sizeof *v->admin_routes);
     if (!v->routes || !v->admin_routes) return wk_fail(err, WK_NO_MEMORY, "no memory for the routes") == WK_OK;
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+    for (uint32_t i = 0; i < SERVE_PARTS; i++) {
         for (uint32_t k = 0; k < part[i].n; k++) {
             struct http_route route = part[i].routes[k];
             const bool job = route.stream;

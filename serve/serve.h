@@ -180,5 +180,11 @@ extern const struct http_route serve_execute_routes[], serve_openai_routes[], se
     serve_admin_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
     serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_admin_routes;
+enum { SERVE_PARTS = 9 };
+struct serve_part {
+    const struct http_route *routes;
+    uint32_t n;
+};
+void serve_parts(struct serve_part out[SERVE_PARTS]); /* all of them [any thread] */
 
 #endif
