@@ -93,7 +93,8 @@ static inline void reset_at_end(int fd)
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)), 0);
 }
 
-/* Is the connection `fd` one that a client may use: after the handshake, if there is one. */
+/* The handshake of the connection fd, if there is one. False: the server does not want it, or there is no connection.
+ */
 static inline bool client_begin(int fd)
 {
 #ifdef OVER_TLS
