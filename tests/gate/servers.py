@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "serve"))
-from service import check, done, skip  # noqa: E402,F401 the tests take them from here
+from service import check, children, done, skip  # noqa: E402,F401 the tests take them from here
 
 PATIENCE = 120  # seconds: what has not come by then never does
 if not shutil.which("openssl"):
@@ -290,14 +290,7 @@ class Probe:
 
     def helpers(self):
         """Process ids of its children that still live."""
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                with open("/proc/%s/stat" % pid, encoding="ascii", errors="replace") as f:
-                    state, parent = f.read().rsplit(")", 1)[1].split()[:2]
-                if int(parent) == self.process.pid and state != "Z":
-                    found.append(int(pid))
-        return found
+        return children(self.process.pid)
 
     def end(self):
         self.process.stdin.close()

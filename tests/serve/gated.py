@@ -11,10 +11,11 @@ import threading
 from service import PATIENCE, Metrics, Worker
 
 
-def first_key(program, policy, key="root", scopes="admin,inference,metrics", more=()):
+def stored_key(program, policy, key, *sets, options=()):
     """The secret of a key that `worker admin` puts into a policy's file which no worker has open."""
+    command = [program, "admin", "api-keys", "create", key, "--policy-file", policy, *options]
     r = subprocess.run(
-        [program, "admin", "api-keys", "create", key, "--policy-file", policy, "--set", "scopes=" + scopes, *more],
+        command + [word for s in sets for word in ("--set", s)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -23,6 +24,18 @@ def first_key(program, policy, key="root", scopes="admin,inference,metrics", mor
     if r.returncode:
         raise RuntimeError(r.stderr)
     return json.loads(r.stdout)["secret"]
+
+
+def verify(program, *files, key):
+    """(exit status, what it said) of `worker audit verify`."""
+    r = subprocess.run(
+        [program, "audit", "verify", *files, "--key-file", key],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE,
+    )
+    return r.returncode, r.stdout + r.stderr
 
 
 def bearer(secret):
@@ -35,14 +48,12 @@ class Gated(Worker):
     def __init__(self, program, *arguments, **more):
         self.folder = tempfile.mkdtemp(prefix="worker-gate-")
         self.policy = os.path.join(self.folder, "policy")
-        self.root = first_key(program, self.policy)
+        self.root = stored_key(program, self.policy, "root", "scopes=admin,inference,metrics")
         super().__init__(program, "--policy-file", self.policy, *arguments, **more)
 
     def manage(self, method, path, body=None):
         """(status, document) of a request of the administrator."""
-        status, headers, data = self.ask(method, path, body, headers=bearer(self.root))
-        is_json = headers.get("content-type", "").startswith("application/json")
-        return status, json.loads(data) if is_json else data.decode()
+        return self.document(method, path, body, headers=bearer(self.root))
 
     def key(self, name, **fields):
         """The secret of a new key for inference."""

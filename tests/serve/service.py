@@ -100,6 +100,28 @@ def free_port():
                 pass
 
 
+def start_lines(process):
+    """What a worker that is not quiet prints until it is ready."""
+    said = []
+    for line in process.stdout:
+        said.append(line.strip())
+        if line.startswith("Ctrl-C"):
+            break
+    return said
+
+
+def children(pid):
+    """Process ids of its children that still live."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open("/proc/%s/stat" % name, encoding="ascii", errors="replace") as f:
+                state, parent = f.read().rsplit(")", 1)[1].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(name))
+    return found
+
+
 def with_fake_device(program, fake, libdir, folder):
     """The program, in `folder`, beside a device-cuda.so that computes on the CPU and fails as WORKER_FAKE says."""
     library = os.path.join(folder, "prefix", libdir, "worker")
@@ -161,9 +183,12 @@ class Worker:
         self.stderr.seek(0)
         return self.stderr.read()
 
+    def connection(self, port=None):
+        return http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE)
+
     def ask(self, method, path, body=None, headers=None, port=None):
         """(status, headers, bytes) of one request; body: an object, or bytes as they are."""
-        c = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE)
+        c = self.connection(port)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             known = {"Content-Type": "application/json"} if data is not None else {}
@@ -175,17 +200,17 @@ class Worker:
         finally:
             c.close()
 
+    def document(self, method, path, body=None, **more):
+        """(status, object or text) of one request."""
+        status, headers, data = self.ask(method, path, body, **more)
+        is_json = headers.get("content-type", "").startswith("application/json")
+        return status, json.loads(data) if is_json else data.decode()
+
     def get(self, path, port=None):
-        status, headers, data = self.ask("GET", path, port=port)
-        return status, json.loads(data) if headers.get("content-type", "").startswith(
-            "application/json"
-        ) else data.decode()
+        return self.document("GET", path, port=port)
 
     def post(self, path, body, **more):
-        status, headers, data = self.ask("POST", path, body, **more)
-        return status, json.loads(data) if headers.get("content-type", "").startswith(
-            "application/json"
-        ) else data.decode()
+        return self.document("POST", path, body, **more)
 
     def execute(self, **body):
         """(status, events): [(name, data)] of a stream, or the error's JSON."""

@@ -9,27 +9,15 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 
-from gated import Client, Gated, at_once, bearer
-from service import PATIENCE, Worker, check, done, events
+from gated import Client, Gated, at_once, bearer, verify
+from service import Worker, check, done, events
 
 program = sys.argv[1]
 THREADS = 8
-
-
-def verify(*files, key):
-    r = subprocess.run(
-        [program, "audit", "verify", *files, "--key-file", key],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE,
-    )
-    return r.returncode, r.stdout + r.stderr
 
 
 def lines(path):
@@ -83,7 +71,7 @@ def full_disk_required():
         check("room again: served", c.ask("POST", "/v1/completions", completion())[0] == 200)
         check("and not failing", w.count("worker_audit_failing") == 0)
         w.end()
-        status, said = verify(w.log, key=w.log + ".key")
+        status, said = verify(program, w.log, key=w.log + ".key")
         check("the log is whole", status == 0, said)
         entries = lines(w.log)
         check("it tells of what is missing", any(e["kind"] == "dropped" for e in entries))
@@ -106,7 +94,7 @@ def full_disk():
         w.end()
         dropped = [e for e in lines(w.log) if e["kind"] == "dropped"]
         check("the log says how many", len(dropped) == 1, dropped)
-        status, said = verify(w.log, key=w.log + ".key")
+        status, said = verify(program, w.log, key=w.log + ".key")
         check("and is whole", status == 0 and "could not be written" in said, said)
 
 
@@ -197,7 +185,7 @@ def rotation():
         thread.join()
         w.end()
         files.append(w.log)
-        status, said = verify(*files, key=w.log + ".key")
+        status, said = verify(program, *files, key=w.log + ".key")
         check("SIGHUP: all files are one chain", status == 0, said)
         noted = {e.get("request_id") for f in files for e in lines(f)}
         check("no request is missing", set(answered) <= noted, sorted(set(answered) - noted)[:5])
@@ -219,12 +207,12 @@ def killed():
             noted = {e.get("request_id") for e in lines(w.log)}
             missing = set(answered) - noted
             check("killed: what was answered was written before", not missing, (len(answered), sorted(missing)[:5]))
-            status, said = verify(w.log, key=w.log + ".key")
+            status, said = verify(program, w.log, key=w.log + ".key")
             check("killed: the log is whole", status == 0, (said, text[-300:]))
             w.start()
             w.until(lambda: w.get("/readyz")[0] == 200)
         w.end()
-        status, said = verify(w.log, key=w.log + ".key")
+        status, said = verify(program, w.log, key=w.log + ".key")
         check("and goes on with the next start", status == 0, said)
         check("which is written down", sum(e["kind"] == "start" for e in lines(w.log)) == 4)
 
@@ -246,7 +234,7 @@ def unread():
         kinds = [x["kind"] for x in lines(w.log)]
         check("unread: its entry is there", any(x.get("key_id") == "mute" for x in lines(w.log)), kinds)
         check("unread: the log ends in order", "stop" in kinds[-2:], kinds)
-        check("unread: verify", verify(w.log, key=w.log + ".key")[0] == 0)
+        check("unread: verify", verify(program, w.log, key=w.log + ".key")[0] == 0)
 
 
 def alone():

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+from gated import bearer, stored_key, verify
 from service import CHAT, HAIKU, LONG, Job, Worker, cancelled, check, done, events
 
 program, root = sys.argv[1:3]
@@ -34,14 +35,7 @@ def admin(*words, environment=None):
 
 
 def create(key, *sets):
-    status, document, said = admin("api-keys", "create", key, *KEPT, *[a for s in sets for a in ("--set", s)])
-    if status:
-        raise RuntimeError(said)
-    return document["secret"]
-
-
-def bearer(secret):
-    return {"Authorization": "Bearer " + secret}
+    return stored_key(program, policy, key, *sets, options=KEPT[2:])
 
 
 # ---- the file, and how a worker starts with it -------------------------------------------------------------
@@ -414,22 +408,12 @@ check("and changes", any(x.get("action") == "api-keys.create" and x.get("target"
 with open(log, encoding="utf-8") as f:
     whole = f.read()
 check("no secret and no text", not any(s in whole for s in SECRET.values()) and "forbidden fruit" not in whole.lower())
-verify = subprocess.run(
-    [program, "audit", "verify", log, "--key-file", log + ".key"],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-)
-check("worker audit verify", verify.returncode == 0, verify.stdout + verify.stderr)
+status, said = verify(program, log, key=log + ".key")
+check("worker audit verify", status == 0, said)
 with open(log, "w", encoding="utf-8") as f:
     f.write(whole.replace('"alice"', '"alibi"', 1))
-verify = subprocess.run(
-    [program, "audit", "verify", log, "--key-file", log + ".key"],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-)
-check("a change shows", verify.returncode != 0 and "edited" in verify.stdout + verify.stderr, verify.stdout)
+status, said = verify(program, log, key=log + ".key")
+check("a change shows", status != 0 and "edited" in said, said)
 
 # What was changed while it ran is there after the next start.
 with Worker(program, *KEPT, "--open-metrics", "--prefix-share", "global") as w:

@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gate"))
 from gated import Client, Gated, at_once  # noqa: E402
 from servers import Authority, Issuer, Key, Server, b64, hang  # noqa: E402
-from service import PATIENCE, Worker, check, done, events  # noqa: E402
+from service import PATIENCE, Worker, check, children, done, events  # noqa: E402
 
 program = sys.argv[1]
 folder = tempfile.mkdtemp(prefix="worker-servers-")
@@ -227,17 +227,6 @@ def opa():
     no = [e for e in entries if "decision-of-no" in json.dumps(e)]
     check("decisions stand in the audit log", yes and yes[0]["kind"] == "request" and yes[0]["status"] == 200, yes)
     check("those of refusals, too", no and no[0]["kind"] == "refusal" and no[0]["code"] == "GUARDRAIL_BLOCKED", no)
-
-
-def children(pid):
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            with open("/proc/%s/stat" % name, encoding="ascii", errors="replace") as f:
-                state, parent = f.read().rsplit(")", 1)[1].split()[:2]
-            if int(parent) == pid and state != "Z":
-                found.append(int(name))
-    return found
 
 
 def helpers(w, ask):

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import gguf
 import vocabularies
-from service import DEVICE, LONG, PATIENCE, Job, Worker, cancelled, check, done, free_port
+from service import DEVICE, LONG, PATIENCE, Job, Worker, cancelled, check, done, free_port, start_lines
 
 program, source = sys.argv[1], sys.argv[2]
 HAIKU = os.path.join(source, "models/haiku/haiku-q4_k_m.gguf")
@@ -411,11 +411,7 @@ def first_minutes():
         [program, "serve", "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        said = []
-        for line in p.stdout:
-            said.append(line.strip())
-            if line.startswith("Ctrl-C"):
-                break
+        said = start_lines(p)
         text = "\n".join(said)
         check(
             "start prints where, what, on what, how much",

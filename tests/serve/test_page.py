@@ -4,13 +4,13 @@ nothing is fetched from elsewhere and nothing breaks its own policy. usage: test
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
 import browser
+from gated import stored_key
 from service import DEVICE, LONG, Metrics, Worker, check, done, skip
 
 program = sys.argv[1]
@@ -156,14 +156,10 @@ class Counted(Worker):
 
 def with_keys():
     with tempfile.TemporaryDirectory() as folder:
-        kept = ["--policy-file", os.path.join(folder, "policy")]
-
-        def create(key, scopes):
-            command = [program, "admin", "api-keys", "create", key, "--set", "scopes=" + scopes, *kept]
-            return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["secret"]
-
-        root, talker = create("root", "admin,inference"), create("talker", "inference")
-        with Counted(program, *kept) as w:
+        policy = os.path.join(folder, "policy")
+        root = stored_key(program, policy, "root", "scopes=admin,inference")
+        talker = stored_key(program, policy, "talker", "scopes=inference")
+        with Counted(program, "--policy-file", policy) as w:
             w.metrics = lambda: Metrics(w.ask("GET", "/metrics", headers={"x-api-key": root})[2].decode())
             b = browser.Browser(375, 860)
             keys(b, w, root, talker)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 
-from service import LONG, PATIENCE, Worker, check, done, each_event, free_port, skip
+from service import LONG, PATIENCE, Worker, check, done, each_event, free_port, skip, start_lines
 
 program = sys.argv[1]
 folder = tempfile.mkdtemp(prefix="worker-tls-")
@@ -74,18 +74,6 @@ class Secure(Worker):
     """A worker that is asked over TLS."""
 
     who = None
-
-    def ask(self, method, path, body=None, headers=None, port=None):
-        c = self.connection(port)
-        try:
-            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            known = {"Content-Type": "application/json"} if data is not None else {}
-            with contextlib.suppress(BrokenPipeError):
-                c.request(method, path, data, dict(known, **(headers or {})))
-            r = c.getresponse()
-            return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
-        finally:
-            c.close()
 
     def connection(self, port=None):
         return http.client.HTTPSConnection("127.0.0.1", port or self.port, timeout=PATIENCE, context=context(self.who))
@@ -211,8 +199,11 @@ def strangers(w):
             check(name + ": told so", (got or b"").startswith(b"HTTP/1.1 400 ") and said in got, got)
         else:
             check(name + ": no HTTP", b"HTTP/" not in (got or b""), got)
-    status, _, body = Worker.ask(w, "GET", "/readyz")
-    check("http.client is told, too", status == 400 and b"https" in body, (status, body))
+    with contextlib.closing(Worker.connection(w)) as c:
+        c.request("GET", "/readyz")
+        answer = c.getresponse()
+        body = answer.read()
+    check("http.client is told, too", answer.status == 400 and b"https" in body, (answer.status, body))
     idle = [socket.create_connection(("127.0.0.1", w.port), PATIENCE) for _ in range(STALLED)]
     for n, s in enumerate(idle):
         s.sendall((b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")[n % 3])
@@ -359,11 +350,7 @@ def first_minutes():
         [program, "serve", "--port", str(port), *options()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        said = []
-        for line in p.stdout:
-            said.append(line.strip())
-            if line.startswith("Ctrl-C"):
-                break
+        said = start_lines(p)
         check("it says https", any("https://127.0.0.1:%d" % port in line for line in said), said)
         check("... everywhere", not any("http://" in line for line in said), said)
     finally:
