@@ -5,10 +5,9 @@ import http.client
 import json
 import os
 import subprocess
-import tempfile
 import threading
 
-from service import PATIENCE, Metrics, Worker
+from service import PATIENCE, Metrics, Worker, scratch
 
 
 def stored_key(program, policy, key, *sets, options=()):
@@ -46,7 +45,7 @@ class Gated(Worker):
     """worker serve with a policy file of its own, and an administrator's key in it."""
 
     def __init__(self, program, *arguments, **more):
-        self.folder = tempfile.mkdtemp(prefix="worker-gate-")
+        self.folder = scratch("worker-gate-")
         self.policy = os.path.join(self.folder, "policy")
         self.root = stored_key(program, self.policy, "root", "scopes=admin,inference,metrics")
         super().__init__(program, "--policy-file", self.policy, *arguments, **more)

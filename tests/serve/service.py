@@ -1,6 +1,7 @@
 """The built program as a service, for the tests of this folder: started on a free port, asked over plain sockets,
 ended."""
 
+import atexit
 import contextlib
 import http.client
 import json
@@ -84,6 +85,13 @@ def skip(why):
 
 if DEVICE == "cuda" and not any(os.path.exists(node) for node in ("/dev/nvidiactl", "/dev/dxg")):
     skip("no GPU here")
+
+
+def scratch(prefix):
+    """A folder that goes with the test."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def free_port():

@@ -6,14 +6,13 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 
 from gated import bearer, stored_key, verify
-from service import CHAT, HAIKU, LONG, Job, Worker, cancelled, check, done, events
+from service import CHAT, HAIKU, LONG, Job, Worker, cancelled, check, done, events, scratch
 
 program, root = sys.argv[1:3]
-folder = tempfile.mkdtemp(prefix="worker-gate-")
+folder = scratch("worker-gate-")
 policy, passphrase = os.path.join(folder, "policy"), os.path.join(folder, "passphrase")
 with open(passphrase, "w", encoding="ascii") as f:
     os.chmod(passphrase, 0o600)

@@ -10,16 +10,15 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gate"))
 from gated import Client, Gated, at_once  # noqa: E402
 from servers import Authority, Issuer, Key, Server, b64, hang  # noqa: E402
-from service import PATIENCE, Worker, check, children, done, events  # noqa: E402
+from service import PATIENCE, Worker, check, children, done, events, scratch  # noqa: E402
 
 program = sys.argv[1]
-folder = tempfile.mkdtemp(prefix="worker-servers-")
+folder = scratch("worker-servers-")
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = {"traceparent": "00-%s-%s-01" % (TRACE, PARENT)}
 

@@ -6,10 +6,9 @@ import json
 import os
 import re
 import sys
-import tempfile
 
 from gated import Client, Gated
-from service import LONG, check, done, events
+from service import LONG, check, done, events, scratch
 from thinking import HARMONY, thinker
 
 program = sys.argv[1]
@@ -180,8 +179,7 @@ def calls(w, c):
 
 
 def reasoning():
-    folder = tempfile.mkdtemp(prefix="worker-thinks-")
-    path = os.path.join(folder, "thinks.gguf")
+    path = os.path.join(scratch("worker-thinks-"), "thinks.gguf")
     end = thinker(path)
     with Gated(program, "--model", path) as w:
         c = Client(w, w.key("alice"))
