@@ -116,11 +116,12 @@ static void answer_key(struct serve *s, struct http_request *r, struct policies 
     const struct policy *p = policies_now(policies);
     const struct policy_key *key = policy_key_of(p, id);
     struct refusal why = { 0 };
-    json_t *document = key ? policy_key_json(p, key) : NULL;
+    const bool found = key != NULL;
+    json_t *document = found ? policy_key_json(p, key) : NULL;
     if (document && done && done->secret[0]) (void)json_object_set_new(document, "secret", json_string(done->secret));
     policy_release(p);
     if (done) OPENSSL_cleanse(done->secret, sizeof done->secret);
-    if (key) {
+    if (found) {
         http_extra(r, "Cache-Control", "no-store");
         serve_answer(s, r, status, document);
     } else {
