@@ -5,7 +5,7 @@
  * company. Its past goes through cuda_attend_store into pages that are NaN everywhere before. */
 #include "device/cuda/attend.cuh"
 #include "device/cuda/launch.cuh"
-#include "device/cuda/test_device.cuh"
+#include "device/cuda/test_attend.cuh"
 
 struct form {
     const char *name;
@@ -17,28 +17,10 @@ struct form {
     bool plain; /* F32 results, not acts */
 };
 
-struct sequence {
-    uint32_t name, past, rows;
-}; /* rows at positions past .. */
-
-enum { MOST_ROWS = 1024, MOST_HEAD = 256, CHUNK = 450 }; /* CHUNK: most rows of a run over a window */
+enum { CHUNK = 450 }; /* most rows of a run over a window */
 
 /* ---- what a sequence holds ----------------------------------------------------------------------------- */
 
-static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t h = a * 2654435761u ^ b * 2246822519u ^ c * 3266489917u;
-    h ^= h >> 15;
-    h *= 2246822519u;
-    h ^= h >> 13;
-    h *= 3266489917u;
-    return h ^ h >> 16;
-}
-/* Value i of q (0), k (1) or v (2) at a position. */
-static float input(uint32_t name, uint32_t position, uint32_t which, uint32_t i)
-{
-    return (which == 2 ? 1.0f : 1.5f) * ((float)(mixed(name * 4 + which, position, i) >> 8) / 8388608.0f - 1.0f);
-}
 /* The same in every world. */
 static array<float> constants(uint32_t which, uint32_t n, float scale)
 {
@@ -47,25 +29,6 @@ static array<float> constants(uint32_t which, uint32_t n, float scale)
     send(&a);
     return a;
 }
-/* Turns of a position: cosines and sines of n pairs. Kept for the n asked for last. */
-static const double *turns(uint32_t position, uint32_t n)
-{
-    enum { POSITIONS = 3072 };
-    static double kept[POSITIONS][MOST_HEAD];
-    static uint32_t kept_n;
-    assert_true(position < POSITIONS && 2 * n <= MOST_HEAD);
-    if (kept_n != n)
-        for (uint32_t i = 0; i < n; i++) {
-            const double frequency = pow(10000.0, -(double)i / n);
-            for (uint32_t p = 0; p < POSITIONS; p++) {
-                kept[p][2 * i] = cos(p * frequency);
-                kept[p][2 * i + 1] = sin(p * frequency);
-            }
-        }
-    kept_n = n;
-    return kept[position];
-}
-static const float norm_eps = 1e-5f;
 
 /* Norm and rotation in double. */
 static void finish(const struct form *f, uint32_t name, uint32_t position, uint32_t which, uint32_t head,
@@ -74,24 +37,9 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
     const uint32_t d = which == 2 ? f->dv : f->dk;
     for (uint32_t i = 0; i < d; i++) y[i] = input(name, position, which, head * d + i);
     if (which == 2) return;
-    if (f->norm != CUDA_NORM_NONE) {
-        double mean = 0, square = 0;
-        if (f->norm == CUDA_NORM_LAYER)
-            for (uint32_t i = 0; i < d; i++) mean += y[i] / d;
-        for (uint32_t i = 0; i < d; i++) square += (y[i] - mean) * (y[i] - mean) / d;
-        for (uint32_t i = 0; i < d; i++)
-            y[i] = (y[i] - mean) / sqrt(square + norm_eps) * w[i] + (f->norm == CUDA_NORM_LAYER ? b[i] : 0);
-    }
-    for (uint32_t i = 0; i < f->turn_n; i++) {
-        const double c = turns(position, f->turn_n)[2 * i], s = turns(position, f->turn_n)[2 * i + 1];
-        const uint32_t ia = f->style == WK_ROPE_INTERLEAVED ? 2 * i : i,
-                       ib = f->style == WK_ROPE_INTERLEAVED ? 2 * i + 1 : i + f->turn_n;
-        const double x = y[ia], z = y[ib];
-        y[ia] = x * c - z * s;
-        y[ib] = x * s + z * c;
-    }
+    norm_head(y, d, f->norm, w, f->norm == CUDA_NORM_LAYER ? b : NULL);
+    turn_head(y, position, f->turn_n, f->style);
 }
-static double as_half(double x) { return half_value(half_bits((float)x)); }
 
 /* ---- a cache, and runs over it ------------------------------------------------------------------------- */
 
@@ -118,19 +66,8 @@ static struct world make_world(const struct form *f, uint32_t n_seqs, uint32_t c
     w.stride = w.ring ? w.ring : (context + KV_PAGE - 1) / KV_PAGE;
     w.head = attend_head(f->dk, f->dv);
     w.page_halves = cuda_attend_page_bytes(f->kv_heads, f->dk, f->dv) / 2;
-    const uint32_t pages = n_seqs * w.stride + 3;
-    w.table = make<uint32_t>(n_seqs * w.stride);
-    uint32_t *order = (uint32_t *)malloc(pages * sizeof *order);
-    for (uint32_t i = 0; i < pages; i++) order[i] = i;
-    for (uint32_t i = pages - 1; i > 0; i--) {
-        const uint32_t j = mixed(shuffle, i, 7) % (i + 1), x = order[i];
-        order[i] = order[j];
-        order[j] = x;
-    }
-    for (uint32_t i = 0; i < n_seqs * w.stride; i++) w.table.host[i] = order[i];
-    free(order);
-    send(&w.table);
-    w.cache = make<uint16_t>(pages * w.page_halves);
+    w.table = make_table(n_seqs * w.stride, shuffle);
+    w.cache = make<uint16_t>((w.table.n + SPARE_PAGES) * w.page_halves);
     w.query = make<uint16_t>((size_t)MOST_ROWS * f->heads * w.head);
     w.norm_w = constants(0, f->dk, 2);
     w.norm_b = constants(1, f->dk, 1);
@@ -152,14 +89,12 @@ static void drop_world(struct world *w)
     drop(&w->work);
 }
 
-enum how { STORE, FEW, PROMPT };
-
 struct batch {
     uint32_t rows, seqs;
     array<struct cuda_seq> seq;
     array<struct cuda_lengths> lengths;
-    array<float> q, k, v, turn, out;
-    array<uint16_t> act;
+    array<float> q, k, v, turn;
+    struct results y;
     struct cuda_batch b;
     struct cuda_attend a;
 };
@@ -170,41 +105,16 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
     const struct form *f = &w->f;
     struct batch b = {};
     b.seqs = n + padding;
-    b.seq = make<struct cuda_seq>(b.seqs);
-    for (uint32_t i = 0; i < n; i++) {
-        b.seq.host[i] = cuda_seq{ b.rows, s[i].rows, s[i].past, 0 };
-        b.rows += s[i].rows;
-    }
-    for (uint32_t i = n; i < b.seqs; i++) b.seq.host[i] = cuda_seq{ b.rows, 0, 0, 0 };
-    b.rows += padding;
-    send(&b.seq);
+    b.seq = make_seqs(s, n, padding, &b.rows);
     b.lengths = make<struct cuda_lengths>(1);
     b.lengths.host[0] = cuda_lengths{};
     for (uint32_t i = 0; i < b.seqs; i++) cuda_lengths_add(&b.lengths.host[0], &b.seq.host[i]);
     send(&b.lengths);
-    b.q = make<float>((size_t)b.rows * f->heads * f->dk);
-    b.k = make<float>((size_t)b.rows * f->kv_heads * f->dk);
-    b.v = make<float>((size_t)b.rows * f->kv_heads * f->dv);
-    b.turn = make<float>((size_t)b.rows * f->turn_n * 2 + 2);
-    for (uint32_t i = 0, row = 0; i < n; i++)
-        for (uint32_t r = 0; r < s[i].rows; r++, row++) {
-            const uint32_t position = s[i].past + r;
-            for (uint32_t j = 0; j < f->heads * f->dk; j++)
-                b.q.host[(size_t)row * f->heads * f->dk + j] = input(s[i].name, position, 0, j);
-            for (uint32_t j = 0; j < f->kv_heads * f->dk; j++)
-                b.k.host[(size_t)row * f->kv_heads * f->dk + j] = input(s[i].name, position, 1, j);
-            for (uint32_t j = 0; j < f->kv_heads * f->dv; j++)
-                b.v.host[(size_t)row * f->kv_heads * f->dv + j] = input(s[i].name, position, 2, j);
-            for (uint32_t j = 0; j < 2 * f->turn_n; j++)
-                b.turn.host[(size_t)row * f->turn_n * 2 + j] = (float)turns(position, f->turn_n)[j];
-        }
-    send(&b.q);
-    send(&b.k);
-    send(&b.v);
-    send(&b.turn);
-    const uint32_t width = f->heads * f->dv;
-    b.act = make<uint16_t>((size_t)b.rows * wk_act_k(width));
-    b.out = make<float>((size_t)b.rows * width);
+    b.q = make_inputs(s, n, b.rows, 0, f->heads * f->dk);
+    b.k = make_inputs(s, n, b.rows, 1, f->kv_heads * f->dk);
+    b.v = make_inputs(s, n, b.rows, 2, f->kv_heads * f->dv);
+    b.turn = make_turns(s, n, b.rows, f->turn_n);
+    b.y = make_results(b.rows, f->heads * f->dv, f->plain);
     return b;
 }
 static void drop_batch(struct batch *b)
@@ -215,18 +125,14 @@ static void drop_batch(struct batch *b)
     drop(&b->k);
     drop(&b->v);
     drop(&b->turn);
-    drop(&b->out);
-    drop(&b->act);
+    drop_results(&b->y);
 }
 
 /* tables[i]: which of the world's page tables sequence i of the batch has; they are laid out in the batch's order. */
 static void run_batch(const struct world *w, struct batch *b, const uint32_t *tables, uint32_t n, enum how how)
 {
     const struct form *f = &w->f;
-    array<uint32_t> pages = make<uint32_t>((size_t)b->seqs * w->stride);
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(pages.host + (size_t)i * w->stride, w->table.host + (size_t)tables[i] * w->stride, w->stride * 4);
-    send(&pages);
+    array<uint32_t> pages = make_pages(&w->table, w->stride, tables, n, b->seqs);
     b->b = cuda_batch{};
     b->b.rows = b->rows;
     b->b.seqs = b->seqs;
@@ -258,13 +164,7 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
     a.q_turn_style = a.k_turn_style = f->style;
     a.sinks = f->sinks ? w->sinks.device : NULL;
     a.cache = w->cache.device;
-    a.shift = 3;
-    if (f->plain) {
-        a.out = b->out.device;
-        a.out_stride = f->heads * f->dv;
-    } else {
-        a.act = b->act.device;
-    }
+    ask_results(&a, &b->y);
     a.workspace = w->work.device;
     a.counters = w->counters.device;
     b->a = a;
@@ -278,33 +178,22 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
     receive(&w->query);
     receive(&w->counters);
     receive(&w->work);
-    receive(&b->act);
-    receive(&b->out);
+    receive_results(&b->y);
     for (size_t i = 0; i < w->counters.n; i++) assert_int_equal(w->counters.host[i], 0);
     drop(&pages);
 }
 
-/* Brings a sequence's past into the cache, in chunks; of a window only what the ring holds. */
+/* Brings a sequence's past into the cache. */
 static void fill_past(const struct world *w, const struct sequence *s, uint32_t table)
 {
-    const uint32_t keep = w->ring ? (w->ring - 1) * KV_PAGE : UINT32_MAX;
-    for (uint32_t at = s->past > keep ? s->past - keep : 0, rows; at < s->past; at += rows) {
-        rows = s->past - at < (uint32_t)MOST_ROWS ? s->past - at : (uint32_t)MOST_ROWS;
-        const struct sequence chunk = { s->name, at, rows };
-        struct batch b = make_batch(w, &chunk, 1, 0);
+    store_past(s, w->ring, [&](const struct sequence *chunk) {
+        struct batch b = make_batch(w, chunk, 1, 0);
         run_batch(w, &b, &table, 1, STORE);
         drop_batch(&b);
-    }
+    });
 }
 
 /* ---- against float64 ----------------------------------------------------------------------------------- */
-
-static double result(const struct form *f, const struct batch *b, uint32_t row, uint32_t i)
-{
-    const uint32_t width = f->heads * f->dv;
-    return f->plain ? b->out.host[(size_t)row * width + i]
-                    : 8.0 * half_value(b->act.host[(size_t)row * wk_act_k(width) + i]);
-}
 
 /* One row, one head: relative error of the head's values, by norms. */
 static double head_error(const struct world *w, const struct sequence *s, uint32_t position, uint32_t head,
@@ -313,8 +202,7 @@ static double head_error(const struct world *w, const struct sequence *s, uint32
     const struct form *f = &w->f;
     const uint32_t kv = head / (f->heads / f->kv_heads),
                    low = f->window && position + 1 > f->window ? position + 1 - f->window : 0;
-    double q[256], k[256], y[256] = { 0 }, max = f->sinks ? w->sinks.host[head] : -INFINITY, sum = 0, wrong = 0,
-                           size = 0;
+    double q[256], k[256], y[256] = { 0 }, max = f->sinks ? w->sinks.host[head] : -INFINITY, sum = 0;
     double *score = (double *)malloc((position + 1) * sizeof *score);
     finish(f, s->name, position, 0, head, w->norm_w.host, w->norm_b.host, q);
     for (uint32_t p = low; p <= position; p++) {
@@ -334,20 +222,7 @@ static double head_error(const struct world *w, const struct sequence *s, uint32
         for (uint32_t i = 0; i < f->dv; i++) y[i] += e * as_half(k[i]);
     }
     free(score);
-    for (uint32_t i = 0; i < f->dv; i++) {
-        const double d = result(f, b, row, head * f->dv + i) - y[i] / sum;
-        wrong += d * d;
-        size += y[i] / sum * (y[i] / sum);
-    }
-    return sqrt(wrong) <= 1e30 ? sqrt(wrong / size) : INFINITY;
-}
-
-/* An act has zeros past the row. */
-static void check_act(const struct form *f, const struct batch *b, uint32_t row)
-{
-    const uint32_t width = f->heads * f->dv, k = wk_act_k(width);
-    const uint16_t *x = b->act.host + (size_t)row * k;
-    for (uint32_t i = width; i < k; i++) assert_int_equal(x[i], 0);
+    return relative_error(&b->y, row, head * f->dv, y, f->dv, sum);
 }
 
 /* every: how many rows are passed over between two that are compared. */
@@ -359,7 +234,7 @@ static void check_batch(const struct world *w, const struct batch *b, const stru
     double worst = 0;
     for (uint32_t i = 0, row = 0; i < n; row += s[i].rows, i++)
         for (uint32_t r = 0; r < s[i].rows; r++) {
-            if (!f->plain) check_act(f, b, row + r);
+            check_tail(&b->y, row + r);
             if (r % every && r != s[i].rows - 1) continue;
             for (uint32_t head = 0; head < f->heads; head += group > 1 ? group - 1 : f->heads > 8 ? 5 : 1) {
                 const double e = head_error(w, &s[i], s[i].past + r, head, b, row + r);
@@ -435,15 +310,11 @@ struct row_bits {
     uint32_t bytes;
 };
 
-static void keep(struct row_bits *r, const struct form *f, const struct batch *b, uint32_t row)
+static void keep(struct row_bits *r, const struct batch *b, uint32_t row)
 {
-    const uint32_t width = f->heads * f->dv;
-    r->bytes = f->plain ? width * 4 : wk_act_k(width) * 2;
+    r->bytes = row_bytes(&b->y);
     assert_true(r->bytes <= sizeof r->x);
-    memcpy(r->x,
-           f->plain ? (const void *)(b->out.host + (size_t)row * width)
-                    : (const void *)(b->act.host + (size_t)row * wk_act_k(width)),
-           r->bytes);
+    memcpy(r->x, row_bits_of(&b->y, row), r->bytes);
 }
 static void same_bits(const struct row_bits *x, const struct row_bits *y, const struct form *f, const char *what,
                       uint32_t position)
@@ -462,7 +333,7 @@ static struct row_bits alone(const struct form *f, const struct sequence *s, enu
     fill_past(&w, s, 0);
     struct batch b = make_batch(&w, s, 1, 0);
     run_batch(&w, &b, &table, 1, how);
-    keep(&bits, f, &b, s->rows - 1);
+    keep(&bits, &b, s->rows - 1);
     drop_batch(&b);
     drop_world(&w);
     return bits;
@@ -486,7 +357,7 @@ static void test_few_bits(void **state)
             for (uint32_t r = 0; r < together[s].rows; r++) {
                 struct row_bits there;
                 const struct sequence single = { together[s].name, together[s].past + r, 1 };
-                keep(&there, f, &b, row + r);
+                keep(&there, &b, row + r);
                 const struct row_bits here = alone(f, &single, FEW, 1, 1024),
                                       elsewhere = alone(f, &single, FEW, 99, 2048);
                 same_bits(&here, &there, f, "alone and in a batch", single.past);
@@ -514,7 +385,7 @@ static void test_runs_of_splits(void **state)
     check_batch(&w, &b, both, 2, 1, "few");
     for (uint32_t s = 0; s < 2; s++) {
         struct row_bits there;
-        keep(&there, &f, &b, s);
+        keep(&there, &b, s);
         const struct row_bits here = alone(&f, &both[s], FEW, 1, 4096), longer = alone(&f, &both[s], FEW, 1, 8192);
         same_bits(&here, &there, &f, "alone and beside another", both[s].past);
         same_bits(&here, &longer, &f, "with a longer context", both[s].past);
@@ -540,7 +411,7 @@ static void generate(const struct form *f, struct sequence *s, uint32_t n, uint3
         for (uint32_t k = 0; k < n; k++) {
             struct row_bits there;
             if (k % every == 0) {
-                keep(&there, f, &b, k);
+                keep(&there, &b, k);
                 const struct row_bits here = alone(f, &s[k], FEW, 1, 2048);
                 same_bits(&here, &there, f, "alone and beside other rows", s[k].past);
             }
@@ -607,13 +478,11 @@ static void test_steps(void **state)
             const struct sequence s = { begin.name, begin.past + i, 1 };
             b[i] = make_batch(&x, &s, 1, 0);
             run_batch(&x, &b[i], &table, 1, FEW);
-            keep(&apart[i], f, &b[i], 0);
-            CUDA_OK(cudaMemset(b[i].act.device, 0xff, b[i].act.n * 2));
+            keep(&apart[i], &b[i], 0);
+            poison(&b[i].y.act);
         }
         run_batch(&w, &all, &table, 1, FEW);
-        array<uint32_t> pages = make<uint32_t>(w.stride);
-        memcpy(pages.host, w.table.host, w.stride * 4);
-        send(&pages);
+        array<uint32_t> pages = make_pages(&w.table, w.stride, &table, 1, 1);
         all.b.pages[1] = pages.device;
         struct cuda_attend a = all.a;
         a.batch = &all.b;
@@ -625,14 +494,14 @@ static void test_steps(void **state)
             const copies rows = { { all.q.device, all.k.device, all.v.device },
                                   { b[i].q.device, b[i].k.device, b[i].v.device },
                                   { (uint32_t)all.q.n * 4, (uint32_t)all.k.n * 4, (uint32_t)all.v.n * 4 } };
-            a.act = b[i].act.device;
+            a.act = b[i].y.act.device;
             LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, false, NULL, &error_text, ahead, false));
             LAUNCH(cuda_launch("copy", copy_all, dim3(1), dim3(256), 0, true, NULL, &error_text, rows, true));
             LAUNCH(cuda_attend(&a, w.context, NULL, &error_text));
         }
         for (uint32_t i = 0; i < STEPS; i++) {
-            receive(&b[i].act);
-            keep(&there, f, &b[i], 0);
+            receive(&b[i].y.act);
+            keep(&there, &b[i], 0);
             same_bits(&apart[i], &there, f, "apart and one after another", begin.past + i);
             drop_batch(&b[i]);
         }
@@ -670,7 +539,7 @@ static void test_many(void **state)
         for (uint32_t k = 0, row = 0; k < n; row += s[k].rows, k++) {
             struct row_bits there;
             if (k % 7) continue;
-            keep(&there, f, &b, row + s[k].rows - 1);
+            keep(&there, &b, row + s[k].rows - 1);
             const struct row_bits here = alone(f, &s[k], FEW, 1, 1024);
             same_bits(&here, &there, f, "alone and among many", s[k].past);
         }
@@ -698,8 +567,8 @@ static void test_prompt_bits(void **state)
             run_batch(&x, &b, &table, 1, PROMPT);
             for (uint32_t r = 0; r < chunk.rows; r++) {
                 struct row_bits here, there;
-                keep(&here, f, &b, r);
-                keep(&there, f, &all, chunk.past + r);
+                keep(&here, &b, r);
+                keep(&there, &all, chunk.past + r);
                 same_bits(&here, &there, f, "in a chunk and at once", chunk.past + r);
             }
             drop_batch(&b);
@@ -747,9 +616,7 @@ static void test_scores(void **state)
         struct batch b = make_batch(&w, &s, 1, 0);
         run_batch(&w, &b, &table, 1, STORE);
         array<float> out = make<float>((size_t)b.rows * f->heads * keys);
-        array<uint32_t> pages = make<uint32_t>(w.stride);
-        memcpy(pages.host, w.table.host, w.stride * 4);
-        send(&pages);
+        array<uint32_t> pages = make_pages(&w.table, w.stride, &table, 1, 1);
         b.b.pages[1] = pages.device;
         b.a.batch = &b.b;
         LAUNCH(cuda_attend_scores(&b.a, w.query.device, keys, out.device, NULL, &error_text));

@@ -4,7 +4,7 @@
  * What a sequence holds is a function of its name and the position, so the same sequence can be run again in other
  * company. Its past goes through cuda_latent_store into pages that are NaN everywhere before. */
 #include "device/cuda/attend_latent.cuh"
-#include "device/cuda/test_device.cuh"
+#include "device/cuda/test_attend.cuh"
 
 struct form {
     const char *name;
@@ -16,34 +16,10 @@ struct form {
     bool plain;      /* F32 results, not acts */
 };
 
-struct sequence {
-    uint32_t name, past, rows;
-}; /* rows at positions past .. */
-
-enum { MOST_ROWS = 1024, MOST_HEAD = 576 };
+enum { MOST_HEAD = 576 };
 
 /* ---- what a sequence holds ----------------------------------------------------------------------------- */
 
-static uint32_t mixed(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t h = a * 2654435761u ^ b * 2246822519u ^ c * 3266489917u;
-    h ^= h >> 15;
-    h *= 2246822519u;
-    h ^= h >> 13;
-    h *= 3266489917u;
-    return h ^ h >> 16;
-}
-/* Value i of q (0) or k (1) at a position. */
-static float input(uint32_t name, uint32_t position, uint32_t which, uint32_t i)
-{
-    return 1.5f * ((float)(mixed(name * 2 + which, position, i) >> 8) / 8388608.0f - 1.0f);
-}
-static float turn_of(const struct form *f, uint32_t position, uint32_t i)
-{
-    const double angle = position * pow(10000.0, -(double)(i / 2) / f->turn_n);
-    return (float)(i % 2 ? sin(angle) : cos(angle));
-}
-static const float norm_eps = 1e-5f;
 static float weight(uint32_t i) { return 1.0f + 0.5f * input(99, 0, 0, i); }
 static float sink(uint32_t head) { return 2.0f * input(98, 0, 0, head); }
 static float slope(uint32_t head) { return 0.25f / (float)(1 + head); }
@@ -52,21 +28,14 @@ static float scale_of(const struct form *f) { return 1.0f / sqrtf((float)f->dk);
 /* Norm and rotation in double, rounded to f16. */
 static void finish(const struct form *f, uint32_t name, uint32_t position, uint32_t which, uint32_t head, double *y)
 {
-    const uint32_t d = f->dk;
-    double mean = 0, square = 0;
-    for (uint32_t i = 0; i < d; i++) y[i] = input(name, position, which, head * d + i);
-    if (f->norm == CUDA_NORM_LAYER)
-        for (uint32_t i = 0; i < d; i++) mean += y[i] / d;
-    for (uint32_t i = 0; i < d; i++) square += (y[i] - mean) * (y[i] - mean) / d;
-    for (uint32_t i = 0; f->norm != CUDA_NORM_NONE && i < d; i++)
-        y[i] = (y[i] - mean) / sqrt(square + norm_eps) * weight(i);
-    for (uint32_t i = 0; i < f->turn_n; i++) {
-        const double c = turn_of(f, position, 2 * i), s = turn_of(f, position, 2 * i + 1), a = y[2 * i],
-                     b = y[2 * i + 1];
-        y[2 * i] = a * c - b * s;
-        y[2 * i + 1] = a * s + b * c;
+    float w[MOST_HEAD];
+    for (uint32_t i = 0; i < f->dk; i++) {
+        y[i] = input(name, position, which, head * f->dk + i);
+        w[i] = weight(i);
     }
-    for (uint32_t i = 0; i < d; i++) y[i] = half_value(half_bits((float)y[i]));
+    norm_head(y, f->dk, f->norm, w, NULL);
+    turn_head(y, position, f->turn_n, WK_ROPE_INTERLEAVED);
+    for (uint32_t i = 0; i < f->dk; i++) y[i] = as_half(y[i]);
 }
 
 /* ---- a cache, and runs over it ------------------------------------------------------------------------- */
@@ -96,18 +65,8 @@ static struct world make_world(const struct form *f, uint32_t n_seqs, uint32_t c
     w.context = context;
     w.ring = f->window + f->chunk ? (f->window + f->chunk + MOST_ROWS) / KV_PAGE + 1 : 0;
     w.stride = w.ring ? w.ring : (context + KV_PAGE - 1) / KV_PAGE;
-    const uint32_t pages = n_seqs * w.stride + 3;
-    uint32_t *order = (uint32_t *)malloc(pages * sizeof *order);
-    w.table = make<uint32_t>(n_seqs * w.stride);
-    for (uint32_t i = 0; i < pages; i++) order[i] = i;
-    for (uint32_t i = pages - 1; i > 0; i--) {
-        const uint32_t j = mixed(shuffle, i, 7) % (i + 1), x = order[i];
-        order[i] = order[j];
-        order[j] = x;
-    }
-    memcpy(w.table.host, order, w.table.n * 4);
-    free(order);
-    w.cache = make<uint16_t>(pages * cuda_latent_page_bytes(f->kv_heads, f->dk, f->dv) / 2);
+    w.table = make_table(n_seqs * w.stride, shuffle);
+    w.cache = make<uint16_t>((w.table.n + SPARE_PAGES) * cuda_latent_page_bytes(f->kv_heads, f->dk, f->dv) / 2);
     w.query = make<uint16_t>(cuda_latent_query_bytes(MOST_ROWS, f->heads, f->dk, f->dv) / 2);
     w.norm_w = made(f->dk, weight);
     w.sinks = made(f->heads, sink);
@@ -126,13 +85,11 @@ static void drop_world(struct world *w)
     drop(&w->work);
 }
 
-enum how { STORE, FEW, PROMPT };
-
 struct batch {
     uint32_t rows, seqs;
     array<struct cuda_seq> seq;
-    array<float> q, k, turn, out;
-    array<uint16_t> act;
+    array<float> q, k, turn;
+    struct results y;
     array<uint32_t> pages;
     struct cuda_batch b;
     struct cuda_attend a;
@@ -144,36 +101,14 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
                                uint32_t padding)
 {
     const struct form *f = &w->f;
-    const uint32_t q_width = f->heads * f->dk, k_width = f->kv_heads * f->dk, width = f->heads * f->dv;
     struct batch b = {};
     b.seqs = n + padding;
-    b.seq = make<struct cuda_seq>(b.seqs);
-    b.pages = make<uint32_t>((size_t)b.seqs * w->stride);
-    for (uint32_t i = 0; i < n; i++) {
-        b.seq.host[i] = cuda_seq{ b.rows, s[i].rows, s[i].past, 0 };
-        b.rows += s[i].rows;
-        memcpy(b.pages.host + (size_t)i * w->stride, w->table.host + (size_t)tables[i] * w->stride, w->stride * 4);
-    }
-    for (uint32_t i = n; i < b.seqs; i++) b.seq.host[i] = cuda_seq{ b.rows, 0, 0, 0 };
-    b.rows += padding;
-    b.q = make<float>((size_t)b.rows * q_width);
-    b.k = make<float>((size_t)b.rows * k_width);
-    b.turn = make<float>((size_t)b.rows * f->turn_n * 2 + 2);
-    for (uint32_t i = 0, row = 0; i < n; i++)
-        for (uint32_t r = 0; r < s[i].rows; r++, row++) {
-            const uint32_t at = s[i].past + r;
-            for (uint32_t j = 0; j < q_width; j++) b.q.host[(size_t)row * q_width + j] = input(s[i].name, at, 0, j);
-            for (uint32_t j = 0; j < k_width; j++) b.k.host[(size_t)row * k_width + j] = input(s[i].name, at, 1, j);
-            for (uint32_t j = 0; j < 2 * f->turn_n; j++)
-                b.turn.host[(size_t)row * 2 * f->turn_n + j] = turn_of(f, at, j);
-        }
-    send(&b.seq);
-    send(&b.pages);
-    send(&b.q);
-    send(&b.k);
-    send(&b.turn);
-    b.act = make<uint16_t>((size_t)b.rows * wk_act_k(width));
-    b.out = make<float>((size_t)b.rows * width);
+    b.seq = make_seqs(s, n, padding, &b.rows);
+    b.pages = make_pages(&w->table, w->stride, tables, n, b.seqs);
+    b.q = make_inputs(s, n, b.rows, 0, f->heads * f->dk);
+    b.k = make_inputs(s, n, b.rows, 1, f->kv_heads * f->dk);
+    b.turn = make_turns(s, n, b.rows, f->turn_n);
+    b.y = make_results(b.rows, f->heads * f->dv, f->plain);
     return b;
 }
 static void drop_batch(struct batch *b)
@@ -183,8 +118,7 @@ static void drop_batch(struct batch *b)
     drop(&b->q);
     drop(&b->k);
     drop(&b->turn);
-    drop(&b->out);
-    drop(&b->act);
+    drop_results(&b->y);
 }
 
 static void describe(const struct world *w, struct batch *b)
@@ -222,10 +156,7 @@ static void describe(const struct world *w, struct batch *b)
     a->sinks = f->sinks ? w->sinks.device : NULL;
     a->slopes = f->slopes ? w->slopes.device : NULL;
     a->cache = w->cache.device;
-    a->shift = 3;
-    a->out = f->plain ? b->out.device : NULL;
-    a->out_stride = f->heads * f->dv;
-    a->act = f->plain ? NULL : b->act.device;
+    ask_results(a, &b->y);
     a->workspace = w->work.device;
 }
 
@@ -237,31 +168,20 @@ static void run_batch(const struct world *w, struct batch *b, enum how how)
     receive(&w->cache);
     receive(&w->query);
     receive(&w->work);
-    receive(&b->act);
-    receive(&b->out);
+    receive_results(&b->y);
 }
 
-/* Brings a sequence's past into the cache, in chunks. */
+/* Brings a sequence's past into the cache. */
 static void fill_past(const struct world *w, const struct sequence *s, uint32_t table)
 {
-    const uint32_t keep = w->ring ? (w->ring - 1) * KV_PAGE : UINT32_MAX;
-    for (uint32_t at = s->past > keep ? s->past - keep : 0, rows; at < s->past; at += rows) {
-        rows = s->past - at < (uint32_t)MOST_ROWS ? s->past - at : (uint32_t)MOST_ROWS;
-        const struct sequence chunk = { s->name, at, rows };
-        struct batch b = make_batch(w, &chunk, &table, 1, 0);
+    store_past(s, w->ring, [&](const struct sequence *chunk) {
+        struct batch b = make_batch(w, chunk, &table, 1, 0);
         run_batch(w, &b, STORE);
         drop_batch(&b);
-    }
+    });
 }
 
 /* ---- against float64 ----------------------------------------------------------------------------------- */
-
-static double result(const struct form *f, const struct batch *b, uint32_t row, uint32_t i)
-{
-    const uint32_t width = f->heads * f->dv;
-    return f->plain ? b->out.host[(size_t)row * width + i]
-                    : 8.0 * half_value(b->act.host[(size_t)row * wk_act_k(width) + i]);
-}
 
 static bool sees(const struct form *f, uint32_t position, uint32_t p, uint32_t end)
 {
@@ -284,7 +204,7 @@ static double head_error(const struct form *f, const struct sequence *s, const d
                          uint32_t head, const struct batch *b, uint32_t row)
 {
     const uint32_t end = s->past + s->rows - 1;
-    double q[MOST_HEAD], y[MOST_HEAD] = { 0 }, wrong = 0, size = 0, sum = f->sinks ? exp(sink(head)) : 0;
+    double q[MOST_HEAD], y[MOST_HEAD] = { 0 }, sum = f->sinks ? exp(sink(head)) : 0;
     finish(f, s->name, position, 0, head, q);
     for (uint32_t p = 0; p <= end; p++) {
         if (!sees(f, position, p, end)) continue;
@@ -293,20 +213,14 @@ static double head_error(const struct form *f, const struct sequence *s, const d
         sum += e;
         for (uint32_t i = 0; i < f->dv; i++) y[i] += e * k[i];
     }
-    for (uint32_t i = 0; i < f->dv; i++) {
-        const double d = result(f, b, row, head * f->dv + i) - y[i] / sum;
-        wrong += d * d;
-        size += y[i] / sum * (y[i] / sum);
-    }
-    return sqrt(wrong) <= 1e30 ? sqrt(wrong / size) : INFINITY;
+    return relative_error(&b->y, row, head * f->dv, y, f->dv, sum);
 }
 
 /* Some rows and heads of a sequence, of which every row has zeros past its act's end. */
 static double sequence_error(const struct form *f, const struct batch *b, const struct sequence *s, uint32_t row,
                              uint32_t every)
 {
-    const uint32_t end = s->past + s->rows, group = f->heads / f->kv_heads, width = f->heads * f->dv,
-                   step = f->heads > 4 ? f->heads / 3 : 1;
+    const uint32_t end = s->past + s->rows, group = f->heads / f->kv_heads, step = f->heads > 4 ? f->heads / 3 : 1;
     double *keys = (double *)malloc((size_t)end * f->dk * sizeof *keys), worst = 0;
     for (uint32_t kv = 0; kv < f->kv_heads; kv++) {
         for (uint32_t p = 0; p < end; p++) finish(f, s->name, p, 1, kv, keys + (size_t)p * f->dk);
@@ -318,9 +232,7 @@ static double sequence_error(const struct form *f, const struct batch *b, const 
             }
         }
     }
-    for (uint32_t r = 0; r < s->rows && !f->plain; r++)
-        for (uint32_t i = width; i < wk_act_k(width); i++)
-            assert_int_equal(b->act.host[(size_t)(row + r) * wk_act_k(width) + i], 0);
+    for (uint32_t r = 0; r < s->rows; r++) check_tail(&b->y, row + r);
     free(keys);
     return worst;
 }
@@ -397,10 +309,8 @@ static void test_prompt(void **state)
 static void same_rows(const struct form *f, const struct batch *x, uint32_t x_row, const struct batch *y,
                       uint32_t y_row, const char *what, uint32_t position)
 {
-    const size_t width = f->heads * f->dv, k = wk_act_k((uint32_t)width);
-    const int differ = f->plain ? memcmp(x->out.host + x_row * width, y->out.host + y_row * width, width * 4)
-                                : memcmp(x->act.host + x_row * k, y->act.host + y_row * k, k * 2);
-    if (differ) fail_msg("%s: %s: position %u has other bits", f->name, what, position);
+    if (memcmp(row_bits_of(&x->y, x_row), row_bits_of(&y->y, y_row), row_bytes(&x->y)) != 0)
+        fail_msg("%s: %s: position %u has other bits", f->name, what, position);
 }
 
 /* Row `row` of b, at s->past, when it runs alone. */
@@ -524,7 +434,7 @@ static void test_no_keys(void **state)
     c.a.k = NULL;
     LAUNCH(cuda_latent_store(&c.a, w.query.device, NULL, &error_text));
     LAUNCH(cuda_latent(&c.a, w.query.device, w.context, NULL, &error_text));
-    receive(&c.act);
+    receive(&c.y.act);
     for (uint32_t r = 0; r < s.rows; r++) same_rows(f, &b, r, &c, r, "without keys", s.past + r);
     drop_batch(&b);
     drop_batch(&c);
