@@ -53,9 +53,9 @@ struct zoo_pages {
     uint32_t *free[TAPE_MAX_GROUPS], n_free[TAPE_MAX_GROUPS];
 };
 struct zoo_tables {
-    uint32_t *pages[TAPE_MAX_GROUPS];
+    uint32_t *pages[TAPE_MAX_GROUPS]; /* a page for each block, or KV_NO_PAGE */
     const uint32_t *tables[TAPE_MAX_GROUPS];
-}; /* or KV_NO_PAGE */
+};
 void zoo_pages_open(struct zoo_pages *p, const struct tape_program *program, const struct memory_plan *plan,
                     uint32_t order); /* order 0: ascending, else shuffled by it */
 void zoo_pages_close(struct zoo_pages *p);

@@ -14,13 +14,34 @@ static wk_value gated(const struct wk_builder *b, wk_value h, uint32_t fn)
                      E, 0);
 }
 
+/* A rotation of heads. */
+struct turn {
+    uint32_t head, pairs, style;
+    double base, mscale;
+};
+static wk_value turned(const struct wk_builder *b, wk_value x, const struct turn *t)
+{
+    double freq[16];
+    wk_rope_frequencies(freq, t->pairs, t->base);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, t->pairs, t->style, t->mscale);
+    return wk_rope(b, x, t->head, &rope);
+}
+
+/* Attention whose q and k are turned, up to its output. bias: of the four products. */
+static wk_value turned_attention(const struct wk_builder *b, wk_value h, const struct turn *t, const char *sinks,
+                                 const struct wk_op_attention *att, uint32_t bias)
+{
+    const uint32_t width = att->kv_heads * t->head;
+    wk_value q = turned(b, wk_linear(b, h, "attn_q", att->heads * t->head, bias), t),
+             k = turned(b, wk_linear(b, h, "attn_k", width, bias), t), v = wk_linear(b, h, "attn_v", width, bias);
+    return wk_linear(b, wk_attention(b, q, k, v, sinks, att), "attn_output", E, bias);
+}
+
 static void dense_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
     enum { H = 6, G = 2, D = 20, QKV = (H + 2 * G) * D };
-    double freq[8];
-    wk_rope_frequencies(freq, 8, 10000);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, 8, WK_ROPE_HALF, 1.1);
+    static const struct turn turn = { D, 8, WK_ROPE_HALF, 10000, 1.1 };
     struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.3f, .softcap = 20.0f };
     wk_value x = wk_scale(b, wk_embed(b, "token_embd", V, E), 1.5f);
     for (uint32_t l = 0; l < L; l++) {
@@ -30,8 +51,8 @@ static void dense_record(const struct wk_builder *b, const void *model)
         wk_value q = wk_linear_rows(b, h, range("attn_qkv", QKV, 0, H * D), WK_REQUIRED),
                  k = wk_linear_rows(b, h, range("attn_qkv", QKV, H * D, G * D), WK_REQUIRED);
         wk_value v = wk_linear_rows(b, h, range("attn_qkv", QKV, (H + G) * D, G * D), WK_REQUIRED);
-        q = wk_rope(b, wk_head_norm(b, q, "attn_q_norm", D, 1e-6f), D, &rope);
-        k = wk_rope(b, wk_head_norm(b, k, "attn_k_norm", D, 1e-6f), D, &rope);
+        q = turned(b, wk_head_norm(b, q, "attn_q_norm", D, 1e-6f), &turn);
+        k = turned(b, wk_head_norm(b, k, "attn_k_norm", D, 1e-6f), &turn);
         x = wk_add(b, x,
                    wk_rms_norm(b, wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", E, WK_REQUIRED),
                                "post_norm", 1e-5f));
@@ -103,9 +124,7 @@ static void experts_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
     enum { H = 8, G = 2, D = 32 };
-    double freq[D / 2];
-    wk_rope_frequencies(freq, D / 2, 5000);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_INTERLEAVED, 1);
+    static const struct turn turn = { D, D / 2, WK_ROPE_INTERLEAVED, 5000, 1 };
     struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
     static const uint32_t scores[3] = { WK_SCORE_SOFTMAX_TOPK, WK_SCORE_SOFTMAX, WK_SCORE_SOFTMAX },
                           flags[3] = { 0, 0, WK_ROUTE_NORMALIZE };
@@ -114,10 +133,7 @@ static void experts_record(const struct wk_builder *b, const void *model)
         wk_layer(b, l);
         att.window = l == 1 ? 70 : 0;
         wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, WK_REQUIRED), D, &rope),
-                 k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, WK_REQUIRED), D, &rope);
-        wk_value a = wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, WK_REQUIRED), "attn_sinks", &att);
-        x = wk_add(b, x, wk_linear(b, a, "attn_output", E, WK_REQUIRED));
+        x = wk_add(b, x, turned_attention(b, h, &turn, "attn_sinks", &att, WK_REQUIRED));
         h = wk_rms_norm(b, x, "ffn_norm", 1e-5f);
         wk_value r =
             wk_route(b, wk_linear(b, h, "ffn_gate_inp", X, WK_REQUIRED), K, scores[l], flags[l], l ? 1.5f : 1.0f);
@@ -138,18 +154,12 @@ static void experts_record(const struct wk_builder *b, const void *model)
 static void record_pooled(const struct wk_builder *b, bool classes)
 {
     enum { H = 4, G = 2, D = 32 };
-    double freq[D / 2];
-    wk_rope_frequencies(freq, D / 2, 5000);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_HALF, 1);
+    static const struct turn turn = { D, D / 2, WK_ROPE_HALF, 5000, 1 };
     const struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
     wk_value x = wk_embed(b, "token_embd", V, E);
     wk_layer(b, 0);
     wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-    wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
-             k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
-    x = wk_add(
-        b, x,
-        wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
+    x = wk_add(b, x, turned_attention(b, h, &turn, NULL, &att, 0));
     wk_end_layers(b);
     x = wk_rms_norm(b, x, "output_norm", 1e-5f);
     wk_value p = wk_pool(b, x, WK_POOL_MEAN);
@@ -191,20 +201,14 @@ static void windows_record(const struct wk_builder *b, const void *model)
     (void)model;
     static const uint32_t widths[] = { 1, 33, 64, 200 };
     enum { H = 4, G = 2, D = 32 };
-    double freq[16];
-    wk_rope_frequencies(freq, 16, 500);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, 16, WK_ROPE_HALF, 1);
+    static const struct turn turn = { D, D / 2, WK_ROPE_HALF, 500, 1 };
     struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.2f };
     wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < WINDOWS; l++) {
         wk_layer(b, l);
         att.window = widths[l];
         wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", H * D, 0), D, &rope),
-                 k = wk_rope(b, wk_linear(b, h, "attn_k", G * D, 0), D, &rope);
-        x = wk_add(
-            b, x,
-            wk_linear(b, wk_attention(b, q, k, wk_linear(b, h, "attn_v", G * D, 0), NULL, &att), "attn_output", E, 0));
+        x = wk_add(b, x, turned_attention(b, h, &turn, NULL, &att, 0));
     }
     wk_end_layers(b);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
@@ -226,13 +230,11 @@ static wk_value parted_attention(const struct wk_builder *b, wk_value x, wk_valu
 {
     enum { H = 4, G = 2, N = 16, R = 16, DV = 24 };
     const struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.2f };
-    double freq[R / 2];
-    wk_rope_frequencies(freq, R / 2, 5000);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, R / 2, WK_ROPE_HALF, 1);
+    static const struct turn turn = { R, R / 2, WK_ROPE_HALF, 5000, 1 };
     wk_value q = wk_linear(b, h, "attn_q", H * (N + R), 0), kv = wk_linear(b, h, "attn_kv", R + G * (N + DV), 0);
-    q = wk_concat_groups(b, wk_slice_groups(b, q, H, 0, N), wk_rope(b, wk_slice_groups(b, q, H, N, R), R, &rope), H, 0);
-    wk_value parts = wk_slice(b, kv, R, G * (N + DV)), turned = wk_rope(b, wk_slice(b, kv, 0, R), R, &rope);
-    wk_value k = wk_concat_groups(b, wk_slice_groups(b, parts, G, 0, N), turned, G, 2);
+    q = wk_concat_groups(b, wk_slice_groups(b, q, H, 0, N), turned(b, wk_slice_groups(b, q, H, N, R), &turn), H, 0);
+    wk_value parts = wk_slice(b, kv, R, G * (N + DV)), common = turned(b, wk_slice(b, kv, 0, R), &turn);
+    wk_value k = wk_concat_groups(b, wk_slice_groups(b, parts, G, 0, N), common, G, 2);
     wk_value a = wk_attention(b, q, k, wk_slice_groups(b, parts, G, N, DV), NULL, &att);
     wk_value gate = wk_unary(b, wk_linear(b, x, "head_gate", H, 0), WK_UNARY_SIGMOID, 0);
     return wk_linear(b, wk_mul(b, wk_mul(b, a, gate), wk_vector(b, "head_gain", H, 1)), "attn_output", E, 0);
@@ -335,9 +337,7 @@ static void hybrid_record(const struct wk_builder *b, const void *model)
 {
     (void)model;
     enum { H = 4, G = 2, D = 32 };
-    double freq[D / 2];
-    wk_rope_frequencies(freq, D / 2, 5000);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, D / 2, WK_ROPE_HALF, 1);
+    static const struct turn turn = { D, D / 2, WK_ROPE_HALF, 5000, 1 };
     struct wk_op_attention att = { .heads = H, .kv_heads = G, .scale = 0.18f };
     wk_value x = wk_embed(b, "token_embd", V, E);
     for (uint32_t l = 0; l < 3; l++) {
@@ -353,7 +353,7 @@ static void hybrid_record(const struct wk_builder *b, const void *model)
             k = wk_unary(b, wk_slice(b, k, 0, D), WK_UNARY_SIGMOID, 0);
             y = wk_scan(b, q, k, wide, decay, H, 1);
         } else {
-            y = wk_attention(b, wk_rope(b, q, D, &rope), wk_rope(b, k, D, &rope), v, NULL, &att);
+            y = wk_attention(b, turned(b, q, &turn), turned(b, k, &turn), v, NULL, &att);
         }
         x = wk_add(b, x, wk_linear(b, y, "attn_output", E, 0));
     }
@@ -364,9 +364,6 @@ static void hybrid_record(const struct wk_builder *b, const void *model)
 static void record_attend(const struct wk_builder *b, const struct attend_layers *layers, bool pooled)
 {
     static const float slopes[] = { 0.25f, 0.0625f, 0.4f, 0.0f, 0.03f, 0.1f, 0.5f, 0.007f };
-    double freq[8];
-    wk_rope_frequencies(freq, 8, 5000);
-    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, 8, WK_ROPE_HALF, 1);
     wk_value x = wk_embed(b, "token_embd", V, E), seen[8] = { { 0 } };
     for (uint32_t l = 0; l < layers->n; l++) {
         const struct attend_layer *a = &layers->layer[l];
@@ -379,14 +376,15 @@ static void record_attend(const struct wk_builder *b, const struct attend_layers
                                              .chunk = a->chunk,
                                              .value_in_key = a->value_in_key,
                                              .slopes = a->slopes ? slopes : NULL };
+        const struct turn turn = { a->head, 8, WK_ROPE_HALF, 5000, 1 };
         const char *sinks = a->sinks ? "attn_sinks" : NULL;
         wk_layer(b, l);
         wk_value h = wk_rms_norm(b, x, "attn_norm", 1e-5f);
-        wk_value q = wk_rope(b, wk_linear(b, h, "attn_q", a->heads * a->head, 0), a->head, &rope);
+        wk_value q = turned(b, wk_linear(b, h, "attn_q", a->heads * a->head, 0), &turn);
         if (a->reuse) {
             seen[l] = wk_attention_reuse(b, q, seen[a->source], sinks, &att);
         } else {
-            wk_value k = wk_rope(b, wk_linear(b, h, "attn_k", a->kv_heads * a->head, 0), a->head, &rope);
+            wk_value k = turned(b, wk_linear(b, h, "attn_k", a->kv_heads * a->head, 0), &turn);
             wk_value v = a->value_in_key ? wk_none() : wk_linear(b, h, "attn_v", a->kv_heads * a->head, 0);
             seen[l] = wk_attention(b, q, k, v, sinks, &att);
         }
