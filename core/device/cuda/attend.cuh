@@ -129,6 +129,43 @@ __device__ __forceinline__ bool find_row(const attend_args &a, uint32_t row, uin
     return false;
 }
 
+/* A tile of a sequence: which of its tiles it is, and the sequence. */
+struct seq_tile {
+    uint32_t tile, seq, row, position, n_rows;
+};
+
+/* Tile `index` of the step, from the last: later rows see more, and long work is to begin first. A tile has M pairs of
+ * a row and one of `heads` heads. false: there are fewer. By a whole warp. */
+template <int M>
+__device__ __forceinline__ bool find_seq_tile(const attend_args &a, uint32_t index, uint32_t heads, seq_tile &t)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    for (uint32_t base = (a.seqs + 31) / 32 * 32; base > 0;) {
+        base -= 32;
+        cuda_seq s = {};
+        if (base + lane < a.seqs) s = a.seq[base + lane];
+        const uint32_t tiles = (s.n_rows * heads + M - 1) / M;
+        uint32_t from = tiles; /* tiles of this and later sequences of the 32 */
+#pragma unroll
+        for (uint32_t d = 1; d < 32; d <<= 1) {
+            const uint32_t above = __shfl_down_sync(0xffffffffu, from, d);
+            if (lane + d < 32) from += above;
+        }
+        const uint32_t found = __ballot_sync(0xffffffffu, index < from && index >= from - tiles);
+        if (found) {
+            const int at = __ffs(found) - 1;
+            t.tile = __shfl_sync(0xffffffffu, from, at) - 1 - index;
+            t.n_rows = __shfl_sync(0xffffffffu, s.n_rows, at);
+            t.seq = base + at;
+            t.row = __shfl_sync(0xffffffffu, s.row, at);
+            t.position = __shfl_sync(0xffffffffu, s.position, at);
+            return true;
+        }
+        index -= __shfl_sync(0xffffffffu, from, 0);
+    }
+    return false;
+}
+
 /* ---- finishing a head: by one whole warp, in shared memory --------------------------------------------- */
 
 /* Values lane, lane + 32, ... of a head, and the turns of pairs lane, lane + 32, ...: asked for together, so that only

@@ -50,39 +50,21 @@ struct latent_tile {
     uint32_t low, high;   /* positions that any of the tile's rows sees */
 };
 
-/* Tile `index` of the step, tiles of M pairs, from the last: later rows see more, and long work is to begin first.
- * false: there are fewer. By a whole warp. */
+/* Tile `index` of the step (find_seq_tile), of M pairs. */
 template <int M> __device__ bool find_latent(const attend_args &a, uint32_t index, latent_tile &t)
 {
-    const uint32_t lane = threadIdx.x & 31u;
-    for (uint32_t base = (a.seqs + 31) / 32 * 32; base > 0;) {
-        base -= 32;
-        cuda_seq s = {};
-        if (base + lane < a.seqs) s = a.seq[base + lane];
-        const uint32_t tiles = (s.n_rows * a.group + M - 1) / M;
-        uint32_t from = tiles; /* tiles of this and later sequences of the 32 */
-#pragma unroll
-        for (uint32_t d = 1; d < 32; d <<= 1) {
-            const uint32_t above = __shfl_down_sync(0xffffffffu, from, d);
-            if (lane + d < 32) from += above;
-        }
-        const uint32_t found = __ballot_sync(0xffffffffu, index < from && index >= from - tiles);
-        if (found) {
-            const int at = __ffs(found) - 1;
-            const uint32_t n_rows = __shfl_sync(0xffffffffu, s.n_rows, at), all = n_rows * a.group;
-            t.seq = base + at;
-            t.row = __shfl_sync(0xffffffffu, s.row, at);
-            t.position = __shfl_sync(0xffffffffu, s.position, at);
-            t.end = t.position + n_rows - 1;
-            t.pair = (__shfl_sync(0xffffffffu, from, at) - 1 - index) * M;
-            t.pairs = all - t.pair < M ? all - t.pair : M;
-            t.low = first_key_any(a, t.position + t.pair / a.group);
-            t.high = last_key_any(a, t.position + (t.pair + t.pairs - 1) / a.group, t.end);
-            return true;
-        }
-        index -= __shfl_sync(0xffffffffu, from, 0);
-    }
-    return false;
+    seq_tile s;
+    if (!find_seq_tile<M>(a, index, a.group, s)) return false;
+    const uint32_t all = s.n_rows * a.group;
+    t.seq = s.seq;
+    t.row = s.row;
+    t.position = s.position;
+    t.end = t.position + s.n_rows - 1;
+    t.pair = s.tile * M;
+    t.pairs = all - t.pair < M ? all - t.pair : M;
+    t.low = first_key_any(a, t.position + t.pair / a.group);
+    t.high = last_key_any(a, t.position + (t.pair + t.pairs - 1) / a.group, t.end);
+    return true;
 }
 
 /* Query i of a tile; there: it exists. */

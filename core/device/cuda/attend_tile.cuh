@@ -20,43 +20,24 @@ struct tile {
     uint32_t end;         /* ANY: the last position of its sequence */
 };
 
-/* Tile `index` of the step, from the last: later rows see more, and long work is to begin first. false: there are
- * fewer. By a whole warp. ANY: of attention in chunks, with slopes or in both directions. */
+/* Tile `index` of the step (find_seq_tile). ANY: of attention in chunks, with slopes or in both directions. */
 template <int M, bool ANY = false> __device__ bool find_tile(const attend_args &a, uint32_t index, tile &t)
 {
-    const uint32_t lane = threadIdx.x & 31u;
-    for (uint32_t base = (a.seqs + 31) / 32 * 32; base > 0;) {
-        base -= 32;
-        cuda_seq s = {};
-        if (base + lane < a.seqs) s = a.seq[base + lane];
-        const uint32_t tiles = (s.n_rows + M - 1) / M;
-        uint32_t from = tiles; /* tiles of this and later sequences of the 32 */
-#pragma unroll
-        for (uint32_t d = 1; d < 32; d <<= 1) {
-            const uint32_t above = __shfl_down_sync(0xffffffffu, from, d);
-            if (lane + d < 32) from += above;
-        }
-        const uint32_t found = __ballot_sync(0xffffffffu, index < from && index >= from - tiles);
-        if (found) {
-            const int at = __ffs(found) - 1;
-            const uint32_t first = (__shfl_sync(0xffffffffu, from, at) - 1 - index) * M,
-                           n_rows = __shfl_sync(0xffffffffu, s.n_rows, at);
-            t.seq = base + at;
-            t.row = __shfl_sync(0xffffffffu, s.row, at) + first;
-            t.n = n_rows - first < M ? n_rows - first : M;
-            t.position = __shfl_sync(0xffffffffu, s.position, at) + first;
-            t.low = first_key(a.window, t.position);
-            t.high = t.position + t.n - 1;
-            if constexpr (ANY) {
-                t.end = t.high + (n_rows - first - t.n);
-                t.low = first_key_any(a, t.position);
-                t.high = last_key_any(a, t.high, t.end);
-            }
-            return true;
-        }
-        index -= __shfl_sync(0xffffffffu, from, 0);
+    seq_tile s;
+    if (!find_seq_tile<M>(a, index, 1, s)) return false;
+    const uint32_t first = s.tile * M;
+    t.seq = s.seq;
+    t.row = s.row + first;
+    t.n = s.n_rows - first < M ? s.n_rows - first : M;
+    t.position = s.position + first;
+    t.low = first_key(a.window, t.position);
+    t.high = t.position + t.n - 1;
+    if constexpr (ANY) {
+        t.end = t.high + (s.n_rows - first - t.n);
+        t.low = first_key_any(a, t.position);
+        t.high = last_key_any(a, t.high, t.end);
     }
-    return false;
+    return true;
 }
 
 /* Queries, in blocks as in a page: [M / 8][D / 8][8][8]. Eight lanes fill one block, so that no bank is hit twice. */
