@@ -15,18 +15,18 @@ struct latent_size {
 };
 static const struct latent_size latent_sizes[] = { { 64, 64 }, { 320, 256 }, { 576, 512 } };
 
-uint32_t latent_head(uint32_t dk, uint32_t dv)
+/* NULL: too large, or no values. */
+static const struct latent_size *latent_size_of(uint32_t dk, uint32_t dv)
 {
     for (uint32_t i = 0; dv && i < sizeof latent_sizes / sizeof *latent_sizes; i++)
-        if (dk <= latent_sizes[i].keys && dv <= latent_sizes[i].values) return latent_sizes[i].keys;
-    return 0;
+        if (dk <= latent_sizes[i].keys && dv <= latent_sizes[i].values) return &latent_sizes[i];
+    return NULL;
 }
 
-static uint32_t latent_values_of(uint32_t keys)
+uint32_t latent_head(uint32_t dk, uint32_t dv)
 {
-    uint32_t i = 0;
-    while (latent_sizes[i].keys != keys) i++;
-    return latent_sizes[i].values;
+    const struct latent_size *s = latent_size_of(dk, dv);
+    return s ? s->keys : 0;
 }
 
 bool cuda_latent_serves(uint32_t dk, uint32_t dv) { return latent_head(dk, dv) != 0; }
@@ -50,7 +50,7 @@ static uint32_t splits_of(uint32_t context) { return split_of((context - 1) / KV
 uint64_t cuda_latent_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context)
 {
     const uint64_t all = (uint64_t)rows * heads, pairs = all < 16 * SPLIT_TILES ? all : 16 * SPLIT_TILES;
-    return pairs * splits_of(context) * (latent_values_of(latent_head(dk, dv)) * sizeof(float) + sizeof(float2));
+    return pairs * splits_of(context) * (latent_size_of(dk, dv)->values * sizeof(float) + sizeof(float2));
 }
 
 /* ---- the store ----------------------------------------------------------------------------------------- */
