@@ -352,6 +352,8 @@ wk_status cuda_load_products(struct executor *x, const struct cuda_stage *s, con
 /* Rows of `width` values from where they lie to y. */
 wk_status cuda_copy_rows(struct executor *x, uint32_t rows, uint32_t width, struct cuda_rows from, float *y,
                          uint64_t y_stride, const struct wk_err *err);
+/* Finishes q and k of attention by tiles, and stores what its pages hold. */
+wk_status cuda_store_keys(struct executor *x, const struct cuda_attend *a, const struct wk_err *err);
 /* One stage. A stage of logits makes those of `rows` wanted rows from `first` on, at x->logits. */
 wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
                              uint32_t rows, const struct wk_err *err);

@@ -149,16 +149,18 @@ static wk_status warm_prompt(struct executor *x, const struct wk_err *err)
     return s;
 }
 
+/* The kernels that warm_prompt's few rows do not choose. */
 static wk_status load_latents(struct executor *x, const struct wk_err *err)
 {
     struct cuda_batch batch = x->batch;
     wk_status s = WK_OK;
     batch.rows = batch.seqs = 1;
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) {
-        struct cuda_attend a = x->stages[i].attend.call;
+        const struct cuda_stage *stage = &x->stages[i];
+        if (stage->launch->kind != LAUNCH_ATTEND || !stage->attend.call.value_in_key) continue;
+        struct cuda_attend a = stage->attend.call;
         a.batch = &batch;
-        if (x->stages[i].launch->kind == LAUNCH_ATTEND && a.value_in_key)
-            s = cuda_latent_load(&a, x->q_half, x->stream, err);
+        s = cuda_latent_load(&a, x->q_half, x->stream, err);
     }
     return s;
 }

@@ -194,6 +194,12 @@ static wk_status attend_few(struct executor *x, const struct cuda_attend *a, str
     return st;
 }
 
+wk_status cuda_store_keys(struct executor *x, const struct cuda_attend *a, const struct wk_err *err)
+{
+    return a->value_in_key ? cuda_latent_store(a, x->q_half, x->stream, err)
+                           : cuda_attend_store(a, x->q_half, x->stream, err);
+}
+
 static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, const struct run *r,
                                 const struct wk_err *err)
 {
@@ -204,8 +210,7 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     a.batch = &batch;
     a.dependent = true;
     if (r->few && !cuda_attend_tiles(&a)) return attend_few(x, &a, &batch, err);
-    wk_status st = a.value_in_key ? cuda_latent_store(&a, x->q_half, x->stream, err)
-                                  : cuda_attend_store(&a, x->q_half, x->stream, err);
+    wk_status st = cuda_store_keys(x, &a, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
     if (st || (!r->few && s->attend.wanted && !r->n_wanted)) return st;
     return a.value_in_key ? cuda_latent(&a, x->q_half, r->few ? x->o.context : 0, x->stream, err)

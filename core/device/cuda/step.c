@@ -108,9 +108,7 @@ static wk_status tap_scores(struct executor *x, const struct cuda_stage *s, cons
         st = cuda_check(x->device,
                         (int)cudaHostAlloc((void **)&scores, r->rows * row * sizeof *scores, cudaHostAllocMapped),
                         "host memory for the scores of a tap", err);
-    if (!st)
-        st = a.value_in_key ? cuda_latent_store(&a, x->q_half, x->stream, err)
-                            : cuda_attend_store(&a, x->q_half, x->stream, err);
+    if (!st) st = cuda_store_keys(x, &a, err);
     if (!st)
         st = a.value_in_key ? cuda_latent_scores(&a, x->q_half, t->keys, scores, x->stream, err)
                             : cuda_attend_scores(&a, x->q_half, t->keys, scores, x->stream, err);
