@@ -175,9 +175,10 @@ __device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_ar
     return true;
 }
 
-/* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head
- * ------------------------------------------ The same arithmetic as attend.cuh's, for a short way from memory to the
- * tensor cores instead of few reads: values that turn each other are read twice. */
+/* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head ----------------------
+ *
+ * The same arithmetic as attend.cuh's, for a short way from memory to the tensor cores instead of few reads: values
+ * that turn each other are read twice. */
 
 template <int D> __device__ __forceinline__ constexpr uint32_t head_lanes()
 {

@@ -155,11 +155,11 @@ template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &
     if (more) stores_before_copies();
 }
 
-/* ---- splits of one tile in the blocks of a cluster
- * ------------------------------------------------------------------------ Every block has a run of splits and sends
- * slices of 16 values of each to the blocks that add them up, slice i to block i modulo their number. What is sent
- * counts down a barrier in the memory that it goes to; the cluster's own barrier only says that every block has begun,
- * and orders no memory. */
+/* ---- splits of one tile in the blocks of a cluster -----------------------------------------------------
+ *
+ * Every block has a run of splits and sends slices of 16 values of each to the blocks that add them up, slice i to
+ * block i modulo their number. What is sent counts down a barrier in the memory that it goes to; the cluster's own
+ * barrier only says that every block has begun, and orders no memory. */
 
 __device__ __forceinline__ void cluster_arrive()
 {
@@ -222,14 +222,14 @@ __device__ __forceinline__ bool add_sent(const split_shared<D, ONE_WARPS> &m, co
     return true;
 }
 
-/* ---- a block's only item
- * ---------------------------------------------------------------------------------------------------- The way from the
- * wait to the result is what its time is, and each of its instructions runs once: between the launches of a layer they
- * come from L2 or farther, 50 clocks and more for a line of eight. So it is short code, a loop over values, no more
- * than the item needs; heads of D values that are turned whole or not at all. And warps go ahead of each other: one
- * without a head to finish does not wait for the launch before, but takes the steps of those that do, with zeros; one
- * that has nothing to do at all, no page and no values either, goes through all steps at once and only arrives at the
- * barriers. What they have executed is near when the others come. */
+/* ---- a block's only item -------------------------------------------------------------------------------
+ *
+ * The way from the wait to the result is what its time is, and each of its instructions runs once: between the launches
+ * of a layer they come from L2 or farther, 50 clocks and more for a line of eight. So it is short code, a loop over
+ * values, no more than the item needs; heads of D values that are turned whole or not at all. And warps go ahead of
+ * each other: one without a head to finish does not wait for the launch before, but takes the steps of those that do,
+ * with zeros; one that has nothing to do at all, no page and no values either, goes through all steps at once and only
+ * arrives at the barriers. What they have executed is near when the others come. */
 
 /* Whether the steps of a model may go this way. */
 static inline bool one_item_serves(const attend_args &a)

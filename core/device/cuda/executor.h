@@ -255,7 +255,7 @@ struct executor {
     struct cuda_batch batch;     /* device addresses of the inputs; rows and seqs are set by run */
     uint8_t *host;               /* the ring of prepare's blocks, in pinned memory */
     uint8_t *act;                /* converted rows of a product */
-    float *tmp[2];               /* results before cuda_finish; [1] follows [0] */
+    float *tmp[2];               /* results before cuda_finish, rows of products by heads; [1] follows [0] */
     void *expanded, *gemm_space; /* expanded: f16 weights, panels, or what products of few rows need besides */
     void *q_half, *attend_space;
     uint32_t *attend_counters;

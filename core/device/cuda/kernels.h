@@ -24,10 +24,10 @@
 extern "C" {
 #endif
 
-/* ---- what a step's rows are, on the device
- * --------------------------------------------------------------------------- Arrays of fixed address; their contents
- * are sent ahead of each step. A row whose seq is CUDA_PADDING fills a bucket: it is computed, stores no key or value,
- * and nobody looks at its result. */
+/* ---- what a step's rows are, on the device -------------------------------------------------------------
+ *
+ * Arrays of fixed address; their contents are sent ahead of each step. A row whose seq is CUDA_PADDING fills a bucket:
+ * it is computed, stores no key or value, and nobody looks at its result. */
 enum { CUDA_PADDING = -1 };
 struct cuda_seq {         /* on the device */
     uint32_t row, n_rows; /* rows [row, row + n_rows) of the batch; n_rows 0: padding */
@@ -272,8 +272,7 @@ struct cuda_attend {
     void *workspace;     /* cuda_attend_workspace bytes */
     uint32_t *counters;  /* cuda_attend_counters zeros; zero again afterwards */
 };
-/* Does a row see other positions than a window of those before it, or by slopes? Such tiles have kernels of their own.
- */
+/* Chunks, slopes, both directions: tiles of such rows have kernels of their own. */
 static inline bool cuda_attend_any(const struct cuda_attend *a) { return a->chunk || a->slopes || a->both_ways; }
 /* Do generated rows go by tiles, as prompts do? cuda_attend does not take them then. */
 static inline bool cuda_attend_tiles(const struct cuda_attend *a)
@@ -318,18 +317,19 @@ wk_status cuda_latent_store(const struct cuda_attend *a, void *q_half, void *str
  * workspace is that of class few. Grids follow from rows, sequences and context alone; counters are not used. */
 wk_status cuda_latent(const struct cuda_attend *a, const void *q_half, uint32_t context, void *stream,
                       const struct wk_err *err);
-/* Meets all kernels of prompts once, whatever their number of rows will choose: their code comes into device memory
- * now, not with a request. Computes nothing. */
+/* Launches every kernel that a prompt's number of rows may choose, without any work: their code comes into device
+ * memory now, not with a request. */
 wk_status cuda_latent_load(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err);
 /* As cuda_attend_scores. */
 wk_status cuda_latent_scores(const struct cuda_attend *a, const void *q_half, uint32_t keys, float *out, void *stream,
                              const struct wk_err *err);
 
-/* ---- gemm.c: products of many rows through cuBLASLt
- * --------------------------------------------------------------------- y [rows][n] F32 = x [rows][k] f16 . w [n][k]
- * f16, times `scale` (undoes the shift of x), + c when not NULL (c may be y). A row's bits do not depend on `rows`:
- * algorithms never divide k. Matrices 16-byte aligned; w_stride and x_stride multiples of 8 halves, c_stride and
- * y_stride of 4 floats; what lies between a row's end and the next is neither read nor written. */
+/* ---- gemm.c: products of many rows through cuBLASLt ----------------------------------------------------
+ *
+ * y [rows][n] F32 = x [rows][k] f16 . w [n][k] f16, times `scale` (undoes the shift of x), + c when not NULL (c may be
+ * y). A row's bits do not depend on `rows`: algorithms never divide k. Matrices 16-byte aligned; w_stride and x_stride
+ * multiples of 8 halves, c_stride and y_stride of 4 floats; what lies between a row's end and the next is neither read
+ * nor written. */
 struct cuda_gemm;
 wk_status cuda_gemm_open(struct cuda_gemm **out, const struct wk_err *err);
 void cuda_gemm_close(struct cuda_gemm *g); /* NULL allowed */

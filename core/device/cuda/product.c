@@ -622,9 +622,9 @@ static wk_status many_siblings(struct executor *x, const struct cuda_product_sta
     return s;
 }
 
-/* ---- experts of prompts
- * ---------------------------------------------------------------------------------------------------------- Which way
- * a matrix goes is its own, never the launch's: so no bit depends on what was fused. */
+/* ---- experts of prompts --------------------------------------------------------------------------------
+ *
+ * Which way a matrix goes is its own, never the launch's: so no bit depends on what was fused. */
 
 bool cuda_product_large(const struct cuda_stage *s)
 {
