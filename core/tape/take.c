@@ -272,10 +272,10 @@ static bool no_gaps(struct builder *b, const struct draft *d)
     for (uint32_t i = 1; i < TAPE_IN; i++) {
         const bool in = d->op.in[i] != TAPE_NONE && d->op.in[i - 1] == TAPE_NONE,
                    t = d->op.t[i] != TAPE_NONE && d->op.t[i - 1] == TAPE_NONE;
-        if ((in || t) && b->messages->status != WK_OK) return false; /* what is missing has failed before */
-        if (in || t)
-            REFUSE(WK_INVALID, "%s: %s %u stands behind one that is missing", d->name, in ? "input" : "tensor",
-                   (unsigned)i);
+        if (!in && !t) continue;
+        if (b->messages->status != WK_OK) return false; /* what is missing has failed before */
+        REFUSE(WK_INVALID, "%s: %s %u stands behind one that is missing", d->name, in ? "input" : "tensor",
+               (unsigned)i);
     }
     return true;
 }
