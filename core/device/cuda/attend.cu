@@ -699,12 +699,20 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
     return WK_OK;
 }
 
-struct device_size {
-    int processors, block_bytes, processor_bytes;
-    bool clusters;
-};
+wk_status attend_check_tiles(const struct cuda_attend *a, const char *what, bool in_key, const void *q_half,
+                             struct attend_args *out, const struct wk_err *err)
+{
+    if (a->value_in_key != in_key)
+        return wk_fail(err, WK_INVALID, "%s: values %s", what, in_key ? "of their own" : "in keys");
+    const wk_status s = attend_check(a, what, out, err);
+    if (s != WK_OK) return s;
+    if (a->batch->rows == 0 || a->batch->seqs == 0)
+        return wk_fail(err, WK_INVALID, "%s: %u rows of %u sequences", what, a->batch->rows, a->batch->seqs);
+    if (!q_half) return wk_fail(err, WK_INVALID, "%s: no rows of q", what);
+    return WK_OK;
+}
 
-static wk_status size_device(struct device_size *d, const struct wk_err *err)
+wk_status attend_device_of(struct attend_device *d, const struct wk_err *err)
 {
     int device = 0;
     wk_status s = cuda_status(cudaGetDevice(&device), "attend", err);
@@ -717,6 +725,16 @@ static wk_status size_device(struct device_size *d, const struct wk_err *err)
         s = cuda_status(
             cudaDeviceGetAttribute(&d->processor_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "attend",
             err);
+    return s;
+}
+
+struct device_size : attend_device {
+    bool clusters;
+};
+
+static wk_status size_device(struct device_size *d, const struct wk_err *err)
+{
+    wk_status s = attend_device_of(d, err);
     struct wk_image image;
     if (s == WK_OK) s = cuda_image(&image, err);
     d->clusters = s == WK_OK && image.clusters;

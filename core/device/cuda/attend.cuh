@@ -81,6 +81,15 @@ uint32_t latent_head(uint32_t dk, uint32_t dv);
 /* Checks the shapes; text names the field. */
 wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out,
                        const struct wk_err *err);
+/* The same of tiles, whose q is in q_half. in_key: whether the kernels are those of values in keys. */
+wk_status attend_check_tiles(const struct cuda_attend *a, const char *what, bool in_key, const void *q_half,
+                             struct attend_args *out, const struct wk_err *err);
+
+/* The current device: multiprocessors, and the shared memory that a block and a multiprocessor may have. */
+struct attend_device {
+    int processors, block_bytes, processor_bytes;
+};
+wk_status attend_device_of(struct attend_device *d, const struct wk_err *err);
 
 __device__ __forceinline__ uint32_t first_key(uint32_t window, uint32_t position)
 {

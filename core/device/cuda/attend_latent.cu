@@ -289,18 +289,6 @@ __global__ void latent_tap(const __grid_constant__ attend_args a, const __half *
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-static wk_status check_latent(const struct cuda_attend *a, const char *what, const void *q_half, struct attend_args *x,
-                              const struct wk_err *err)
-{
-    if (!a->value_in_key) return wk_fail(err, WK_INVALID, "%s: values of their own", what);
-    const wk_status s = attend_check(a, what, x, err);
-    if (s != WK_OK) return s;
-    if (a->batch->rows == 0 || a->batch->seqs == 0)
-        return wk_fail(err, WK_INVALID, "%s: %u rows of %u sequences", what, a->batch->rows, a->batch->seqs);
-    if (!q_half) return wk_fail(err, WK_INVALID, "%s: no rows of q", what);
-    return WK_OK;
-}
-
 template <int K>
 static wk_status launch_store(const struct cuda_attend *a, const struct attend_args &x, void *q_half, void *stream,
                               const struct wk_err *err)
@@ -313,7 +301,7 @@ static wk_status launch_store(const struct cuda_attend *a, const struct attend_a
 wk_status cuda_latent_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err)
 {
     struct attend_args x;
-    const wk_status s = check_latent(a, "latent_store", q_half, &x, err);
+    const wk_status s = attend_check_tiles(a, "latent_store", true, q_half, &x, err);
     if (s != WK_OK) return s;
     switch (x.head) {
     case 64: return launch_store<64>(a, x, q_half, stream, err);
@@ -343,23 +331,10 @@ static wk_status launch_tiles(const struct attend_args &x, uint64_t tiles, const
                        err, x, static_cast<const __half *>(q_half), way);
 }
 
-/* What decides whether prompts go in tiles of 64 queries. */
-struct latent_device {
-    int processors;
-    bool room; /* for such a tile */
-};
-template <int K> static wk_status size_latent(struct latent_device *d, const struct wk_err *err)
+/* Has a block room for tiles of 64 queries? */
+template <int K> static bool has_room(const struct attend_device &d)
 {
-    int device = 0, bytes = 0;
-    wk_status s = cuda_status(cudaGetDevice(&device), "latent_attend", err);
-    if (s == WK_OK)
-        s = cuda_status(cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, device), "latent_attend",
-                        err);
-    if (s == WK_OK)
-        s = cuda_status(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                        "latent_attend", err);
-    d->room = sizeof(latent_shared<K, 4>) <= (size_t)bytes;
-    return s;
+    return sizeof(latent_shared<K, 4>) <= (size_t)d.block_bytes;
 }
 
 template <int K, int V>
@@ -367,9 +342,9 @@ static wk_status launch_latent(const struct cuda_attend *a, struct attend_args &
                                void *stream, const struct wk_err *err)
 {
     const uint64_t pairs = (uint64_t)a->batch->rows * x.heads;
-    struct latent_device d = {};
-    wk_status s = context ? WK_OK : size_latent<K>(&d, err);
-    if (s == WK_OK && d.room && 2 * pairs / 64 >= (uint64_t)d.processors) /* they fill half of the machine */
+    struct attend_device d = {}; /* generated rows leave zeros: no room, so tiles of 16 */
+    wk_status s = context ? WK_OK : attend_device_of(&d, err);
+    if (s == WK_OK && has_room<K>(d) && 2 * pairs / 64 >= (uint64_t)d.processors) /* they fill half of the machine */
         return launch_tiles<K, V, 4>(x, most_tiles(a, x, 64), q_half, latent_way{ false, false }, stream, err);
     const uint64_t tiles = most_tiles(a, x, 16);
     x.max_splits = context ? splits_of(context) : 1;
@@ -387,17 +362,17 @@ template <int K, int V>
 static wk_status load_latent_kernels(struct attend_args &x, const void *q_half, void *stream, const struct wk_err *err)
 {
     const latent_way prompt = { false, false };
-    struct latent_device d = {};
+    struct attend_device d;
     x.seqs = 0;
-    wk_status s = size_latent<K>(&d, err);
+    wk_status s = attend_device_of(&d, err);
     if (s == WK_OK) s = launch_tiles<K, V, 1>(x, 1, q_half, prompt, stream, err);
-    return s != WK_OK || !d.room ? s : launch_tiles<K, V, 4>(x, 1, q_half, prompt, stream, err);
+    return s != WK_OK || !has_room<K>(d) ? s : launch_tiles<K, V, 4>(x, 1, q_half, prompt, stream, err);
 }
 
 wk_status cuda_latent_load(const struct cuda_attend *a, const void *q_half, void *stream, const struct wk_err *err)
 {
     struct attend_args x;
-    const wk_status s = check_latent(a, "latent_load", q_half, &x, err);
+    const wk_status s = attend_check_tiles(a, "latent_load", true, q_half, &x, err);
     if (s != WK_OK) return s;
     switch (x.head) {
     case 64: return load_latent_kernels<64, 64>(x, q_half, stream, err);
@@ -410,7 +385,7 @@ wk_status cuda_latent(const struct cuda_attend *a, const void *q_half, uint32_t 
                       const struct wk_err *err)
 {
     struct attend_args x;
-    const wk_status s = check_latent(a, "latent", q_half, &x, err);
+    const wk_status s = attend_check_tiles(a, "latent", true, q_half, &x, err);
     if (s != WK_OK) return s;
     if (context && !a->workspace) return wk_fail(err, WK_INVALID, "latent: no workspace");
     switch (x.head) {
@@ -432,7 +407,7 @@ wk_status cuda_latent_scores(const struct cuda_attend *a, const void *q_half, ui
                              const struct wk_err *err)
 {
     struct attend_args x;
-    const wk_status s = check_latent(a, "latent_scores", q_half, &x, err);
+    const wk_status s = attend_check_tiles(a, "latent_scores", true, q_half, &x, err);
     if (s != WK_OK) return s;
     if (!out || !keys) return wk_fail(err, WK_INVALID, "latent_scores: no output");
     switch (x.head) {

@@ -259,18 +259,6 @@ uint64_t cuda_attend_query_bytes(uint32_t rows, uint32_t heads, uint32_t dk, uin
     return (uint64_t)rows * heads * attend_head(dk, dv) * sizeof(__half);
 }
 
-static wk_status check_prompt(const struct cuda_attend *a, const char *what, const void *q_half, struct attend_args *x,
-                              const struct wk_err *err)
-{
-    const wk_status s = attend_check(a, what, x, err);
-    if (s != WK_OK) return s;
-    if (a->value_in_key) return wk_fail(err, WK_INVALID, "%s: values in keys", what);
-    if (a->batch->rows == 0 || a->batch->seqs == 0)
-        return wk_fail(err, WK_INVALID, "%s: %u rows of %u sequences", what, a->batch->rows, a->batch->seqs);
-    if (!q_half) return wk_fail(err, WK_INVALID, "%s: no rows of q", what);
-    return WK_OK;
-}
-
 template <int D>
 static wk_status launch_store(const struct cuda_attend *a, const struct attend_args &x, void *q_half, void *stream,
                               const struct wk_err *err)
@@ -284,7 +272,7 @@ static wk_status launch_store(const struct cuda_attend *a, const struct attend_a
 wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *stream, const struct wk_err *err)
 {
     struct attend_args x;
-    const wk_status s = check_prompt(a, "attend_store", q_half, &x, err);
+    const wk_status s = attend_check_tiles(a, "attend_store", false, q_half, &x, err);
     if (s != WK_OK) return s;
     switch (x.head) {
     case 16: return launch_store<16>(a, x, q_half, stream, err);
@@ -331,7 +319,7 @@ wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, vo
 {
     struct attend_args x;
     bool done = false;
-    wk_status s = check_prompt(a, "attend_prompt", q_half, &x, err);
+    wk_status s = attend_check_tiles(a, "attend_prompt", false, q_half, &x, err);
     if (s == WK_OK && cuda_attend_any(a)) return launch_any(a, x, q_half, stream, err);
     if (s == WK_OK) s = attend_prompt_sm90_launch(&x, a->batch->rows, q_half, stream, err, &done);
     if (s != WK_OK || done) return s;
@@ -358,7 +346,7 @@ wk_status cuda_attend_scores(const struct cuda_attend *a, const void *q_half, ui
                              const struct wk_err *err)
 {
     struct attend_args x;
-    const wk_status s = check_prompt(a, "attend_scores", q_half, &x, err);
+    const wk_status s = attend_check_tiles(a, "attend_scores", false, q_half, &x, err);
     if (s != WK_OK) return s;
     if (!out || !keys) return wk_fail(err, WK_INVALID, "attend_scores: no output");
     const uint32_t rows = a->batch->rows;
