@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hex.h"
 #include "gate/policy_internal.h"
 
 #define LATEST INT64_C(253402300799) /* the last second of the year 9999 */
@@ -244,8 +245,6 @@ static wk_status priority_of(const struct at *at, const json_t *o, int32_t *out,
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
-
 static wk_status hash_of(const struct at *at, const json_t *o, uint8_t hash[SECRET_HASH], const struct wk_err *err)
 {
     const struct at here = { at, "hash", 0 };
@@ -254,11 +253,9 @@ static wk_status hash_of(const struct at *at, const json_t *o, uint8_t hash[SECR
     if (status == WK_OK)
         status = string(&here, json_object_get(o, "hash"), 2 * SECRET_HASH, 2 * SECRET_HASH, &hex, err);
     if (status != WK_OK) return status;
-    for (size_t i = 0; i < SECRET_HASH; i++) {
-        const int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
-        if (high < 0 || low < 0) return wrong(&here, err, "64 hexadecimal digits in lower case are expected");
-        hash[i] = (uint8_t)(high << 4 | low);
-    }
+    if (strspn(hex, "0123456789abcdef") != 2 * SECRET_HASH)
+        return wrong(&here, err, "64 hexadecimal digits in lower case are expected");
+    hex_read(hex, SECRET_HASH, hash);
     return WK_OK;
 }
 

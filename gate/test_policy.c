@@ -253,7 +253,7 @@ static void test_counts(void **state)
 
 /* ---- look-ups ---------------------------------------------------------------------------------------------------- */
 
-static void hex_write(const char *secret, char hex[2 * SECRET_HASH + 1])
+static void hash_hex(const char *secret, char hex[2 * SECRET_HASH + 1])
 {
     uint8_t hash[SECRET_HASH];
     assert_true(secret_hash(secret, hash));
@@ -266,7 +266,7 @@ static void test_find(void **state)
     char secret[3][SECRET_TEXT], hex[3][2 * SECRET_HASH + 1], json[1024];
     for (int i = 0; i < 3; i++) {
         assert_int_equal(secret_make(secret[i], &err), WK_OK);
-        hex_write(secret[i], hex[i]);
+        hash_hex(secret[i], hex[i]);
     }
     static const char form[] = HEAD ",\"keys\":[{\"id\":\"a\",%s\"secrets\":[{\"hash\":\"%s\",\"hint\":\"AbCd\","
                                     "\"expires\":50},{\"hash\":\"%s\",\"hint\":\"AbCd\"}]},{\"id\":\"b\"}]}";
