@@ -188,8 +188,8 @@ static bool identify_key(struct gate *g, const struct policy *p, const struct ga
 /* The more generous of two limits, of which 0 is none. */
 static uint64_t wider(uint64_t a, uint64_t b) { return !a || !b ? 0 : a > b ? a : b; }
 
-/* What the policy allows the token's names together. Its scopes are names as its roles are: each counts where the policy
- * has a role of that name, and a scope that the policy does not know allows nothing. */
+/* What the policy allows the token's names together. Its scopes are names as its roles are: each counts where the
+ * policy has a role of that name, and a scope that the policy does not know allows nothing. */
 static void take_roles(const struct policy *p, const struct jwt_claims *claims, struct gate_caller *who)
 {
     bool any = false;
