@@ -344,7 +344,8 @@ static void put_http(struct http_text *t, const struct serve *s)
     }
 }
 
-static void put_gate(struct http_text *t, const struct serve *s)
+/* The model is one for the process's life, and "" before it is there. */
+static void put_gate(struct http_text *t, const struct serve *s, const struct serve_model *m)
 {
     struct gate_figures f;
     if (!s->gate) return;
@@ -356,8 +357,13 @@ static void put_gate(struct http_text *t, const struct serve *s)
                  { "forbidden", f.forbidden },       { "rate", f.rate },
                  { "blocked", f.blocked },           { "unavailable", f.unavailable } };
     family(t, "worker_gate_refused_total", "counter", "Requests that the gate refused, by reason.");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        labelled(t, "worker_gate_refused_total", "reason", rows[i].reason, rows[i].n);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        http_text_format(t, "worker_gate_refused_total{");
+        label(t, "reason", rows[i].reason, "");
+        label(t, "model", m ? m->name : "", ",");
+        http_text_format(t, "}");
+        whole(t, rows[i].n);
+    }
     gauge(t, "worker_gate_keys", (double)f.keys, "API keys of the policy.");
     if (f.oidc) {
         gauge(t, "worker_oidc_keys", f.issuer.keys, "Keys of the issuer that tokens are verified by.");
@@ -447,7 +453,7 @@ static void metrics(void *user, struct http_request *r)
     put_tool_calls(&t);
     put_deadlines(&t);
     put_http(&t, s);
-    put_gate(&t, s);
+    put_gate(&t, s, m);
     put_traces(&t, s);
     put_process(&t);
     if (t.failed)

@@ -46,7 +46,7 @@ bool stream_event(struct stream *x, const char *event)
     return !x->gone;
 }
 
-static bool is_heard(const struct stream *x) { return !x->gone && !x->told; }
+static bool is_heard(const struct stream *x) { return !x->gone && !x->told && !x->failed; }
 
 static void send_lines(struct stream *x, struct answer *a, const struct token_line *line, int n)
 {
@@ -164,6 +164,21 @@ static const char *reason_of(const struct answer *a, enum job_end end)
     return c && token_calls_complete(c) ? "tool_calls" : "stop";
 }
 
+/* A whole answer fails when all its jobs are over: what is written down of it then counts them all. */
+static void tell_end(struct stream *x, struct answer *a, const struct ending *e)
+{
+    if (e->good) {
+        x->form->end(x, a, e);
+    } else if (x->form->whole) {
+        x->failed = true;
+        x->failure = *e;
+        cancel_all(x);
+    } else {
+        x->form->error(x, e);
+        stream_told(x);
+    }
+}
+
 static void finish(struct stream *x, struct answer *a, enum job_end end)
 {
     const struct token_calls *calls = token_text_calls_of(a->text);
@@ -194,11 +209,7 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
     a->over = true;
     x->n_over++;
     caller_ended(x, a, &e);
-    if (!x->told && e.good) x->form->end(x, a, &e);
-    if (!x->told && !e.good) {
-        x->form->error(x, &e);
-        stream_told(x);
-    }
+    if (!x->told && !x->failed) tell_end(x, a, &e);
     narrate_end(x, a, end, &e, job_verdict_name(record.verdict));
 }
 
@@ -284,7 +295,11 @@ static void follow(struct stream *x)
         look(x);
         if (x->form->turn && is_heard(x) && x->begun) x->form->turn(x, serve_now_ns());
     }
-    if (x->form->done && !x->told) x->form->done(x);
+    if (x->told) return;
+    if (x->failed)
+        x->form->error(x, &x->failure);
+    else if (x->form->done)
+        x->form->done(x);
 }
 
 /* ---- from a request to jobs ---------------------------------------------------------------------------- */

@@ -66,7 +66,8 @@ struct stream_form {
     void (*turn)(struct stream *x, uint64_t now);      /* between events, at least every 50 ms; NULL: nothing */
     void (*end)(struct stream *x, struct answer *a, const struct ending *e); /* a good one */
     void (*done)(struct stream *x);                          /* all have come to a good end; NULL: nothing */
-    void (*error)(struct stream *x, const struct ending *e); /* the first bad one: nothing else is called after it */
+    void (*error)(struct stream *x, const struct ending *e); /* the first bad one: nothing else is called after it;
+                                                                whole: when all jobs are over */
     const char *field;                                       /* of the request that holds the prompt */
     bool whole;                                              /* one answer at the end: no stream of events */
     bool keeps_ids;
@@ -100,6 +101,8 @@ struct stream {
     struct http_text line; /* of the event that is being sent */
     bool begun;            /* the first job has started */
     bool gone, told;       /* gone: nobody reads any more; told: that the request failed */
+    bool failed;           /* a whole answer: told when all its jobs are over; why: */
+    struct ending failure;
 };
 
 /* x->q is the request; what it leaves open is chosen here: the id, behind `prefix`, and the seed. Answered, streamed

@@ -17,6 +17,7 @@ import threading
 import time
 
 SKIPPED = 77
+PORTS = random.SystemRandom()  # nobody else's seed: tests of one seed beside each other would try the same ports
 STARTS = 5  # of a worker whose ports were taken
 PATIENCE = 120  # seconds: what has not come by then never does; nothing else here is timed
 DEVICE = os.environ.get("WORKER_DEVICE", "cpu")  # of every worker that is not told another
@@ -102,7 +103,7 @@ def free_port():
     while True:
         with socket.socket() as s:
             try:
-                s.bind(("127.0.0.1", random.randrange(10000, low) if low > 12000 else 0))
+                s.bind(("127.0.0.1", PORTS.randrange(10000, low) if low > 12000 else 0))
                 return s.getsockname()[1]
             except OSError:
                 pass
@@ -329,4 +330,6 @@ class Metrics:
             self.samples[name, tuple(sorted(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)))] = float(value)
 
     def __call__(self, name, **labels):
-        return self.samples.get((name, tuple(sorted(labels.items()))), 0.0)
+        """The sample with these labels, whatever labels it has besides; 0: there is none."""
+        found = [v for (n, has), v in self.samples.items() if n == name and set(labels.items()) <= set(has)]
+        return sum(found) if labels else self.samples.get((name, ()), 0.0)

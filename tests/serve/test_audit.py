@@ -14,7 +14,7 @@ import threading
 import time
 
 from gated import Client, Gated, at_once, bearer, verify
-from service import Worker, check, done, events
+from service import ENDLESS, LONG, Worker, check, done, events
 
 program = sys.argv[1]
 THREADS = 8
@@ -237,6 +237,26 @@ def unread():
         check("unread: verify", verify(program, w.log, key=w.log + ".key")[0] == 0)
 
 
+def failed_whole():
+    """Of a whole answer that fails, all jobs' tokens are written down, however many had not ended by then."""
+    with Logged(*LONG) as w:
+        secret, answered = w.key("several"), []
+        asking = threading.Thread(
+            target=lambda: answered.append(Client(w, secret).ask("POST", "/v1/completions", dict(ENDLESS, n=6)))
+        )
+        asking.start()
+        decoding = lambda: [j for j in w.manage("GET", "/worker/jobs")[1]["jobs"] if j["tokens_out"] > 0]
+        w.until(lambda: len(decoding()) == 6)
+        w.manage("POST", "/cancel", {"job_id": decoding()[3]["job_id"]})
+        asking.join()
+        check("failed: it was cancelled", answered[0][0] == 499 and '"cancelled"' in answered[0][2], answered)
+        w.end()
+        entry = [e for e in lines(w.log) if e.get("key_id") == "several"][0]
+        ends = [json.loads(line) for line in w.said().splitlines() if '"execute_end"' in line]
+        check("failed: six jobs", len(ends) == 6 and all(e["tokens_out"] > 0 for e in ends), ends)
+        check("failed: all are counted", entry["tokens_out"] == sum(e["tokens_out"] for e in ends), (entry, ends))
+
+
 def alone():
     """A log without keys: everybody is let in, everything is written down."""
     with Logged() as keyed:
@@ -254,5 +274,6 @@ texts()
 rotation()
 killed()
 unread()
+failed_whole()
 alone()
 done()

@@ -391,7 +391,10 @@ with Worker(program, *KEPT, *LONG, "--audit-log", log, "--origin", "https://chat
     administration(w)
     attempts(w)
     m = w.ask("GET", "/metrics", headers=bearer(SECRET["scraper"]))[2].decode()
-    check("metrics count", re.search(r'worker_gate_refused_total\{reason="forbidden"\} [1-9]', m) is not None)
+    check(
+        "metrics count",
+        re.search(r'worker_gate_refused_total\{reason="forbidden",model="[^"]+"\} [1-9]', m) is not None,
+    )
     check("the worker ends in order", w.end() == 0)
 
 with open(log, encoding="utf-8") as f:
