@@ -3,101 +3,34 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "caller.h"
 #include "grammars.h"
 #include "openai_answer.h"
 #include "ops.h"
 
 /* ---- the routes ---------------------------------------------------------------------------------------- */
 
-/* What only the model tells; without one it is not ready, which comes next. */
-static bool suits_model(const struct serve_model *m, struct completion *c, struct refusal *why)
+static bool read_chat(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
+                      struct refusal *why)
 {
-    if (!m) return true;
-    if (c->q.model && !serve_is_called(m, c->q.model))
-        return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
-                      c->q.model);
-    if (c->chat && !m->chat)
-        return refuse(
-            why, SERVE_INVALID_REQUEST, "messages",
-            "messages: this model's chat template cannot be used: %s; /v1/completions takes a prompt as it is",
-            m->no_chat);
-    return true;
+    return openai_request_chat(bytes, n, l, &e->q, why);
 }
 
-static bool read_request(struct work *w, struct completion *c)
+static bool read_completion(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
+                            struct refusal *why)
 {
-    struct serve *s = w->s;
-    const struct serve_model *m = atomic_load(&s->model);
-    const struct job_request_limits limits = { .most_chars = s->o->limit_prompt_chars ? s->o->max_prompt_chars : 0,
-                                               .max_tokens_out = s->o->max_tokens_out,
-                                               .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
-                                               .n_vocab = m ? m->model->program->n_vocab : 0,
-                                               .max_priority = caller_max_priority(s, w->r) };
-    struct refusal why;
-    const char *bytes;
-    size_t n;
-    if (!work_body(w, HTTP_BODY_MAX, &bytes, &n)) return false;
-    if ((c->chat ? openai_request_chat : openai_request_completion)(bytes, n, &limits, &c->q, &why)) {
-        if (suits_model(m, c, &why)) return true;
-        openai_request_free(&c->q);
-    }
-    serve_refuse(s, w->r, &why);
-    return false;
+    return openai_request_completion(bytes, n, l, &e->q, why);
 }
 
-/* The request was read. */
-static void answer(struct work *w, struct completion *c, uint64_t arrived_ns)
-{
-    const struct openai_request *q = &c->q;
-    const struct stream_form form = completion_form(c);
-    struct stream x = { .form = &form,
-                        .s = w->s,
-                        .r = w->r,
-                        .work = w,
-                        .own = c,
-                        .q = q->q,
-                        .probs = q->probs,
-                        .top = q->top,
-                        .prompt_probs = q->prompt_probs || (q->echo && q->probs),
-                        .prompt_top = q->echo && q->probs && q->top > q->prompt_top ? q->top : q->prompt_top,
-                        .n_prompts = q->n_prompts,
-                        .each = q->n,
-                        .arrived_ns = arrived_ns };
-    w->streams = q->stream;
-    stream_run(&x, c->chat ? "chatcmpl-" : "cmpl-");
-}
+static const struct interface chat = {
+    .prefix = "chatcmpl-", .chat = true, .read = read_chat, .stream = &openai_chat_stream, .whole = &openai_chat_whole
+};
+static const struct interface completion = {
+    .prefix = "cmpl-", .read = read_completion, .stream = &openai_completion_stream, .whole = &openai_completion_whole
+};
 
-static void complete(struct serve *s, struct http_request *r, bool chat)
-{
-    static const struct refusal no_memory = { .code = SERVE_INTERNAL, .text = "no memory for the request" };
-    const uint64_t arrived_ns = serve_now_ns();
-    struct completion *c = calloc(1, sizeof *c);
-    struct work work;
-    work_open(&work, s, r);
-    atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
-    if (!c) {
-        serve_refuse(s, r, &no_memory);
-    } else {
-        c->chat = chat;
-        c->created = (int64_t)time(NULL);
-        if (read_request(&work, c)) {
-            if (completion_open(c))
-                answer(&work, c, arrived_ns);
-            else
-                serve_refuse(s, r, &no_memory);
-            completion_free(c);
-        }
-        free(c);
-    }
-    work_close(&work);
-    atomic_fetch_sub(&s->streams, 1);
-}
-
-static void on_chat(void *user, struct http_request *r) { complete(user, r, true); }
-static void on_completion(void *user, struct http_request *r) { complete(user, r, false); }
+static void on_chat(void *user, struct http_request *r) { exchange_serve(user, r, &chat); }
+static void on_completion(void *user, struct http_request *r) { exchange_serve(user, r, &completion); }
 
 /* A count below the architecture's name in the file; 0: none. */
 static uint64_t count_of(const struct serve_model *m, const char *name)

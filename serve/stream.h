@@ -19,6 +19,7 @@
 #include "work.h"
 
 struct stream;
+struct items;
 struct sampler_prob;
 
 struct stream_prompt {
@@ -81,6 +82,7 @@ struct stream {
     struct work *work;
     size_t fewest;        /* not 0: a prompt has at least so many ids, more than the context: it was not encoded */
     void *own;            /* the form's */
+    struct items *items;  /* of a form that items.h follows; else NULL */
     struct job_request q; /* of each job; but for the prompt, which the form has, and seed and id, which answers have */
     bool probs, prompt_probs; /* log probabilities of the answers' ids, of the prompts' */
     uint32_t top, prompt_top; /* and of so many of the best */

@@ -1,0 +1,240 @@
+/* exchange.c: see exchange.h. */
+#include "exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "caller.h"
+#include "grammar/grammar.h"
+#include "openai_probs.h"
+#include "ops.h"
+#include "tool_grammar.h"
+
+static bool open_exchange(struct exchange *e)
+{
+    e->n_answers = e->q.n_prompts * e->q.n;
+    e->items.every_line = e->q.probs;
+    e->items.reasoning = e->q.reasoning;
+    e->items.encoder = e->q.stream ? e->interface->stream : e->interface->whole;
+    e->probs = calloc(e->n_answers, sizeof *e->probs);
+    e->begun = calloc(e->n_answers, sizeof *e->begun);
+    if (e->q.echo) e->echoed = calloc(e->q.n_prompts, sizeof *e->echoed);
+    e->n_echoed = e->echoed ? e->q.n_prompts : 0;
+    return items_open(&e->items, e->n_answers) && e->probs && e->begun && (e->echoed || !e->q.echo);
+}
+
+static void close_exchange(struct exchange *e)
+{
+    for (uint32_t i = 0; e->probs && i < e->n_answers; i++) token_probs_free(&e->probs[i]);
+    for (uint32_t i = 0; i < e->n_echoed; i++) http_text_free(&e->echoed[i]);
+    free(e->probs);
+    free(e->begun);
+    free(e->echoed);
+    items_close(&e->items);
+    grammar_close(e->grammar);
+    tools_set_close(e->functions);
+    openai_request_free(&e->q);
+}
+
+/* ---- prompts ------------------------------------------------------------------------------------------- */
+
+static wk_status copy_ids(struct stream *x, const struct openai_prompt *from, struct tokens *out,
+                          const struct wk_err *err)
+{
+    const uint32_t n_vocab = x->m->model->program->n_vocab;
+    out->ids = calloc(from->n_ids, sizeof *out->ids);
+    if (!out->ids) return wk_fail(err, WK_NO_MEMORY, "no memory for %zu ids", from->n_ids);
+    memcpy(out->ids, from->ids, from->n_ids * sizeof *out->ids);
+    out->n = out->cap = from->n_ids;
+    for (size_t i = 0; i < out->n; i++)
+        if (out->ids[i] >= n_vocab)
+            return wk_fail(err, WK_INVALID, "id %zu is %u: the vocabulary has %u ids", i, out->ids[i], n_vocab);
+    return WK_OK;
+}
+
+/* The text that answers begin with: the prompt as it came, or what its ids say. */
+static wk_status keep_echo(struct stream *x, const struct openai_prompt *from, const struct stream_prompt *p,
+                           const struct wk_err *err)
+{
+    struct http_text *out = &exchange_of(x)->echoed[p - x->prompts];
+    char *text = NULL;
+    size_t n = 0;
+    if (!from->ids) {
+        http_text_add(out, from->text, from->len);
+    } else {
+        const wk_status status = tokenizer_decode(x->m->model->tokenizer, p->ids.ids, p->ids.n, false, &text, &n, err);
+        if (status) return status;
+        http_text_add(out, text, n);
+        free(text);
+    }
+    return out->failed ? wk_fail(err, WK_NO_MEMORY, "no memory for its text") : WK_OK;
+}
+
+static wk_status encode_completion(struct stream *x, const struct openai_prompt *from, struct stream_prompt *p,
+                                   const struct wk_err *err)
+{
+    const struct exchange *e = exchange_of(x);
+    const struct tokenizer_part raw = { from->text, from->len, x->q.parse_special };
+    const wk_status status =
+        from->ids ? copy_ids(x, from, &p->ids, err) : stream_encode(x, p, &raw, 1, e->q.add_special, err);
+    return status || !e->echoed ? status : keep_echo(x, from, p, err);
+}
+
+/* The functions that the answers may call. False: x->problem. */
+static bool offer(struct stream *x)
+{
+    struct exchange *e = exchange_of(x);
+    const struct openai_tools *t = &e->q.tools;
+    char text[256] = "";
+    bool single;
+    const char *unknown;
+    x->calls = chat_calls(x->m->chat, &single, &unknown);
+    if (!x->calls) x->calls = chat_json_calls(x->m->chat, t->one);
+    if (!x->calls && !chat_is_harmony(x->m->chat))
+        return chat_refuse(&x->problem, WK_UNSUPPORTED, "tools", "this model's answers cannot be read for calls: %s",
+                           unknown);
+    if (chat_json_calls(x->m->chat, t->one) && t->choice == TOOLS_CHOICE_AUTO)
+        return chat_refuse(&x->problem, WK_UNSUPPORTED, "tool_choice",
+                           "expected required, a function, or none: with --tool-format json an answer is calls only "
+                           "where it must be, since of itself this model writes them in no form that is known");
+    const wk_status status = openai_tools_set(t, &e->functions, &(struct wk_err){ text, sizeof text });
+    if (status) return chat_refuse(&x->problem, status, "tools", "%s", text);
+    x->functions = e->functions;
+    x->one_call = t->one;
+    x->must_call = t->choice != TOOLS_CHOICE_AUTO;
+    if (!tool_grammar_make(x->m, x->calls, t, x->formed && !x->must_call, x->work, &e->grammar, &x->problem))
+        return false;
+    x->grammar = e->grammar;
+    return !x->grammar || !x->q.ignore_eos ||
+           chat_refuse(&x->problem, WK_INVALID, "ignore_eos",
+                       "expected false, or nothing, with tools: calls have an end");
+}
+
+static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)
+{
+    const struct exchange *e = exchange_of(x);
+    const struct openai_prompt *from = &e->q.prompts[p - x->prompts];
+    p->text = from->text;
+    p->len = from->len;
+    p->chars = from->chars;
+    if (!e->interface->chat) return encode_completion(x, from, p, err);
+    struct chat_request q = e->q.chat;
+    if (e->q.tools.choice != TOOLS_CHOICE_NONE && !offer(x)) return x->problem.status;
+    return stream_chat(x, p, &q, err);
+}
+
+static void release(struct stream *x)
+{
+    struct exchange *e = exchange_of(x);
+    openai_request_free(&e->q); /* how many answers there are, and what they are to hold, stays */
+    http_text_free(&e->body);
+    x->q.body = NULL;
+}
+
+/* ---- from a body to an answer -------------------------------------------------------------------------- */
+
+bool exchange_suits(const struct serve_model *m, const struct exchange *e, struct refusal *why)
+{
+    if (!m) return true;
+    if (e->q.model && !serve_is_called(m, e->q.model))
+        return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
+                      e->q.model);
+    if (e->interface->chat && !m->chat)
+        return refuse(
+            why, SERVE_INVALID_REQUEST, "messages",
+            "messages: this model's chat template cannot be used: %s; /v1/completions takes a prompt as it is",
+            m->no_chat);
+    return true;
+}
+
+struct job_request_limits exchange_limits(const struct serve *s, struct http_request *r)
+{
+    const struct serve_model *m = atomic_load(&s->model);
+    return (struct job_request_limits){ .most_chars = s->o->limit_prompt_chars ? s->o->max_prompt_chars : 0,
+                                        .max_tokens_out = s->o->max_tokens_out,
+                                        .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
+                                        .n_vocab = m ? m->model->program->n_vocab : 0,
+                                        .max_priority = caller_max_priority(s, r) };
+}
+
+bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why)
+{
+    if (e->body.failed) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
+    if (!http_reserve(e->work->r, e->body.cap) || !serve_reserve_tree(e->work->r, e->body.data, e->body.n))
+        return false;
+    return openai_request_chat(e->body.data, e->body.n, l, &e->q, why);
+}
+
+static bool read_request(struct work *w, struct exchange *e)
+{
+    struct serve *s = w->s;
+    const struct serve_model *m = atomic_load(&s->model);
+    const struct job_request_limits limits = exchange_limits(s, w->r);
+    struct refusal why = { 0 };
+    const char *bytes;
+    size_t n;
+    if (!work_body(w, HTTP_BODY_MAX, &bytes, &n)) return false;
+    if (e->interface->read(e, bytes, n, &limits, &why)) {
+        if (exchange_suits(m, e, &why)) return true;
+        openai_request_free(&e->q);
+    }
+    if (why.text[0]) serve_refuse(s, w->r, &why); /* else it was answered that there is no memory */
+    return false;
+}
+
+/* The request was read. */
+static void answer(struct work *w, struct exchange *e, uint64_t arrived_ns)
+{
+    const struct openai_request *q = &e->q;
+    struct stream_form form = { .encode = encode,
+                                .release = release,
+                                .field = e->interface->chat ? "messages" : "prompt",
+                                .keeps_ids = q->prompt_probs || (q->echo && q->probs) };
+    struct stream x = { .form = &form,
+                        .s = w->s,
+                        .r = w->r,
+                        .work = w,
+                        .own = e,
+                        .items = &e->items,
+                        .q = q->q,
+                        .probs = q->probs,
+                        .top = q->top,
+                        .prompt_probs = q->prompt_probs || (q->echo && q->probs),
+                        .prompt_top = q->echo && q->probs && q->top > q->prompt_top ? q->top : q->prompt_top,
+                        .n_prompts = q->n_prompts,
+                        .each = q->n,
+                        .arrived_ns = arrived_ns };
+    items_form(!q->stream, &form);
+    w->streams = q->stream;
+    stream_run(&x, e->interface->prefix);
+}
+
+void exchange_serve(struct serve *s, struct http_request *r, const struct interface *i)
+{
+    static const struct refusal no_memory = { .code = SERVE_INTERNAL, .text = "no memory for the request" };
+    const uint64_t arrived_ns = serve_now_ns();
+    struct exchange *e = calloc(1, sizeof *e);
+    struct work work;
+    work_open(&work, s, r);
+    atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
+    if (!e) {
+        serve_refuse(s, r, &no_memory);
+    } else {
+        e->interface = i;
+        e->work = &work;
+        e->created = (int64_t)time(NULL);
+        if (read_request(&work, e)) {
+            if (open_exchange(e))
+                answer(&work, e, arrived_ns);
+            else
+                serve_refuse(s, r, &no_memory);
+            close_exchange(e);
+        }
+        http_text_free(&e->body);
+        if (i->forget) i->forget(e);
+        free(e);
+    }
+    work_close(&work);
+    atomic_fetch_sub(&s->streams, 1);
+}

@@ -1,0 +1,53 @@
+/* exchange.h: one request to an interface of chats or completions, from its body to the end of its answer.
+ *
+ * An interface reads its body into an openai_request, or writes it as the body that /v1/chat/completions takes and has
+ * that read, and encodes what comes. All else is the same for all of them: ids, sampling, tools and forms, limits,
+ * refusals. [the handler's thread] */
+#ifndef SERVE_EXCHANGE_H
+#define SERVE_EXCHANGE_H
+
+#include "items.h"
+#include "openai_request.h"
+
+struct exchange;
+
+struct interface {
+    const char *prefix; /* of the ids that are chosen */
+    bool chat;
+    /* The body as e->q, and what else the answer needs. False: why, or, if that has no text, it was answered; nothing
+     * needs to be freed but e->body and e->own. The bytes outlive e->q. */
+    bool (*read)(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
+                 struct refusal *why);
+    const struct encoder *stream, *whole;
+    void (*forget)(struct exchange *e); /* e->own; NULL: there is none */
+};
+
+struct exchange {
+    const struct interface *interface;
+    struct work *work;
+    struct openai_request q;
+    struct http_text body; /* a chat's body that another one was written as; q's texts are its bytes */
+    void *own;             /* the interface's */
+    int64_t created;
+    struct items items;
+    struct tools_set *functions; /* that may be called; NULL: none */
+    struct grammar *grammar;     /* of answers that may call them; NULL: they are free */
+    /* of completions, [answers] and [prompts]: */
+    struct token_probs *probs;
+    struct http_text *echoed; /* what answers begin with; NULL: nothing */
+    bool *begun;              /* ... which was said */
+    uint32_t n_answers, n_echoed;
+};
+
+static inline struct exchange *exchange_of(const struct stream *x) { return x->own; }
+
+/* The handler of a route of the interface. */
+void exchange_serve(struct serve *s, struct http_request *r, const struct interface *i);
+/* e->body as a chat's, for interfaces that have written it. False: why, or, if that has no text, it was answered. */
+bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why);
+/* What a request of this service may ask for. */
+struct job_request_limits exchange_limits(const struct serve *s, struct http_request *r);
+/* Does the model suit the request? Without one it is not ready, which is told later. */
+bool exchange_suits(const struct serve_model *m, const struct exchange *e, struct refusal *why);
+
+#endif
