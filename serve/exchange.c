@@ -132,6 +132,27 @@ static void release(struct stream *x)
     x->q.body = NULL;
 }
 
+/* ---- refusals ------------------------------------------------------------------------------------------ */
+
+/* A refusal of the chat's body in the words of the interface's. */
+static void rename_fields(const struct interface *in, struct refusal *why)
+{
+    char field[sizeof why->field], text[sizeof why->text];
+    for (const struct exchange_name *name = in->names; name && name->chat; name++) {
+        const size_t n = strlen(name->chat);
+        if (strncmp(why->field, name->chat, n) != 0) continue;
+        const char *rest = strncmp(why->text, name->chat, n) == 0 ? why->text + n : NULL;
+        if (rest && name->whole) rest = strstr(rest, ": ");
+        (void)snprintf(field, sizeof field, "%s%.60s", name->own, name->whole ? "" : why->field + n);
+        (void)snprintf(text, sizeof text, "%s%.900s", rest ? name->own : "", rest ? rest : why->text);
+        memcpy(why->field, field, sizeof field);
+        memcpy(why->text, text, sizeof text);
+        return;
+    }
+}
+
+static void refused(struct stream *x, struct refusal *why) { rename_fields(exchange_of(x)->interface, why); }
+
 /* ---- from a body to an answer -------------------------------------------------------------------------- */
 
 bool exchange_suits(const struct serve_model *m, const struct exchange *e, struct refusal *why)
@@ -179,6 +200,7 @@ static bool read_request(struct work *w, struct exchange *e)
         if (exchange_suits(m, e, &why)) return true;
         openai_request_free(&e->q);
     }
+    rename_fields(e->interface, &why);
     if (why.text[0]) serve_refuse(s, w->r, &why); /* else it was answered that there is no memory */
     return false;
 }
@@ -189,6 +211,7 @@ static void answer(struct work *w, struct exchange *e, uint64_t arrived_ns)
     const struct openai_request *q = &e->q;
     struct stream_form form = { .encode = encode,
                                 .release = release,
+                                .refused = refused,
                                 .field = e->interface->chat ? "messages" : "prompt",
                                 .keeps_ids = q->prompt_probs || (q->echo && q->probs) };
     struct stream x = { .form = &form,

@@ -11,9 +11,16 @@
 
 struct exchange;
 
+/* How an interface calls a member of a chat's body, in refusals. */
+struct exchange_name {
+    const char *chat, *own; /* chat NULL: the end of the list */
+    bool whole;             /* what follows in a path is of no use: it counts otherwise */
+};
+
 struct interface {
     const char *prefix; /* of the ids that are chosen */
     bool chat;
+    const struct exchange_name *names; /* NULL: it calls them alike */
     /* The body as e->q, and what else the answer needs. False: why, or, if that has no text, it was answered; nothing
      * needs to be freed but e->body and e->own. The bytes outlive e->q. */
     bool (*read)(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,

@@ -201,6 +201,13 @@ static void on_calls(struct stream *x, struct answer *a)
     if (encoder(x)->keeps) items_reserve(x, 0);
 }
 
+static bool says_nothing(const struct item_list *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->list[i].kind != ITEM_REASONING) return false;
+    return true;
+}
+
 static void on_end(struct stream *x, struct answer *a, const struct ending *e)
 {
     struct items *t = x->items;
@@ -208,6 +215,7 @@ static void on_end(struct stream *x, struct answer *a, const struct ending *e)
     list_of(x, a)->reason = e->reason;
     list_of(x, a)->stop = token_text_stopped(a->text);
     if (i) i->cut = i->kind == ITEM_CALL;
+    if (encoder(x)->never_empty && says_nothing(list_of(x, a))) (void)item_of(x, a, ITEM_TEXT);
     end_item(x, a);
     t->tokens_out += a->tokens_out;
     t->reasoning_ids += token_text_reasoning_ids(a->text);

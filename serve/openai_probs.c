@@ -123,6 +123,8 @@ static void move(struct http_text *out, struct http_text *from)
     from->n = 0;
 }
 
+void token_probs_take(struct http_text *out, struct token_probs *p) { move(out, &p->content); }
+
 void token_probs_put(struct http_text *out, struct token_probs *p, bool chat)
 {
     if (chat) {

@@ -28,6 +28,8 @@ void token_probs_add_lists(struct token_probs *p, const struct tokenizer *t, uin
                            uint32_t n_top, size_t chars);
 /* The object, with every entry since the last call. chat: in a chat's form. */
 void token_probs_put(struct http_text *out, struct token_probs *p, bool chat);
+/* The same of a chat: the entries alone, with commas between them. */
+void token_probs_take(struct http_text *out, struct token_probs *p);
 size_t token_probs_bytes(const struct token_probs *p); /* of what waits to be put */
 bool token_probs_failed(const struct token_probs *p);  /* no memory: what was put lacks some */
 void token_probs_free(struct token_probs *p);

@@ -7,7 +7,7 @@
 #define CHAT_INSTEAD "use POST /v1/chat/completions"
 #define NO_EMBEDDINGS "this worker does not serve embeddings: it generates text; use a server with an embedding model"
 #define NO_RANKING "this worker does not serve reranking, scores and classes: it generates text"
-#define NO_RESPONSES "this worker does not serve OpenAI's Responses; " CHAT_INSTEAD
+#define NO_RESPONSES "this worker stores no responses; POST /v1/responses makes one"
 #define NO_MESSAGES "this worker does not serve Anthropic's Messages; " CHAT_INSTEAD
 #define NO_OLLAMA "this worker does not serve Ollama's interface; "
 #define NO_MEDIA "this worker does not serve images, audio and video: it generates text; " CHAT_INSTEAD
@@ -20,7 +20,6 @@ static const struct {
     const char *path, *text;
 } others[] = {
     { "/v1/embeddings", NO_EMBEDDINGS },
-    { "/v1/responses", NO_RESPONSES },
     { "/v1/responses/", NO_RESPONSES },
     { "/v1/conversations", NO_STORE },
     { "/v1/conversations/", NO_STORE },
@@ -71,7 +70,7 @@ static const struct {
     { "/models", BASE_URL "GET /v1/models" },
     { "/models/", BASE_URL "GET /v1/models" },
     { "/embeddings", NO_EMBEDDINGS },
-    { "/responses", NO_RESPONSES },
+    { "/responses", BASE_URL "POST /v1/responses" },
     { "/messages", NO_MESSAGES },
     { "/v1", BASE_URL "GET /v1/models" },
     { "/v1/v1/", BASE_URL "one /v1" },

@@ -100,7 +100,7 @@ void raw_text(struct raw string, struct http_text *out)
     jr_close(&json);
 }
 
-void raw_put(struct http_text *out, struct raw value, const char *otherwise)
+void raw_copy(struct http_text *out, struct raw value, const char *otherwise)
 {
     if (value.data)
         http_text_add(out, value.data, value.n);
@@ -108,7 +108,7 @@ void raw_put(struct http_text *out, struct raw value, const char *otherwise)
         http_text_add(out, otherwise, strlen(otherwise));
 }
 
-void raw_put_member(struct http_text *out, const char *name, struct raw value)
+void raw_copy_member(struct http_text *out, const char *name, struct raw value)
 {
     if (!value.data) return;
     http_text_format(out, ",\"%s\":", name);

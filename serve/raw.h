@@ -42,8 +42,8 @@ bool raw_says(struct raw value, const char *word);
 /* The string's text, without its escapes, is added to out; of what is no string nothing. */
 void raw_text(struct raw string, struct http_text *out);
 /* The piece as it is written is added to out; `otherwise` where there is none. */
-void raw_put(struct http_text *out, struct raw value, const char *otherwise);
+void raw_copy(struct http_text *out, struct raw value, const char *otherwise);
 /* ,"NAME":VALUE if there is one. */
-void raw_put_member(struct http_text *out, const char *name, struct raw value);
+void raw_copy_member(struct http_text *out, const char *name, struct raw value);
 
 #endif

@@ -20,6 +20,7 @@ static const struct {
     { "POST", "/worker/execute", SCOPE_INFERENCE },
     { "POST", "/v1/chat/completions", SCOPE_INFERENCE },
     { "POST", "/v1/completions", SCOPE_INFERENCE },
+    { "POST", "/v1/responses", SCOPE_INFERENCE },
     { "POST", "/v1/chat/completions/render", SCOPE_INFERENCE },
     { "GET", "/v1/models", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
     { "GET", "/v1/models/", SCOPE_INFERENCE | SCOPE_ADMIN_READ },

@@ -192,6 +192,7 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
         explain_block(a, &e.why);
     else if (!e.good)
         explain_end(x, a, end, &e.f, &e.why);
+    if (!e.good && x->form->refused) x->form->refused(x, &e.why);
     e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
     e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
     struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
@@ -717,6 +718,7 @@ void stream_run(struct stream *x, const char *prefix)
         follow(x);
     } else {
         caller_rates(x, false);
+        if (x->form->refused) x->form->refused(x, &why);
         serve_refuse(x->s, x->r, &why);
     }
     for (uint32_t i = 0; i < x->n_answers; i++) {

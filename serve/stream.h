@@ -60,6 +60,7 @@ struct stream_form {
     wk_status (*encode)(struct stream *x, struct stream_prompt *p,
                         const struct wk_err *err); /* the prompt: text, len, chars and ids */
     void (*release)(struct stream *x); /* the request is jobs: its JSON is not needed any more, nor what lies in it */
+    void (*refused)(struct stream *x, struct refusal *why); /* before it is told, or a job's failure; NULL: nothing */
     void (*started)(struct stream *x, struct answer *a);
     void (*token)(struct stream *x, struct answer *a); /* a->text was given the next id; NULL: nothing */
     void (*line)(struct stream *x, struct answer *a, const struct token_line *line);
