@@ -184,7 +184,9 @@ bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, 
     if (e->body.failed) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
     if (!http_reserve(e->work->r, e->body.cap) || !serve_reserve_tree(e->work->r, e->body.data, e->body.n))
         return false;
-    return openai_request_chat(e->body.data, e->body.n, l, &e->q, why);
+    if (openai_request_chat(e->body.data, e->body.n, l, &e->q, why)) return true;
+    rename_fields(e->interface, why);
+    return false;
 }
 
 static bool read_request(struct work *w, struct exchange *e)
@@ -200,7 +202,6 @@ static bool read_request(struct work *w, struct exchange *e)
         if (exchange_suits(m, e, &why)) return true;
         openai_request_free(&e->q);
     }
-    rename_fields(e->interface, &why);
     if (why.text[0]) serve_refuse(s, w->r, &why); /* else it was answered that there is no memory */
     return false;
 }

@@ -150,6 +150,42 @@ def parsed(c):
         check("client: parse of what is cut", e.completion.usage.completion_tokens == 4, e)
 
 
+def responses(c, text):
+    """The Responses: whole, streamed, parsed, with a function."""
+    asked = {"model": "haiku", "input": HAIKU["prompt"], "max_output_tokens": 50, "temperature": 0.7}
+    more = {"extra_body": {"seed": 42}}
+    a = c.responses.create(**asked, **more)
+    check("client: a response", a.output_text == text and a.status == "completed" and a.usage.total_tokens > 0, a)
+    with c.responses.stream(**asked, **more) as stream:
+        kinds = [e.type for e in stream]
+        b = stream.get_final_response()
+    check("client: streamed", b.output_text == text and "response.output_text.delta" in kinds, (b, kinds))
+    form = {"model": "haiku", "input": "A pet", "max_output_tokens": 400, "extra_body": {"seed": 1}}
+    d = c.responses.parse(text_format=Pet, **form)
+    check("client: a parsed response", isinstance(d.output_parsed, Pet), d)
+    with c.responses.stream(text_format=Pet, **form) as stream:
+        for _ in stream:
+            pass
+        check("client: ... streamed", stream.get_final_response().output_parsed == d.output_parsed)
+    function = {"type": "function", "name": "current_minute", "description": "The current minute of the clock."}
+    said = [{"role": "user", "content": "Write a haiku about rivers that includes the current minute"}]
+    asked = {"model": "haiku", "tools": [dict(function, parameters=None, strict=None)], "temperature": 0}
+    a = c.responses.create(input=said, **asked)
+    call = a.output[0]
+    check("client: a call", call.type == "function_call" and call.name == "current_minute", a)
+    with c.responses.stream(input=said, **asked) as stream:
+        kinds = [e.type for e in stream]
+        check("client: ... streamed", stream.get_final_response().output[0].arguments == call.arguments, kinds)
+    said += [call, {"type": "function_call_output", "call_id": call.call_id, "output": "forty-two"}]
+    b = c.responses.create(input=said, **asked)
+    check("client: ... and its result", "forty-two" in b.output_text, b)
+    try:
+        c.responses.create(model="haiku", input="x", previous_response_id="resp_1")
+        check("client: nothing is stored", False)
+    except openai.BadRequestError as e:
+        check("client: nothing is stored", e.param == "previous_response_id", e)
+
+
 def errors(c):
     for what, kind, call in (
         (
@@ -202,6 +238,7 @@ with Worker(sys.argv[1]) as w:
     probabilities(client, haiku)
     functions(client)
     parsed(client)
+    responses(client, haiku)
     errors(client)
     asyncio.run(together(w.port, haiku))
 done()

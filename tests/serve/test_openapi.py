@@ -340,6 +340,9 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
         ask(w, "POST", "/v1/chat/completions", dict(call, **more), want=200)
     ask(w, "POST", "/v1/chat/completions", dict(chat, prompt_logprobs=2), want=200)
     ask(w, "POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 0, "prompt_logprobs": 2}, want=200)
+    for more in ({}, {"stream": True}):
+        ask(w, "POST", "/v1/responses", dict({"input": "Hello", "max_output_tokens": 5}, **more), want=200)
+    ask(w, "POST", "/v1/responses", {"input": 3}, want=400)
     for body in (
         {},
         dict(chat, messages=[]),
