@@ -21,6 +21,7 @@ TENANTS, THREADS = 64 if QUICK else 12, 12
 REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400" if QUICK else "480"))
 SHARED = "The lantern over the harbour counts the boats that come home before the rain begins to fall tonight. "
 CANARY = re.compile("canary[0-9a-f]{12}")
+CHOSEN = ("cmpl-", "chatcmpl-", "resp_")  # ids that the worker chooses
 random.seed(7)
 
 
@@ -168,6 +169,23 @@ class Round:
         if usage["prompt_tokens"] != len(ids):
             self.fault("usage", t.number, usage, len(ids))
 
+    def responses(self, t, c, random_, stream):
+        prompt = random_.choice(t.prompts)
+        ids = self.alone.ids["chat", prompt]
+        body = {"input": prompt, "max_output_tokens": 6, "temperature": 0.9, "seed": 11, "stream": stream}
+        self.before(t, ids)
+        status, _, text = c.ask("POST", "/v1/responses", body)
+        self.read(t, text)
+        if status != 200:
+            self.wrong[status, text[:200]] += 1
+            return
+        a = events(text)[-1][1]["response"] if stream else json.loads(text)
+        self.job_of[a["id"]] = t
+        self.answered(t, "chat", prompt, [a["output"][0]["content"][0]["text"]])
+        self.seen(t, ids, a["usage"]["input_tokens_details"]["cached_tokens"])
+        if a["usage"]["input_tokens"] != len(ids):
+            self.fault("usage", t.number, a["usage"], len(ids))
+
     def execute(self, t, c, random_, job_id):
         prompt = random_.choice(t.prompts)
         ids = self.alone.ids["text", prompt]
@@ -221,13 +239,13 @@ class Round:
             self.wrong[status, text[:200]] += 1
             return
         ids = [j["job_id"] for j in json.loads(text)["jobs"]]
-        strangers = [i for i in ids if t.canary not in i and not i.startswith(("everybodys", "cmpl-", "chatcmpl-"))]
+        strangers = [i for i in ids if t.canary not in i and not i.startswith(("everybodys", *CHOSEN))]
         if strangers:
             self.fault("jobs", t.number, strangers[:3])
-        self.listed[t].update(i for i in ids if i.startswith(("cmpl-", "chatcmpl-")))
+        self.listed[t].update(i for i in ids if i.startswith(CHOSEN))
 
     def one(self, t, c, random_):
-        kind = random_.randrange(20)
+        kind = random_.randrange(22)
         if kind < 3:
             self.openai(t, c, random_, True, False)
         elif kind < 6:
@@ -246,6 +264,8 @@ class Round:
             self.execute(t, c, random_, "everybodys-%d" % random_.randrange(4))
         elif kind < 19:
             self.jobs(t, c)
+        elif kind < 21:
+            self.responses(t, c, random_, kind == 20)
         else:
             self.cancel(t, c, random_)
 
