@@ -72,7 +72,7 @@ bool load_start(struct load *l);
 void load_join(struct load *l);
 /* {shard_id, gpu_device, vram_bytes, sealed, ...} of the loaded model; NULL: no memory. [any thread] */
 json_t *load_handle(const struct serve *s, const struct serve_model *m);
-/* Is the model called that, or that and :latest, as some clients complete every name? */
+/* Is the model called that, by its name or an alias, or that and :latest, as some clients complete every name? */
 bool serve_is_called(const struct serve_model *m, const char *name);
 bool load_sealed(const struct serve_model *m); /* also true of a CPU, where nothing is sealed */
 void load_close(struct serve *s);              /* engine, model; every job is released. [main thread] */

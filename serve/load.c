@@ -68,10 +68,19 @@ static void name_shard(const struct serve *s, const struct model *m, const char 
         (void)snprintf(out, 192, "%.80s:%s:1-of-1", m->name, s->device->name);
 }
 
+/* Is `name` that, or that and :latest? */
+static bool is_that(const char *name, const char *that)
+{
+    const size_t n = strlen(that);
+    return strncmp(name, that, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
+}
+
 bool serve_is_called(const struct serve_model *m, const char *name)
 {
-    const size_t n = strlen(m->name);
-    return strncmp(name, m->name, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
+    bool is = is_that(name, m->name);
+    for (uint32_t i = 0; i < m->o->n_aliases; i++)
+        is = is || strcmp(m->o->aliases[i], "*") == 0 || is_that(name, m->o->aliases[i]);
+    return is;
 }
 
 bool load_sealed(const struct serve_model *m)
@@ -188,6 +197,7 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     if (grammars_open(model->tokenizer, model->program->n_vocab, &m->grammars, &err))
         return fail(why, "INTERNAL", text);
     if (chat_open(&chat, &m->chat, &chat_err)) (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
+    m->o = s->o;
     (void)snprintf(m->name, sizeof m->name, "%s", s->o->model_id ? s->o->model_id : model->name);
     (void)snprintf(m->path, sizeof m->path, "%s", l->ref ? l->ref : l->path ? l->path : "embedded model");
     name_plugin(s, model, m->plugin);

@@ -70,6 +70,8 @@ struct serve_options {
     bool wait_for_commit;             /* no model until POST /worker/commit */
     const char *model_dir;            /* absolute; where model_ref is resolved; NULL: nowhere */
     const char *model_id;             /* NULL: general.name, else the file's stem */
+    const char *const *aliases;       /* further names that requests may call the model by; "*": every name */
+    uint32_t n_aliases;
     struct token_bytes chat_template; /* instead of the file's; data NULL: none */
     const char *chat_template_name;   /* where it was read from */
     bool json_calls;                  /* --tool-format json: calls of a form that is not known are plain JSON */
@@ -111,6 +113,7 @@ struct serve_model {
     struct grammars *grammars;
     struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */
     char no_chat[512];
+    const struct serve_options *o; /* of the service: aliases */
     char name[256], path[4096], plugin[64], quant_kind[32], shard_id[192];
     char fingerprint[80]; /* of all that decides ids (identity.h) */
     struct serve_digest at_first, in_full;

@@ -32,7 +32,7 @@ static bool is_served(const struct serve_model *m, const struct body_object *o, 
 {
     const char *name = NULL;
     if (!body_name(o, "model", 255, &name, why)) return false;
-    return !name || strcmp(name, m->name) == 0 ||
+    return !name || serve_is_called(m, name) ||
            refuse(why, SERVE_NOT_FOUND, "model", "model: this worker serves %s, not %s", m->name, name);
 }
 

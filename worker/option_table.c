@@ -185,6 +185,8 @@ const struct option_def option_table[OPT_COUNT] = {
                         "folder in which /worker/plan and /worker/commit find models, and nowhere else" },
     [OPT_MODEL_ID] = { "model-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
                        "name of the model in answers; its own when not given" },
+    [OPT_MODEL_ALIAS] = { "model-alias", 0, OPTION_LIST, false, ON(CMD_SERVE), "NAME", 0, 16, NULL,
+                          "another name by which requests may call the model; * is every name; may be repeated" },
     [OPT_WAIT_FOR_COMMIT] = { "wait-for-commit", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                               "start without a model and wait for POST /worker/commit" },
     [OPT_ROLE] = { "role", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "unified", 0, 0, "unified",

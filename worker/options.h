@@ -106,6 +106,7 @@ enum option_id {
     OPT_TLS_CLIENT_CA,
     OPT_MODEL_DIR,
     OPT_MODEL_ID,
+    OPT_MODEL_ALIAS,
     OPT_WAIT_FOR_COMMIT,
     OPT_ROLE,
     OPT_CALLBACK_URL,

@@ -23,7 +23,7 @@
 #include "text.h"
 #include "tokenizer/utf8.h"
 
-enum { MAX_ORIGINS = 16, MAX_HOSTS = 16 };
+enum { MAX_ORIGINS = 16, MAX_HOSTS = 16, MAX_ALIASES = 16 };
 
 struct serving {
     struct options o; /* with --device as --gpu-device implies it */
@@ -37,7 +37,7 @@ struct serving {
     pthread_mutex_t lock;       /* one model is opened at a time */
     struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
-    const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS];
+    const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS], *aliases[MAX_ALIASES];
     struct text chat_template;
     struct jinja_options clock;
     char worker_id[37], model_dir[4096], device_text[DEVICE_TEXT];
@@ -287,6 +287,8 @@ static void service_options(struct serving *v)
         .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT),
         .model_dir = v->model_dir[0] ? v->model_dir : NULL,
         .model_id = option_text(o, OPT_MODEL_ID),
+        .aliases = v->aliases,
+        .n_aliases = option_list(o, OPT_MODEL_ALIAS, v->aliases, MAX_ALIASES),
         .chat_template = { v->chat_template.bytes, v->chat_template.len },
         .chat_template_name = option_text(o, OPT_CHAT_TEMPLATE),
         .json_calls = option_text(o, OPT_TOOL_FORMAT) != NULL,

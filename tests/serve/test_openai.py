@@ -574,6 +574,13 @@ leaving(program)
 configured(program)
 browser(program)
 reasons(program)
+with Worker(program, "--model-alias", "gpt-4.1", "--model-alias", "claude") as w:
+    for name, status in (("gpt-4.1", 200), ("claude:latest", 200), ("haiku", 200), ("gpt-4", 404), ("claude-2", 404)):
+        for path, body in (("/v1/chat/completions", CHAT), ("/v1/responses", {"input": "x", "max_output_tokens": 1})):
+            got, answer = w.post(path, dict(body, model=name))
+            check("alias %s" % name, got == status and (got != 200 or answer["model"] == "haiku"), (got, answer))
+with Worker(program, "--model-alias", "*") as w:
+    check("any name", w.post("/v1/chat/completions", dict(CHAT, model="whatever"))[0] == 200)
 with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku", wait=False) as w:
     w.until(lambda: w.get("/livez")[0] == 200)
     status, head, data = w.ask("POST", "/v1/chat/completions", CHAT)
