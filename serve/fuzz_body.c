@@ -1,16 +1,33 @@
-/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute and of both completions of /v1.
+/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute, of both completions of /v1
+ * and of its responses.
  * What is accepted is within its ranges, what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "openai_request.h"
+#include "responses.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool promise)
 {
     if (!promise) abort();
+}
+
+/* What is written of a body that is taken is one JSON object. */
+static void write_responses(const char *data, size_t size)
+{
+    struct responses *r = calloc(1, sizeof *r);
+    struct http_text out = { 0 };
+    struct refusal why;
+    require(r != NULL);
+    if (responses_write(r, data, size, &out, &why))
+        require(jr_is_object(out.data, out.n) && r->repeated.n > 0);
+    else
+        require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
+    http_text_free(&out);
+    responses_free(r);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -58,6 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(!r.chat.tools.data || *r.chat.tools.data == '[');
         openai_request_free(&r);
     }
+    write_responses((const char *)data, size);
     char *text = malloc(size + 1);
     require(text != NULL);
     memcpy(text, data, size);

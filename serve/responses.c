@@ -3,12 +3,14 @@
 #include "responses.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "exchange.h"
 #include "openai_probs.h"
 #include "ops.h"
 
-static struct responses *own(const struct stream *x) { return responses_of(exchange_of(x)); }
+static struct responses *own(const struct stream *x) { return exchange_of(x)->own; }
 static struct item_list *items_of(const struct stream *x) { return &x->items->lists[0]; }
 static struct token_probs *probs_of(const struct stream *x) { return exchange_of(x)->probs; }
 
@@ -389,13 +391,23 @@ static const struct exchange_name names[] = { { "messages", "input", true },
                                               { "reasoning_effort", "reasoning.effort", false },
                                               { NULL, NULL, false } };
 
+static bool read_request(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
+                         struct refusal *why)
+{
+    e->own = calloc(1, sizeof(struct responses));
+    if (!e->own) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
+    return responses_write(e->own, bytes, n, &e->body, why) && exchange_read_chat(e, l, why);
+}
+
+static void forget(struct exchange *e) { responses_free(e->own); }
+
 static const struct interface interface = { .prefix = "resp_",
                                             .chat = true,
                                             .names = names,
-                                            .read = responses_read,
+                                            .read = read_request,
                                             .stream = &stream,
                                             .whole = &whole,
-                                            .forget = responses_forget };
+                                            .forget = forget };
 
 static void on_responses(void *user, struct http_request *r) { exchange_serve(user, r, &interface); }
 

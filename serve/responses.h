@@ -2,11 +2,10 @@
  *
  * The request's items become a chat's messages, its tools a chat's functions; the answer's items become Responses' own.
  * Nothing is stored: "store" is answered false, and what asks for something that was stored is refused. Tools that a
- * server would run itself are left out, and the answer says so in `warnings`. [the handler's thread] */
+ * server would run itself are left out, and the answer says so in `warnings`. */
 #ifndef SERVE_RESPONSES_H
 #define SERVE_RESPONSES_H
 
-#include "exchange.h"
 #include "raw.h"
 
 /* A tool that answers call by another name, or in another form, than a function of it. */
@@ -21,21 +20,18 @@ struct responses {
     size_t n_tools;
     struct http_text repeated; /* of the request, in the answer: ,"NAME":VALUE ... */
     struct http_text warnings; /* "TEXT",... */
-    bool encrypted;            /* reasoning comes back in encrypted_content as well */
-    uint32_t sequence;         /* the next event's */
-    struct http_text items;    /* those that have ended, as the answer repeats them */
-    struct http_text probs;    /* log probabilities of the text that is being told, in entries */
+    uint32_t n_warnings;
+    bool encrypted;         /* reasoning comes back in encrypted_content as well */
+    uint32_t sequence;      /* the next event's */
+    struct http_text items; /* those that have ended, as the answer repeats them */
+    struct http_text probs; /* log probabilities of the text that is being told, in entries */
 };
 
-static inline struct responses *responses_of(const struct exchange *e) { return e->own; }
-
-/* The request as a chat's body in e->body. False: why. The input's part of it: "messages". */
-bool responses_read(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
-                    struct refusal *why);
-bool responses_read_input(struct exchange *e, struct raw root, struct refusal *why);
-/* ,"tools":[...] and ,"tool_choice":... */
-bool responses_read_tools(struct exchange *e, struct raw root, struct refusal *why);
-void responses_forget(struct exchange *e);
+/* The request as the body of a chat, added to out. False: why. Pure functions of r. */
+bool responses_write(struct responses *r, const char *bytes, size_t n, struct http_text *out, struct refusal *why);
+/* Its input: "messages":[...] */
+bool responses_write_input(struct responses *r, struct raw root, struct http_text *out, struct refusal *why);
+void responses_free(struct responses *r); /* NULL allowed */
 /* A warning: FORMAT as a text of `warnings`. */
 __attribute__((format(printf, 2, 3))) void responses_warn(struct responses *r, const char *format, ...);
 /* What the model calls a tool: its namespace, if it has one, in front. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct input {
-    struct exchange *e;
+    struct responses *r;
     struct http_text *out; /* the list of messages */
     struct refusal *why;
     size_t index; /* of the item that is read */
@@ -267,7 +267,7 @@ static bool read_foreign(struct input *in, struct raw item)
 {
     struct http_text type = { 0 };
     raw_text(raw_member(item, "type"), &type);
-    responses_warn(responses_of(in->e), "input[%zu]: an item of type %.40s was left out", in->index, type.data);
+    responses_warn(in->r, "input[%zu]: an item of type %.40s was left out", in->index, type.data);
     http_text_free(&type);
     return true;
 }
@@ -332,15 +332,15 @@ static bool read_list(struct input *in, struct raw list)
     return good;
 }
 
-bool responses_read_input(struct exchange *e, struct raw root, struct refusal *why)
+bool responses_write_input(struct responses *r, struct raw root, struct http_text *out, struct refusal *why)
 {
-    struct input in = { .e = e, .out = &e->body, .why = why };
+    struct input in = { .r = r, .out = out, .why = why };
     const struct raw input = raw_member(root, "input");
     struct raw instructions;
     if (!raw_member_of(root, "", "instructions", JR_STRING, &instructions, why)) return false;
     if (input.kind != JR_STRING && input.kind != JR_ARRAY)
         return refuse(why, SERVE_INVALID_REQUEST, "input", "input: expected a string or a list of items");
-    http_text_format(&e->body, "\"messages\":[");
+    http_text_format(out, "\"messages\":[");
     if (instructions.data) {
         begin_message(&in, "system");
         raw_copy_member(in.out, "content", instructions);
@@ -357,6 +357,6 @@ bool responses_read_input(struct exchange *e, struct raw root, struct refusal *w
     http_text_free(&in.reasoning);
     http_text_free(&in.content);
     http_text_free(&in.calls);
-    http_text_add(&e->body, "]", 1);
+    http_text_add(out, "]", 1);
     return good && (in.n || refuse(why, SERVE_INVALID_REQUEST, "input", "input: expected one item or more"));
 }

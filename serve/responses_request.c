@@ -9,10 +9,13 @@
 
 #include "body.h"
 
+enum { MOST_WARNINGS = 64 };
+
 void responses_warn(struct responses *r, const char *format, ...)
 {
     char text[256];
     va_list args;
+    if (r->n_warnings++ >= MOST_WARNINGS) return; /* the first ones tell what kind of thing is left out */
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -20,9 +23,8 @@ void responses_warn(struct responses *r, const char *format, ...)
     http_text_json(&r->warnings, text, strlen(text));
 }
 
-void responses_forget(struct exchange *e)
+void responses_free(struct responses *r)
 {
-    struct responses *r = responses_of(e);
     if (!r) return;
     for (size_t i = 0; i < r->n_tools; i++) {
         http_text_free(&r->tools[i].full);
@@ -35,7 +37,6 @@ void responses_forget(struct exchange *e)
     http_text_free(&r->items);
     http_text_free(&r->probs);
     free(r);
-    e->own = NULL;
 }
 
 /* ---- tools --------------------------------------------------------------------------------------------- */
@@ -208,25 +209,25 @@ static bool put_choice(struct http_text *out, struct raw choice, struct refusal 
     return true;
 }
 
-bool responses_read_tools(struct exchange *e, struct raw root, struct refusal *why)
+static bool put_tools(struct responses *r, struct raw root, struct http_text *out, struct refusal *why)
 {
-    struct offering o = { .r = responses_of(e), .out = &e->body, .why = why };
+    struct offering o = { .r = r, .out = out, .why = why };
     struct raw_walk w;
     struct raw list, tool, choice = raw_member(root, "tool_choice");
     bool good = true;
     size_t i = 0;
     if (!raw_member_of(root, "", "tools", JR_ARRAY, &list, why)) return false;
-    http_text_format(&e->body, ",\"tools\":[");
+    http_text_format(out, ",\"tools\":[");
     raw_open(&w, list);
     while (good && raw_next(&w, &tool)) {
         (void)snprintf(o.field, sizeof o.field, "tools[%zu]", i++);
         good = offer_tool(&o, (struct raw){ 0 }, tool);
     }
     raw_close(&w);
-    http_text_add(&e->body, "]", 1);
+    http_text_add(out, "]", 1);
     /* with tools that were left out alone, "auto" asks for nothing */
-    if (good && choice.data && (o.n || !raw_says(choice, "auto"))) good = put_choice(&e->body, choice, why);
-    if (good && o.n) raw_copy_member(&e->body, "parallel_tool_calls", raw_member(root, "parallel_tool_calls"));
+    if (good && choice.data && (o.n || !raw_says(choice, "auto"))) good = put_choice(out, choice, why);
+    if (good && o.n) raw_copy_member(out, "parallel_tool_calls", raw_member(root, "parallel_tool_calls"));
     return good;
 }
 
@@ -294,7 +295,7 @@ static bool asks_for_nothing(struct raw value)
 }
 
 /* What a chat's body has under the same name goes there as it is, and is checked there. */
-static bool put_others(struct exchange *e, struct raw root, struct refusal *why)
+static bool put_others(struct raw root, struct http_text *out, struct refusal *why)
 {
     struct raw_walk w;
     struct raw value;
@@ -304,10 +305,10 @@ static bool put_others(struct exchange *e, struct raw root, struct refusal *why)
         size_t i = 0;
         while (i < sizeof members / sizeof *members && !jr_is(w.key, members[i].name)) i++;
         if (i == sizeof members / sizeof *members) {
-            http_text_add(&e->body, ",", 1);
-            http_text_json(&e->body, w.key.data, w.key.len);
-            http_text_add(&e->body, ":", 1);
-            raw_copy(&e->body, value, "");
+            http_text_add(out, ",", 1);
+            http_text_json(out, w.key.data, w.key.len);
+            http_text_add(out, ":", 1);
+            raw_copy(out, value, "");
         } else if ((members[i].what == ABSENT && !asks_for_nothing(value)) ||
                    (members[i].what == OTHERS && value.kind != JR_NULL)) {
             good = refuse(why, SERVE_INVALID_REQUEST, members[i].name, "%s: expected %s%s", members[i].name,
@@ -318,7 +319,7 @@ static bool put_others(struct exchange *e, struct raw root, struct refusal *why)
     return good;
 }
 
-static bool read_include(struct exchange *e, struct raw root, bool *probs, struct refusal *why)
+static bool read_include(struct responses *r, struct raw root, bool *probs, struct refusal *why)
 {
     static const char *const idle[] = { "web_search_call.action.sources",
                                         "web_search_call.results",
@@ -334,7 +335,7 @@ static bool read_include(struct exchange *e, struct raw root, bool *probs, struc
     while (good && raw_next(&w, &value)) {
         bool known = false;
         if (raw_says(value, "message.output_text.logprobs")) *probs = known = true;
-        if (raw_says(value, "reasoning.encrypted_content")) responses_of(e)->encrypted = known = true;
+        if (raw_says(value, "reasoning.encrypted_content")) r->encrypted = known = true;
         for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) known = known || raw_says(value, idle[i]);
         if (!known)
             good = refuse(why, SERVE_INVALID_REQUEST, "include",
@@ -346,7 +347,7 @@ static bool read_include(struct exchange *e, struct raw root, bool *probs, struc
 }
 
 /* {"format": {...}, "verbosity": ...}; {"effort": ..., "summary": ...}; what else decides about the answer's form. */
-static bool put_form(struct exchange *e, struct raw root, struct refusal *why)
+static bool put_form(struct responses *r, struct raw root, struct http_text *out, struct refusal *why)
 {
     struct raw text, reasoning, effort, format;
     bool probs = false;
@@ -355,16 +356,16 @@ static bool put_form(struct exchange *e, struct raw root, struct refusal *why)
         !raw_member_of(text, "text", "format", JR_OBJECT, &format, why) ||
         !raw_member_of(root, "", "reasoning", JR_OBJECT, &reasoning, why) ||
         !raw_member_of(reasoning, "reasoning", "effort", JR_STRING, &effort, why) ||
-        !read_include(e, root, &probs, why))
+        !read_include(r, root, &probs, why))
         return false;
     if (truncation.data && !raw_says(truncation, "auto") && !raw_says(truncation, "disabled"))
         return refuse(why, SERVE_INVALID_REQUEST, "truncation", "truncation: expected auto or disabled");
-    raw_copy_member(&e->body, "response_format", format);
-    raw_copy_member(&e->body, "reasoning_effort", effort);
-    raw_copy_member(&e->body, "max_completion_tokens", raw_member(root, "max_output_tokens"));
+    raw_copy_member(out, "response_format", format);
+    raw_copy_member(out, "reasoning_effort", effort);
+    raw_copy_member(out, "max_completion_tokens", raw_member(root, "max_output_tokens"));
     if (probs) {
-        http_text_format(&e->body, ",\"logprobs\":true");
-        raw_copy_member(&e->body, "top_logprobs", top);
+        http_text_format(out, ",\"logprobs\":true");
+        raw_copy_member(out, "top_logprobs", top);
     }
     return true;
 }
@@ -397,22 +398,19 @@ static void repeat(struct responses *r, struct raw root)
                                    "\"store\":false,\"truncation\":\"disabled\"");
 }
 
-bool responses_read(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
-                    struct refusal *why)
+bool responses_write(struct responses *r, const char *bytes, size_t n, struct http_text *out, struct refusal *why)
 {
     json_t *parsed = NULL;
-    struct responses *r = e->own = calloc(1, sizeof *r);
-    if (!r) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
     if (!body_parse(bytes, n, &parsed, why)) return false;
     json_decref(parsed); /* it is one object, in JSON: what is read from here on are its bytes */
     const struct raw root = raw_of(bytes, n);
     if (!root.data) return refuse(why, SERVE_INVALID_REQUEST, NULL, "the body has more than %d levels", JR_MAX_DEPTH);
-    http_text_add(&e->body, "{", 1);
-    if (!responses_read_input(e, root, why) || !responses_read_tools(e, root, why) || !put_form(e, root, why) ||
-        !put_others(e, root, why))
+    http_text_add(out, "{", 1);
+    if (!responses_write_input(r, root, out, why) || !put_tools(r, root, out, why) || !put_form(r, root, out, why) ||
+        !put_others(root, out, why))
         return false;
-    http_text_add(&e->body, "}", 1);
+    http_text_add(out, "}", 1);
     repeat(r, root);
-    if (r->repeated.failed || r->warnings.failed) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
-    return exchange_read_chat(e, l, why);
+    return !(out->failed || r->repeated.failed || r->warnings.failed) ||
+           refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
 }

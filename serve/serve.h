@@ -61,16 +61,16 @@ struct serve_loader {
 
 /* What `worker serve` was asked for; strings live as long as the process. */
 struct serve_options {
-    const char *worker_id;            /* a UUID */
-    const char *host, *admin_host;    /* as http_options has it */
-    uint16_t port, admin_port;        /* admin_port 0: none */
-    const char *tls_cert, *tls_key;   /* NULL: plain HTTP */
-    const char *tls_client_ca;        /* NULL: clients need no certificate */
-    const char *model_path;           /* NULL: the embedded model, unless wait_for_commit */
-    bool wait_for_commit;             /* no model until POST /worker/commit */
-    const char *model_dir;            /* absolute; where model_ref is resolved; NULL: nowhere */
-    const char *model_id;             /* NULL: general.name, else the file's stem */
-    const char *const *aliases;       /* further names that requests may call the model by; "*": every name */
+    const char *worker_id;          /* a UUID */
+    const char *host, *admin_host;  /* as http_options has it */
+    uint16_t port, admin_port;      /* admin_port 0: none */
+    const char *tls_cert, *tls_key; /* NULL: plain HTTP */
+    const char *tls_client_ca;      /* NULL: clients need no certificate */
+    const char *model_path;         /* NULL: the embedded model, unless wait_for_commit */
+    bool wait_for_commit;           /* no model until POST /worker/commit */
+    const char *model_dir;          /* absolute; where model_ref is resolved; NULL: nowhere */
+    const char *model_id;           /* NULL: general.name, else the file's stem */
+    const char *const *aliases;     /* further names that requests may call the model by; "*": every name */
     uint32_t n_aliases;
     struct token_bytes chat_template; /* instead of the file's; data NULL: none */
     const char *chat_template_name;   /* where it was read from */
