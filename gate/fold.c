@@ -103,15 +103,25 @@ static bool joins(int32_t c)
     return combining_class(c) != 0;
 }
 
+/* What a reader does not see, beyond the code points that libutf8proc ignores: control characters that are no white
+ * space, marks of annotations, noncharacters, and those not yet assigned that Unicode keeps for what shows nothing. */
+static bool shows_nothing(int32_t c)
+{
+    if (c < 0xa0) return (c < ' ' && !(c >= '\t' && c <= '\r')) || (c >= 0x7f && c != 0x85);
+    return (c >= 0xfff0 && c <= 0xfffb) || (c & 0xfffe) == 0xfffe || (c >= 0xfdd0 && c <= 0xfdef) ||
+           (c >= 0xe0000 && c <= 0xe0fff);
+}
+
 /* A code point that begins at `at`. */
 static void push(struct fold *f, int32_t c, uint64_t at)
 {
     int32_t become[LONGEST];
     int last = UTF8PROC_BOUNDCLASS_START;
     utf8proc_ssize_t n = 1;
+    if (shows_nothing(c)) return;
     become[0] = c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c;
     if (c >= 0x80) n = utf8proc_decompose_char(c, become, LONGEST, options, &last);
-    if (n <= 0 || n > LONGEST) return; /* it shows nothing */
+    if (n <= 0 || n > LONGEST) return; /* ignored */
     if (!joins(become[0]) || f->n_segment + (unsigned)n > FOLD_SEGMENT) end_segment(f);
     if (!f->n_segment) f->begin_at = at;
     memcpy(f->segment + f->n_segment, become, (size_t)n * sizeof *become);

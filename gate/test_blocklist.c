@@ -49,14 +49,47 @@ static void add(struct symbols *s, unsigned char c)
 
 static bool in(const char *two_letters, const char *list) { return strstr(list, two_letters) != NULL; }
 
+static bool is_blank(const char *category, utf8proc_int32_t c)
+{
+    return in(category, "Zs Zl Zp") || (c >= 9 && c <= 13) || c == 0x85;
+}
+
+/* What libutf8proc leaves in, and nobody sees. */
+static bool is_unseen(utf8proc_int32_t c)
+{
+    const char *category = utf8proc_category_string(c);
+    const bool kept = (c >= 0xfff0 && c < 0xfff9) || c >= 0xe0000;
+    const bool noncharacter = (c >= 0xfdd0 && c <= 0xfdef) || (c & 0xffff) >= 0xfffe;
+    if (in(category, "Cc")) return !is_blank(category, c);
+    return noncharacter || (in(category, "Cn") && kept && c < 0xe1000) || (c >= 0xfff9 && c <= 0xfffb);
+}
+
+/* A copy for free, terminated, without them. */
+static char *seen_of(const char *text, size_t n)
+{
+    size_t to = 0;
+    char *copy = malloc(n + 1);
+    assert_non_null(copy);
+    for (size_t at = 0; at < n;) {
+        utf8proc_int32_t c;
+        const utf8proc_ssize_t len =
+            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
+        assert_true(len > 0);
+        if (!is_unseen(c)) {
+            memcpy(copy + to, text + at, (size_t)len);
+            to += (size_t)len;
+        }
+        at += (size_t)len;
+    }
+    copy[to] = '\0';
+    return copy;
+}
+
 /* Symbols of a text that is given whole, by libutf8proc's own NFKC_Casefold. */
 static struct symbols symbols_of(const char *text, size_t n)
 {
     struct symbols s = { 0 };
-    char *copy = malloc(n + 1);
-    assert_non_null(copy);
-    memcpy(copy, text, n);
-    copy[n] = '\0';
+    char *copy = seen_of(text, n);
     utf8proc_uint8_t *folded = utf8proc_NFKC_Casefold((const utf8proc_uint8_t *)copy);
     free(copy);
     assert_non_null(folded);
@@ -66,7 +99,7 @@ static struct symbols symbols_of(const char *text, size_t n)
         const utf8proc_ssize_t len = utf8proc_iterate(p, -1, &c);
         assert_true(len > 0);
         const char *category = utf8proc_category_string(c);
-        const bool blank = in(category, "Zs Zl Zp") || (c >= 9 && c <= 13) || c == 0x85;
+        const bool blank = is_blank(category, c);
         if (!(blank && space)) {
             const bool now = in(category, "Lu Ll Lt Nd Nl No") || (word && in(category, "Lm Mn Mc Me"));
             if (now != word) add(&s, 0xff);
@@ -254,6 +287,11 @@ static void test_words_and_letters(void **state)
         { "sex", "Essex", true, true },
         { "sex", "s\u00adex", false, true },
         { "sex", "s\u200de\u200bx", false, true },
+        { "sex", "s\001e\033x", false, true }, /* control characters */
+        { "sex", "s\177e\302\237x", false, true },
+        { "sex", "s\ufff9e\ufffe\U0010ffffx\U000e01f0", false, true },
+        { "sex", "s\302\205ex", false, false }, /* white space */
+        { "s\001ex", "sex", false, true },
         { "sex", "\uff33\uff25\uff38", false, true },
         { "sex", "se\u0301x", false, false },
         { "sex", "sex\u0301", false, false },
