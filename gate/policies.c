@@ -21,6 +21,7 @@ struct policies {
     struct snapshot *now;
     bool behind;             /* the last save failed: what is stored may be a generation newer. Under `change` */
     _Atomic int64_t written; /* when the store wrote last, or the first tick was; 0: neither */
+    int64_t deleted;         /* the latest `created` of a key that is gone; of no key since. Under `change` */
 };
 
 /* ---- readers ---------------------------------------------------------------------------------------------------- */
@@ -259,6 +260,9 @@ static json_t *new_secret(struct edit *e, wk_status *status)
     return o;
 }
 
+/* A key is told from one of its id that was deleted by when it was made, so two of one second must not have one. */
+static int64_t made_at(const struct edit *e) { return e->now > e->p->deleted ? e->now : e->p->deleted + 1; }
+
 static wk_status create(struct edit *e, const json_t *body)
 {
     struct policy_key key;
@@ -273,7 +277,7 @@ static wk_status create(struct edit *e, const json_t *body)
     json_t *secret = new_secret(e, &status);
     if (!secret) return status;
     json_t *o = json_deep_copy(body);
-    if (!o || json_object_set_new(o, "created", json_integer((json_int_t)e->now)) != 0 ||
+    if (!o || json_object_set_new(o, "created", json_integer((json_int_t)made_at(e))) != 0 ||
         json_object_set_new(o, "secrets", json_pack("[O]", secret)) != 0 || json_array_append(e->keys, o) != 0)
         status = no_memory(e);
     json_decref(o);
@@ -390,10 +394,13 @@ wk_status policies_delete_key(struct policies *p, const char *id, int64_t now, s
     struct edit e = { .p = p, .now = now, .done = done, .err = err };
     const struct policy_key *key;
     size_t at;
+    int64_t created = 0;
     wk_status status = begin(&e);
     if (status == WK_OK) status = find_key(&e, id, &at, &key);
+    if (status == WK_OK) created = key->created;
     if (status == WK_OK && json_array_remove(e.keys, at) != 0) status = no_memory(&e);
     if (status == WK_OK) status = commit(&e, false);
+    if (status == WK_OK && created > p->deleted) p->deleted = created;
     return end(&e, status);
 }
 

@@ -165,6 +165,33 @@ static void test_update(void **state)
     close_policies();
 }
 
+static int64_t created_of(const char *id)
+{
+    const struct policy *s = policies_now(p);
+    const int64_t created = policy_key_of(s, id)->created;
+    policy_release(s);
+    return created;
+}
+
+/* Whoever has an id after it was deleted is somebody else, however soon, and however the clock goes. */
+static void test_made_again(void **state)
+{
+    (void)state;
+    open_policies();
+    did(create("{\"id\":\"a\"}", NOW), 1);
+    did(create("{\"id\":\"b\"}", NOW), 2);
+    assert_int_equal(created_of("b"), NOW); /* both are there, and have different ids */
+    did(policies_delete_key(p, "a", NOW, &done, &err), 3);
+    did(create("{\"id\":\"a\"}", NOW), 4);
+    assert_int_equal(created_of("a"), NOW + 1);
+    did(policies_delete_key(p, "a", NOW, &done, &err), 5);
+    did(create("{\"id\":\"a\"}", NOW - HOUR), 6);
+    assert_int_equal(created_of("a"), NOW + 2);
+    did(create("{\"id\":\"c\"}", NOW + HOUR), 7);
+    assert_int_equal(created_of("c"), NOW + HOUR);
+    close_policies();
+}
+
 static void test_rotate(void **state)
 {
     (void)state;
@@ -413,8 +440,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_create),     TEST(test_update),   TEST(test_rotate),   TEST(test_sections),  TEST(test_uses),
-        TEST(test_not_stored), TEST(test_no_store), TEST(test_bad_file), TEST(test_most_keys), TEST(test_threads),
+        TEST(test_create),   TEST(test_update),    TEST(test_made_again), TEST(test_rotate),
+        TEST(test_sections), TEST(test_uses),      TEST(test_not_stored), TEST(test_no_store),
+        TEST(test_bad_file), TEST(test_most_keys), TEST(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
