@@ -295,12 +295,21 @@ static wk_status take_key(struct store_file *s, const void *passphrase, size_t n
     return status == WK_OK ? WK_OK : of_file(s->path, status, text, err);
 }
 
+/* The path for free; of a link, of what it leads to: lock and generation stand beside the file, whoever opens it by
+ * which name. */
+static char *file_itself(const char *path)
+{
+    struct stat st;
+    char *real = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+    return real ? real : strdup(path);
+}
+
 wk_status store_file_open(const char *path, void *passphrase, size_t n, struct store *out, const struct wk_err *err)
 {
     struct store_file *s = calloc(1, sizeof *s);
     wk_status status = WK_OK;
     if (s) s->lock = -1;
-    if (!s || !(s->path = strdup(path)) || asprintf(&s->state_path, "%s.generation", path) < 0) {
+    if (!s || !(s->path = file_itself(path)) || asprintf(&s->state_path, "%s.generation", path) < 0) {
         if (s) s->state_path = NULL; /* asprintf leaves it undefined */
         status = wk_fail(err, WK_NO_MEMORY, "%s: no memory to open it", path);
     }

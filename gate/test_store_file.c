@@ -311,6 +311,30 @@ static void test_two_writers(void **state)
     s.close(s.self);
 }
 
+/* A link is the file that it leads to: one lock, one newest generation. */
+static void test_by_a_link(void **state)
+{
+    (void)state;
+    char name[sizeof path];
+    struct store s = opened(PASS), other;
+    save(&s, DOCUMENT, 7);
+    struct bytes older = get(path);
+    save(&s, DOCUMENT, 8);
+    (void)snprintf(name, sizeof name, "%s", path);
+    (void)snprintf(path, sizeof path, "%s/link", folder);
+    assert_int_equal(symlink("policy", path), 0);
+    assert_int_equal(open_store(PASS, &other), WK_IO);
+    assert_non_null(strstr(text, "policy is in use by another process"));
+    s.close(s.self);
+    s = opened(PASS);
+    expect(&s, DOCUMENT, 8);
+    save(&s, DOCUMENT, 9);
+    s.close(s.self);
+    put(name, older.b, older.n);
+    refused(PASS, "names 9: an older policy was put back");
+    free(older.b);
+}
+
 static void test_long(void **state)
 {
     (void)state;
@@ -350,9 +374,10 @@ static void test_failed_save(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_encrypted), TEST(test_plain),       TEST(test_passphrases), TEST(test_flipped),
-        TEST(test_truncated), TEST(test_hostile_kdf), TEST(test_rollback),    TEST(test_state_damaged),
-        TEST(test_no_file),   TEST(test_two_writers), TEST(test_long),        TEST(test_failed_save),
+        TEST(test_encrypted),   TEST(test_plain),       TEST(test_passphrases), TEST(test_flipped),
+        TEST(test_truncated),   TEST(test_hostile_kdf), TEST(test_rollback),    TEST(test_state_damaged),
+        TEST(test_no_file),     TEST(test_two_writers), TEST(test_by_a_link),   TEST(test_long),
+        TEST(test_failed_save),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
