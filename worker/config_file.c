@@ -12,6 +12,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "gate/secret.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20, KEY_MAX = 64 };
 
@@ -23,6 +26,7 @@ struct config {
     unsigned line;
     char section[KEY_MAX];
     bool set[OPT_COUNT]; /* by this file */
+    bool is_private;     /* nobody else may read it */
 };
 
 static bool complain(const struct config *c, const char *what, const char *word)
@@ -30,6 +34,14 @@ static bool complain(const struct config *c, const char *what, const char *word)
     (void)fprintf(stderr, "worker %s: %s:%u: %s%.80s; see worker %s --help\n", command_table[c->o->command].name,
                   c->path, c->line, what, word, command_table[c->o->command].name);
     return false;
+}
+
+/* What stands behind the first word may be a value, and that a secret. */
+static bool unknown_key(const struct config *c, const char *key)
+{
+    char word[2 * KEY_MAX];
+    (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(key, ": \t"), key);
+    return complain(c, "unknown key ", word);
 }
 
 static char *trimmed(char *text)
@@ -84,14 +96,14 @@ static bool pass_over(const struct config *c, const char *key, const char *text,
         known = (enum option_id)i;
         if (option_table[i].type == OPTION_TEXT) break; /* a name that means more than one thing: the laxest */
     }
-    return known == OPT_COUNT ? complain(c, "unknown key ", key) : option_check(c->o->command, known, text, where);
+    return known == OPT_COUNT ? unknown_key(c, key) : option_check(c->o->command, known, text, where);
 }
 
 static bool take(struct config *c, const char *name, const char *text)
 {
     char key[2 * KEY_MAX], own[KEY_MAX], where[4352];
     const char *value;
-    if (strlen(name) >= KEY_MAX) return complain(c, "unknown key ", name);
+    if (strlen(name) >= KEY_MAX) return unknown_key(c, name);
     (void)snprintf(key, sizeof key, "%s%s%s", c->section, c->section[0] ? "." : "", name);
     (void)snprintf(where, sizeof where, "%s:%u: %s", c->path, c->line, key);
     for (int i = 0; i < OPT_COUNT; i++) {
@@ -100,6 +112,8 @@ static bool take(struct config *c, const char *name, const char *text)
         if (!option_of(def, c->o->command) || i == OPT_CONFIG || i == OPT_HELP || strcmp(own, key) != 0) continue;
         if (c->set[i] && def->type != OPTION_LIST) return complain(c, "given twice: ", key);
         c->set[i] = true;
+        if (option_is_secret((enum option_id)i) && !c->is_private)
+            return complain(c, "others than its owner may use this file: chmod 600 it, since it has ", key);
         return keep(c->o, text, &value) ? option_from_file(c->o, (enum option_id)i, value, where)
                                         : complain(c, "out of memory", "");
     }
@@ -120,7 +134,7 @@ static bool read_line(struct config *c, char *line)
         return true;
     }
     char *equals = strchr(text, '=');
-    if (!equals) return complain(c, "expected key = value, got ", text);
+    if (!equals) return complain(c, "expected key = value", "");
     *equals = '\0';
     char *name = trimmed(text), *value = trimmed(equals + 1);
     if (!bare_value(&value)) return complain(c, "quotes that do not match in the value of ", name);
@@ -130,6 +144,7 @@ static bool read_line(struct config *c, char *line)
 bool config_read(struct options *o, const char *path)
 {
     struct config c = { .o = o, .path = path };
+    struct stat st;
     char *line = NULL;
     size_t cap = 0, total = 0;
     bool ok = true;
@@ -138,6 +153,7 @@ bool config_read(struct options *o, const char *path)
         (void)fprintf(stderr, "worker %s: --config %s: %s\n", command_table[o->command].name, path, strerror(errno));
         return false;
     }
+    c.is_private = fstat(fileno(f), &st) == 0 && secret_file_is_private(&st);
     errno = 0;
     for (ssize_t n; ok && (n = getline(&line, &cap, f)) >= 0;) {
         c.line++;

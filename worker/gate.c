@@ -16,7 +16,8 @@ enum { MAX_CLIENTS = 16 };
 static const char *flag_of(enum option_id id) { return option_table[id].name; }
 
 /* A secret's file: without its last line end, and private. */
-static int read_secret(const char *command, const char *flag, const char *path, size_t most, char *out, size_t *n)
+static int read_secret(const char *command, const char *flag, const char *path, size_t least, size_t most, char *out,
+                       size_t *n)
 {
     struct stat st;
     FILE *f = fopen(path, "re");
@@ -29,8 +30,8 @@ static int read_secret(const char *command, const char *flag, const char *path, 
                           (unsigned)st.st_mode & 07777);
     if (*n && out[*n - 1] == '\n') --*n;
     if (*n && out[*n - 1] == '\r') --*n;
-    if (!*n || *n > most || memchr(out, 0, *n))
-        return fail_usage(command, "--%s: %s: expected 1 to %zu bytes, none of them zero", flag, path, most);
+    if (*n < least || *n > most || memchr(out, 0, *n))
+        return fail_usage(command, "--%s: %s: expected %zu to %zu bytes, none of them zero", flag, path, least, most);
     out[*n] = 0;
     return EXIT_DONE;
 }
@@ -44,7 +45,7 @@ int secret_option(const struct options *o, enum option_id text, enum option_id f
     if (given && o->value[text].flag)
         return fail_usage(command, "--%s: others can see a command line: use the environment, or --%s", flag_of(text),
                           flag_of(file));
-    if (path) return read_secret(command, flag_of(file), path, most, out, n);
+    if (path) return read_secret(command, flag_of(file), path, (size_t)option_table[text].min, most, out, n);
     if (!given) return EXIT_DONE;
     *n = strlen(given);
     if (*n > most) return fail_usage(command, "--%s: expected at most %zu bytes", flag_of(text), most);

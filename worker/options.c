@@ -207,10 +207,16 @@ static void describe_value(const struct option_def *def, char *out, size_t cap)
     }
 }
 
+bool option_is_secret(enum option_id id)
+{
+    return id == OPT_POLICY_PASSPHRASE || id == OPT_API_KEY || id == OPT_AUDIT_KEY;
+}
+
 static bool refuse_value(enum command c, enum option_id id, const char *text, const char *where)
 {
     char expected[128];
     describe_value(&option_table[id], expected, sizeof expected);
+    if (option_is_secret(id)) return usage(c, "%s: expected %s, got %zu", where, expected, strlen(text));
     return usage(c, "%s: expected %s, got \"%.80s\"", where, expected, text);
 }
 

@@ -278,6 +278,7 @@ bool environment_check(struct options *o);
 
 /* The option whose variable is nearest to a mistyped name (without WORKER_); NULL: none is near. */
 const struct option_def *option_of_near_variable(const char *name);
+bool option_is_secret(enum option_id id); /* no message shows its value */
 /* "0 to 2, default 1": "" when there is nothing to say. */
 void option_limits(const struct option_def *def, char *out, size_t cap);
 static inline bool option_of(const struct option_def *def, enum command c) { return def->commands >> c & 1; }

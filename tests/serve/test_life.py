@@ -40,9 +40,10 @@ def run(*arguments, environment=None):
     return r.returncode, r.stderr.strip().split("\n")[-1]
 
 
-def put(name, text):
+def put(name, text, mode=0o644):
     path = os.path.join(scratch, name)
     with open(path, "w", encoding="utf-8") as f:
+        os.chmod(path, mode)
         f.write(text)
     return path
 
@@ -116,6 +117,21 @@ def configuration():
     ):
         got, last = run("serve", "--config", put("bad.ini", text))
         check("config %r" % text[:30], got == 2 and "bad.ini:%d:" % line in last and said in last, (got, last))
+    for text, said in (
+        ("policy_passphrase = hunter2\n", "8 to 4096 bytes, got 7"),
+        ("policy_passphrase hunter2\n", "expected key = value"),
+        ("policy_passphrase: hunter2hunter2=\n", "unknown key policy_passphrase;"),
+        ("policy_passphrase: hunter2" + "x" * 99 + "=\n", "unknown key policy_passphrase;"),
+        ("api_key = hunter2" + "x" * 16384 + "\n", "1 to 16384 bytes, got 16391"),
+    ):
+        got, last = run("serve", "--config", put("secret.ini", text, 0o600))
+        check("a secret is not said: %r" % text[:30], got == 2 and said in last and "hunter" not in last, last)
+    got, last = run("serve", environment={"WORKER_POLICY_PASSPHRASE": "hunter2"})
+    check("nor that of a variable", got == 2 and "got 7" in last and "hunter" not in last, last)
+    got, last = run("serve", "--config", put("secret.ini", "policy_passphrase = hunter2hunter2\n", 0o644))
+    check("a file with a secret is private", got == 2 and "secret.ini:1: others than its owner" in last, last)
+    got, last = run("serve", "--policy-passphrase-file", put("short", "hunter2\n", 0o600))
+    check("a file's passphrase is as long as others", got == 2 and "8 to" in last and "hunter" not in last, last)
     got, last = run("serve", "--config", "/no/such.ini")
     check("no such config", got == 2 and "/no/such.ini" in last, last)
     path = put(
