@@ -158,11 +158,12 @@ int fetch_start_for(const struct options *o, struct fetch **out)
     return fetch_open(NULL, out, &err) ? fail(CODE_GATE_FAILED, "%s", err_text) : EXIT_DONE;
 }
 
-/* Whom an address beyond this machine lets in. */
-static int check_exposed(const struct options *o, struct gate *g)
+/* A worker that asks for keys has one, since nobody can make the first while it has the policy's file open; at an
+ * address beyond this machine it asks. */
+static int check_keys(const struct options *o, bool exposed, struct gate *g)
 {
     const bool asks = g && gate_asks(g);
-    if (!asks && !option_flag(o, OPT_INSECURE))
+    if (!asks && exposed && !option_flag(o, OPT_INSECURE))
         return fail_usage("serve",
                           "an address beyond this machine needs keys or tokens (--policy-file, --oidc-issuer): without "
                           "them everybody who reaches it could use the worker, and shut it down; --insecure serves it "
@@ -172,7 +173,8 @@ static int check_exposed(const struct options *o, struct gate *g)
                           "%s has no key: nobody could use the worker; worker admin api-keys create NAME --policy-file "
                           "FILE --set scopes=admin,inference makes the first one",
                           option_text(o, OPT_POLICY_FILE));
-    if (!asks) LOG(LOG_WARN, "exposed", "everybody who can reach this address can use this worker: it asks for no key");
+    if (!asks && exposed)
+        LOG(LOG_WARN, "exposed", "everybody who can reach this address can use this worker: it asks for no key");
     return EXIT_DONE;
 }
 
@@ -187,7 +189,7 @@ int gate_start(const struct options *o, bool exposed, struct fetch *fetch, struc
         (option_text(o, OPT_POLICY_FILE) || option_text(o, OPT_OIDC_ISSUER) || option_text(o, OPT_AUDIT_LOG)))
         result = open_gate(o, passphrase, n, fetch, out);
     OPENSSL_cleanse(passphrase, sizeof passphrase);
-    if (!result && exposed) result = check_exposed(o, *out);
+    if (!result) result = check_keys(o, exposed, *out);
     if (result) {
         gate_close(*out);
         *out = NULL;

@@ -77,6 +77,7 @@ with open(wrong, "w", encoding="ascii") as f:
 refused("passphrase", "--policy-file", policy, "--policy-passphrase-file", wrong)
 refused("GATE_FAILED", "--policy-file", policy)
 refused("needs keys or tokens", "--host", "0.0.0.0")
+refused("has no key", "--policy-file", os.path.join(folder, "empty"))
 refused("has no key", "--host", "0.0.0.0", "--policy-file", os.path.join(folder, "empty"))
 refused("others can see a command line", "--policy-file", policy, "--policy-passphrase", "correct horse battery")
 refused("is of --oidc-issuer", "--oidc-audience", "worker")
