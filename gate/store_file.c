@@ -114,7 +114,7 @@ static wk_status read_policy(const struct store_file *s, char **bytes, size_t *n
                          "file and make the keys anew",
                          s->path);
     else if (!s->encrypted && sealed)
-        status = wk_fail(err, WK_INVALID, "%s is encrypted: give its passphrase", s->path);
+        status = wk_fail(err, WK_INVALID, "%s is encrypted: give its passphrase (--policy-passphrase-file)", s->path);
     else if (!s->encrypted && (mode & (S_IRWXG | S_IRWXO)))
         status = wk_fail(err, WK_INVALID,
                          "%s has mode %03o: a policy that is not encrypted must be its owner's alone: chmod 600 it, "

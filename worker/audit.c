@@ -57,6 +57,11 @@ static void print_text(const struct audit_verdict *v, int files)
     if (v->recovered) (void)printf("%" PRIu64 " crashes that the log tells of\n", v->recovered);
     if (v->dropped) (void)printf("%" PRIu64 " lines that could not be written, as the log tells\n", v->dropped);
     if (v->torn) (void)printf("%" PRIu64 " bytes of a last line that a crash cut short\n", v->torn);
+    if (v->first_seq > 1)
+        (void)printf("begins behind line %" PRIu64
+                     " of its log: those up to it are looked at if their files are named, "
+                     "too\n",
+                     v->first_seq - 1);
     if (v->broken) return;
     if (!v->head)
         (void)puts("no .head beside the last file: if lines were cut off its end, that is not found");
