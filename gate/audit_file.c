@@ -16,6 +16,7 @@
 #include <openssl/crypto.h>
 
 #include "base/hex.h"
+#include "base/private_file.h"
 
 static wk_status failed(const char *path, const char *what, const struct wk_err *err)
 {
@@ -31,7 +32,7 @@ static wk_status check_file(const char *path, int *fd, bool given, const struct 
         status = failed(path, "looked at", err);
     else if (!S_ISREG(s.st_mode))
         status = wk_fail(err, WK_INVALID, "%s: expected a regular file", path);
-    else if (given ? !secret_file_is_private(&s) : s.st_mode & 077)
+    else if (given ? !file_is_private(&s) : s.st_mode & 077)
         status = wk_fail(err, WK_INVALID, "%s: others than its owner may use it (mode %03o): chmod 600", path,
                          (unsigned)s.st_mode & 0777);
     if (!status) return WK_OK;

@@ -89,9 +89,3 @@ void secret_hint(const char *text, char hint[SECRET_HINT + 1])
     memcpy(hint, text + PREFIX, SECRET_HINT);
     hint[SECRET_HINT] = '\0';
 }
-
-bool secret_file_is_private(const struct stat *s)
-{
-    const mode_t others = s->st_uid == geteuid() ? 077 : 037;
-    return !(s->st_mode & others);
-}

@@ -29,10 +29,4 @@ bool secret_hash(const char *text, uint8_t hash[SECRET_HASH]);
 /* The first SECRET_HINT of its random characters, terminated. About 154 random bits stay unknown. */
 void secret_hint(const char *text, char hint[SECRET_HINT + 1]);
 
-struct stat;
-/* Is a file with a secret closed to all who need not read it? A file of our own: only its owner may use it. A file of
- * another user (a service manager and Kubernetes give us root's): its group may read it, too, since that may be how we
- * can. */
-bool secret_file_is_private(const struct stat *s);
-
 #endif

@@ -11,6 +11,8 @@
 
 #include "gate/secret.h"
 
+#include "base/private_file.h"
+
 static char text[512];
 static const struct wk_err err = { text, sizeof text };
 
@@ -90,9 +92,9 @@ static void test_private_files(void **state)
                  { 0660, false, false }, { 0604, false, false }, { 0444, false, false }, { 0450, false, false } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct stat s = { .st_mode = S_IFREG | rows[i].mode, .st_uid = geteuid() };
-        assert_int_equal(secret_file_is_private(&s), rows[i].ours);
+        assert_int_equal(file_is_private(&s), rows[i].ours);
         s.st_uid++;
-        assert_int_equal(secret_file_is_private(&s), rows[i].anothers);
+        assert_int_equal(file_is_private(&s), rows[i].anothers);
     }
 }
 

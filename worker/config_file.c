@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "gate/secret.h"
+#include "base/private_file.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20, KEY_MAX = 64 };
 
@@ -153,7 +153,7 @@ bool config_read(struct options *o, const char *path)
         (void)fprintf(stderr, "worker %s: --config %s: %s\n", command_table[o->command].name, path, strerror(errno));
         return false;
     }
-    c.is_private = fstat(fileno(f), &st) == 0 && secret_file_is_private(&st);
+    c.is_private = fstat(fileno(f), &st) == 0 && file_is_private(&st);
     errno = 0;
     for (ssize_t n; ok && (n = getline(&line, &cap, f)) >= 0;) {
         c.line++;

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/private_file.h"
 #include "errors.h"
-#include "gate/secret.h"
 #include "log/log.h"
 #include "log/words.h"
 
@@ -25,7 +25,7 @@ static int read_secret(const char *command, const char *flag, const char *path, 
     const bool failed = !f || ferror(f) || fstat(fileno(f), &st);
     if (f) (void)fclose(f);
     if (failed) return fail_usage(command, "--%s: %s: cannot be read", flag, path);
-    if (!secret_file_is_private(&st))
+    if (!file_is_private(&st))
         return fail_usage(command, "--%s: %s: others than its owner may use it (mode %04o): chmod 600 it", flag, path,
                           (unsigned)st.st_mode & 07777);
     if (*n && out[*n - 1] == '\n') --*n;
