@@ -134,13 +134,21 @@ static void release(struct stream *x)
 
 /* ---- refusals ------------------------------------------------------------------------------------------ */
 
-/* A refusal of the chat's body in the words of the interface's. */
-static void rename_fields(const struct interface *in, struct refusal *why)
+/* Is it that member, or one inside of it? */
+static bool is_of(const char *field, const char *name, size_t n)
 {
+    return strncmp(field, name, n) == 0 && (!field[n] || field[n] == '.' || field[n] == '[');
+}
+
+/* A refusal of the chat's body in the words of the interface's. */
+static void rename_fields(const struct exchange *e, struct refusal *why)
+{
+    const struct interface *in = e->interface;
     char field[sizeof why->field], text[sizeof why->text];
+    if (in->reword && in->reword(e, why)) return;
     for (const struct exchange_name *name = in->names; name && name->chat; name++) {
         const size_t n = strlen(name->chat);
-        if (strncmp(why->field, name->chat, n) != 0) continue;
+        if (!is_of(why->field, name->chat, n)) continue;
         const char *rest = strncmp(why->text, name->chat, n) == 0 ? why->text + n : NULL;
         if (rest && name->whole) rest = strstr(rest, ": ");
         (void)snprintf(field, sizeof field, "%s%.60s", name->own, name->whole ? "" : why->field + n);
@@ -151,7 +159,7 @@ static void rename_fields(const struct interface *in, struct refusal *why)
     }
 }
 
-static void refused(struct stream *x, struct refusal *why) { rename_fields(exchange_of(x)->interface, why); }
+static void refused(struct stream *x, struct refusal *why) { rename_fields(exchange_of(x), why); }
 
 /* ---- from a body to an answer -------------------------------------------------------------------------- */
 
@@ -185,24 +193,30 @@ bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, 
     if (!http_reserve(e->work->r, e->body.cap) || !serve_reserve_tree(e->work->r, e->body.data, e->body.n))
         return false;
     if (openai_request_chat(e->body.data, e->body.n, l, &e->q, why)) return true;
-    rename_fields(e->interface, why);
+    rename_fields(e, why);
     return false;
 }
 
-static bool read_request(struct work *w, struct exchange *e)
+/* What was not answered yet, such as that there is no memory. */
+static void refuse_request(const struct exchange *e, struct refusal *why)
 {
-    struct serve *s = w->s;
+    if (why->text[0]) serve_refuse(e->work->s, e->work->r, why);
+}
+
+static bool read_request(struct exchange *e)
+{
+    struct serve *s = e->work->s;
     const struct serve_model *m = atomic_load(&s->model);
-    const struct job_request_limits limits = exchange_limits(s, w->r);
+    const struct job_request_limits limits = exchange_limits(s, e->work->r);
     struct refusal why = { 0 };
     const char *bytes;
     size_t n;
-    if (!work_body(w, HTTP_BODY_MAX, &bytes, &n)) return false;
+    if (!work_body(e->work, HTTP_BODY_MAX, &bytes, &n)) return false;
     if (e->interface->read(e, bytes, n, &limits, &why)) {
         if (exchange_suits(m, e, &why)) return true;
         openai_request_free(&e->q);
     }
-    if (why.text[0]) serve_refuse(s, w->r, &why); /* else it was answered that there is no memory */
+    refuse_request(e, &why);
     return false;
 }
 
@@ -234,31 +248,94 @@ static void answer(struct work *w, struct exchange *e, uint64_t arrived_ns)
     stream_run(&x, e->interface->prefix);
 }
 
+static const struct refusal no_memory = { .code = SERVE_INTERNAL, .text = "no memory for the request" };
+
+/* NULL: answered. */
+static struct exchange *new_exchange(struct work *w, const struct interface *i)
+{
+    struct exchange *e = calloc(1, sizeof *e);
+    if (!e) {
+        serve_refuse(w->s, w->r, &no_memory);
+        return NULL;
+    }
+    e->interface = i;
+    e->work = w;
+    e->created = (int64_t)time(NULL);
+    return e;
+}
+
+static void free_exchange(struct exchange *e)
+{
+    http_text_free(&e->body);
+    if (e->interface->forget) e->interface->forget(e);
+    free(e);
+}
+
 void exchange_serve(struct serve *s, struct http_request *r, const struct interface *i)
 {
-    static const struct refusal no_memory = { .code = SERVE_INTERNAL, .text = "no memory for the request" };
     const uint64_t arrived_ns = serve_now_ns();
-    struct exchange *e = calloc(1, sizeof *e);
     struct work work;
     work_open(&work, s, r);
     atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
-    if (!e) {
-        serve_refuse(s, r, &no_memory);
-    } else {
-        e->interface = i;
-        e->work = &work;
-        e->created = (int64_t)time(NULL);
-        if (read_request(&work, e)) {
-            if (open_exchange(e))
-                answer(&work, e, arrived_ns);
-            else
-                serve_refuse(s, r, &no_memory);
-            close_exchange(e);
-        }
-        http_text_free(&e->body);
-        if (i->forget) i->forget(e);
-        free(e);
+    struct exchange *e = new_exchange(&work, i);
+    if (e && read_request(e)) {
+        if (open_exchange(e))
+            answer(&work, e, arrived_ns);
+        else
+            serve_refuse(s, r, &no_memory);
+        close_exchange(e);
     }
+    if (e) free_exchange(e);
     work_close(&work);
     atomic_fetch_sub(&s->streams, 1);
+}
+
+/* ---- prompts alone ------------------------------------------------------------------------------------- */
+
+/* False: answered, or why says it. */
+static bool render(struct exchange *e, struct exchange_prompt *p, struct refusal *why)
+{
+    char text[512] = "";
+    const struct wk_err err = { text, sizeof text };
+    struct chat_request *q = &e->q.chat;
+    struct chat_problem problem;
+    serve_clock(e->work->s, q);
+    if (!http_reserve(e->work->r, chat_memory(q->conversation, q->tools.len + q->documents.len + q->kwargs.len)))
+        return false;
+    if (!chat_render(p->m->chat, q, &p->prompt, &problem))
+        return refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
+    const wk_status status =
+        work_encode(e->work, p->m->model->tokenizer, p->prompt.part, p->prompt.n, true, &p->ids, &err);
+    if (status == WK_CANCELLED) return work_refuse(e->work, why);
+    return !status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text);
+}
+
+void exchange_render(struct serve *s, struct http_request *r, const struct interface *i,
+                     void (*tell)(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out))
+{
+    struct refusal why = { 0 };
+    struct http_text out = { 0 };
+    struct work work;
+    work_open(&work, s, r);
+    struct exchange_prompt p = { .m = serve_ready(s, &why) };
+    struct exchange *e = new_exchange(&work, i);
+    if (e && !p.m) {
+        serve_refuse(s, r, &why);
+    } else if (e && read_request(e)) {
+        if (render(e, &p, &why))
+            tell(e, &p, &out);
+        else
+            rename_fields(e, &why);
+        if (out.failed) (void)refuse(&why, SERVE_INTERNAL, NULL, "no memory for an answer");
+        if (why.text[0])
+            refuse_request(e, &why);
+        else if (out.n)
+            http_answer(r, 200, "application/json", out.data, out.n);
+        openai_request_free(&e->q);
+    }
+    if (e) free_exchange(e);
+    chat_prompt_free(&p.prompt);
+    tokens_free(&p.ids);
+    http_text_free(&out);
+    work_close(&work);
 }

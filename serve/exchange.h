@@ -25,6 +25,8 @@ struct interface {
      * needs to be freed but e->body and e->own. The bytes outlive e->q. */
     bool (*read)(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
                  struct refusal *why);
+    /* The same where a list does not do it; false: the list is asked. NULL: it does. */
+    bool (*reword)(const struct exchange *e, struct refusal *why);
     const struct encoder *stream, *whole;
     void (*forget)(struct exchange *e); /* e->own; NULL: there is none */
 };
@@ -50,6 +52,15 @@ static inline struct exchange *exchange_of(const struct stream *x) { return x->o
 
 /* The handler of a route of the interface. */
 void exchange_serve(struct serve *s, struct http_request *r, const struct interface *i);
+/* The handler of a route that is asked for a chat's prompt alone: nothing is queued or computed. `tell` writes the
+ * answer. */
+struct exchange_prompt {
+    const struct serve_model *m;
+    struct chat_prompt prompt;
+    struct tokens ids;
+};
+void exchange_render(struct serve *s, struct http_request *r, const struct interface *i,
+                     void (*tell)(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out));
 /* e->body as a chat's, for interfaces that have written it. False: why, or, if that has no text, it was answered. */
 bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why);
 /* What a request of this service may ask for. */
