@@ -61,6 +61,7 @@ struct chat_request {
     bool one_call;                       /* an answer has one call at most */
     const char *effort;                  /* "none", "minimal", "low", "medium", "high"; NULL: nothing is said */
     int thinking;                        /* 0, 1; -1: nothing is said */
+    bool wishes;                         /* the two above are: what the model cannot be told is left unsaid */
     bool no_generation;                  /* the prompt does not go on to where an answer begins */
     bool continue_final;                 /* the last message is an answer that the model is to go on with */
     struct jinja_options clock;          /* what strftime_now says */

@@ -25,6 +25,7 @@ static bool is(const char *text, const char *word) { return text && strcmp(text,
 static bool choose_harmony(const struct chat_request *q, struct chosen *out, struct chat_problem *why)
 {
     *out = (struct chosen){ is(q->effort, "minimal") ? "low" : q->effort, -1 };
+    if (q->wishes) return true;
     if (is(q->effort, "none")) return refuse_effort(q, "minimal, low, medium or high: this model always reasons", why);
     return q->thinking != 0 ||
            chat_refuse(why, WK_UNSUPPORTED, "enable_thinking", "expected true, got false: this model always reasons");
@@ -48,11 +49,18 @@ static bool choose_effort(const struct chat_caps *caps, bool thinks, const struc
     return true;
 }
 
+/* Each goes where the template reads it, and nowhere else: a level does not turn thinking on. */
+static struct chosen choose_wishes(const struct chat_caps *caps, const struct chat_request *q)
+{
+    return (struct chosen){ caps->effort ? q->effort : NULL, caps->thinking_switch ? q->thinking : -1 };
+}
+
 static bool choose_thinking(const struct chat_form *f, const struct chat_request *q, struct chosen *out,
                             struct chat_problem *why)
 {
     const bool thinks = chat_form_thinks(f);
-    *out = (struct chosen){ NULL, -1 };
+    *out = q->wishes ? choose_wishes(&f->caps, q) : (struct chosen){ NULL, -1 };
+    if (q->wishes) return true;
     if (!choose_effort(&f->caps, thinks, q, out, why)) return false;
     if (q->thinking < 0) return true;
     if (f->caps.thinking_switch)

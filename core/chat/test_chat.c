@@ -517,6 +517,30 @@ static void test_thinking(void **state)
     chat_close(c);
 }
 
+/* Each goes where the template reads it, and what it does not read is left unsaid. */
+static void test_wishes(void **state)
+{
+    (void)state;
+    struct conversation unused;
+    struct chat_request q = CHAT_REQUEST_OF(&unused);
+    struct chat *c = open_text(thinker, NULL);
+    q.wishes = true;
+    q.effort = "high";
+    expect_with(c, HI, &q, "<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n");
+    q.thinking = 0; /* a level does not turn it on */
+    expect_with(c, HI, &q, "<|im_start|>user\n{ Hi }<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    chat_close(c);
+    c = open_text("{{ 'Effort: ' ~ (reasoning_effort or 'some') ~ '. ' ~ messages[0].content }}", NULL);
+    expect_with(c, HI, &q, "Effort: high. { Hi }");
+    chat_close(c);
+    c = open_text("{{ messages[0].content ~ '<think>\n' }}", NULL);
+    for (q.thinking = -1; q.thinking < 2; q.thinking++) expect_with(c, HI, &q, "{ Hi }<think>\n");
+    chat_close(c);
+    c = open_text("{{ messages[0].content }}", NULL);
+    for (q.thinking = -1; q.thinking < 2; q.thinking++) expect_with(c, HI, &q, "{ Hi }");
+    chat_close(c);
+}
+
 /* ---- where the prompt ends ----------------------------------------------------------------------------- */
 
 static void test_ends(void **state)
@@ -838,6 +862,7 @@ int main(void)
         cmocka_unit_test(test_named),
         cmocka_unit_test(test_told_marks),
         cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_wishes),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_no_variables),
         cmocka_unit_test(test_searches),
