@@ -69,6 +69,8 @@ static size_t format_head(struct http_request *r, int status, bool framed, char 
                      "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: %s\r\nX-Request-Id: %s\r\nX-Content-Type-Options: "
                      "nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n",
                      status, status_of(status)->phrase, date, r->keeps ? kept : "close", r->id);
+    const char *also = failure_id_header(r);
+    if (also) n += snprintf(out + n, HEAD_BYTES - (size_t)n, "%s: %s\r\n", also, r->id);
     if (r->trace[0]) n += snprintf(out + n, HEAD_BYTES - (size_t)n, "traceparent: %s\r\n", r->trace);
     if (r->origin[0] && r->vetted)
         n += snprintf(out + n, HEAD_BYTES - (size_t)n,

@@ -118,11 +118,12 @@ void body_free(struct http_request *r); /* the body and all memory that is count
 /* A status as answers name it. */
 struct status {
     int number;
-    const char *phrase, *code, *openai; /* openai: the type of its error */
+    const char *phrase, *code, *openai, *anthropic; /* the types of its error in these forms */
 };
 const struct status *status_of(int number);
 void answer_refusal(struct http_request *r, int status, const char *message);
 void answer_busy(struct http_request *r, const char *message); /* 503, to be tried again */
+const char *failure_id_header(const struct http_request *r);   /* X-Request-Id as the interface calls it; NULL: so */
 
 /* ---- answer.c ------------------------------------------------------------------------------------------ */
 void answer_end(struct http_request *r); /* the end of the stream, or 500 if nobody answered; then the log */

@@ -1,10 +1,11 @@
-/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute, of both completions of /v1
- * and of its responses.
+/* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute, of both completions of /v1,
+ * of its responses and of its messages.
  * What is accepted is within its ranges, what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "messages.h"
 #include "openai_request.h"
 #include "responses.h"
 
@@ -28,6 +29,28 @@ static void write_responses(const char *data, size_t size)
         require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
     http_text_free(&out);
     responses_free(r);
+}
+
+/* The same of messages: a body in which no member comes twice. */
+static void write_messages(const char *data, size_t size)
+{
+    for (int counted = 0; counted < 2; counted++) {
+        struct messages m = { 0 };
+        struct http_text out = { 0 };
+        struct refusal why;
+        json_t *written = NULL;
+        if (messages_write(data, size, counted, &m, &out, &why)) {
+            require(body_parse(out.data, out.n, &written, &why));
+            require(json_array_size(json_object_get(written, "messages")) == m.n);
+            (void)refuse(&why, SERVE_INVALID_REQUEST, "messages[0].tool_calls",
+                         "messages[0].tool_calls: expected none");
+            require(messages_reword(&m, &why) == (m.n > 0));
+        }
+        require(written || why.text[0]);
+        json_decref(written);
+        http_text_free(&out);
+        messages_free(&m);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -76,6 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         openai_request_free(&r);
     }
     write_responses((const char *)data, size);
+    write_messages((const char *)data, size);
     char *text = malloc(size + 1);
     require(text != NULL);
     memcpy(text, data, size);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "grammars.h"
 #include "openai_answer.h"
@@ -44,6 +45,11 @@ static uint64_t count_of(const struct serve_model *m, const char *name)
 
 static json_t *model_card(const struct serve *s, const struct serve_model *m)
 {
+    char created[32];
+    const time_t ready_at = (time_t)m->ready_at;
+    struct tm utc;
+    (void)gmtime_r(&ready_at, &utc);
+    (void)strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
     const json_int_t context = m->model->dev.context;
     struct serve_condition condition;
     uint64_t page_bytes = 0;
@@ -52,11 +58,12 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     const uint64_t experts = count_of(m, "expert_count");
     serve_condition(s, &condition);
     return json_pack(
-        "{s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, s:I, s:f}", "id", m->name,
-        "object", "model", "created", (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent",
-        "max_model_len", context, "context_length", context, "device", s->device_text, "quantization", m->quant_kind,
-        "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy",
-        "is_moe", experts > 0, "n_experts", (json_int_t)experts, "n_active_experts",
+        "{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, s:I, s:f}",
+        "id", m->name, "object", "model", "type", "model", "display_name", m->name, "created_at", created, "created",
+        (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent", "max_model_len", context,
+        "context_length", context, "device", s->device_text, "quantization", m->quant_kind, "kv_bytes_per_token",
+        (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy", "is_moe",
+        experts > 0, "n_experts", (json_int_t)experts, "n_active_experts",
         (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output",
         grammars_possible(m->grammars), "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds);
 }
@@ -67,7 +74,10 @@ static void on_models(void *user, struct http_request *r)
     const struct serve_model *m = atomic_load(&s->model);
     json_t *list = json_array();
     if (m) (void)json_array_append_new(list, model_card(s, m));
-    serve_answer(s, r, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    /* has_more and the ids are what Anthropic's clients turn pages by */
+    serve_answer(s, r, 200,
+                 json_pack("{s:s, s:o, s:b, s:s?, s:s?}", "object", "list", "data", list, "has_more", false, "first_id",
+                           m ? m->name : NULL, "last_id", m ? m->name : NULL));
 }
 
 static void on_model(void *user, struct http_request *r)

@@ -8,7 +8,7 @@
 #define NO_EMBEDDINGS "this worker does not serve embeddings: it generates text; use a server with an embedding model"
 #define NO_RANKING "this worker does not serve reranking, scores and classes: it generates text"
 #define NO_RESPONSES "this worker stores no responses; POST /v1/responses makes one"
-#define NO_MESSAGES "this worker does not serve Anthropic's Messages; " CHAT_INSTEAD
+#define MESSAGES "this worker serves POST /v1/messages and /v1/messages/count_tokens of Anthropic's interface"
 #define NO_OLLAMA "this worker does not serve Ollama's interface; "
 #define NO_MEDIA "this worker does not serve images, audio and video: it generates text; " CHAT_INSTEAD
 #define NO_STORE \
@@ -23,9 +23,10 @@ static const struct {
     { "/v1/responses/", NO_RESPONSES },
     { "/v1/conversations", NO_STORE },
     { "/v1/conversations/", NO_STORE },
-    { "/v1/messages", NO_MESSAGES },
-    { "/v1/messages/", NO_MESSAGES },
-    { "/v1/complete", NO_MESSAGES },
+    { "/v1/messages/batches", NO_STORE },
+    { "/v1/messages/batches/", NO_STORE },
+    { "/v1/messages/", MESSAGES },
+    { "/v1/complete", MESSAGES },
     { "/v1/chat/completions/", "this worker keeps no completions; POST /v1/chat/completions makes one" },
     { "/v1/images/", NO_MEDIA },
     { "/v1/audio/", NO_MEDIA },
@@ -71,7 +72,7 @@ static const struct {
     { "/models/", BASE_URL "GET /v1/models" },
     { "/embeddings", NO_EMBEDDINGS },
     { "/responses", BASE_URL "POST /v1/responses" },
-    { "/messages", NO_MESSAGES },
+    { "/messages", MESSAGES },
     { "/v1", BASE_URL "GET /v1/models" },
     { "/v1/v1/", BASE_URL "one /v1" },
 

@@ -22,6 +22,8 @@ static const struct {
     { "POST", "/v1/completions", SCOPE_INFERENCE },
     { "POST", "/v1/responses", SCOPE_INFERENCE },
     { "POST", "/v1/chat/completions/render", SCOPE_INFERENCE },
+    { "POST", "/v1/messages", SCOPE_INFERENCE },
+    { "POST", "/v1/messages/count_tokens", SCOPE_INFERENCE },
     { "GET", "/v1/models", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
     { "GET", "/v1/models/", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
     { "POST", "/tokenize", SCOPE_INFERENCE },

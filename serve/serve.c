@@ -191,8 +191,12 @@ static void on_answered(void *user, const char *method, const char *path, int st
 /* What takes as long as its body or its model is large. */
 static bool takes_long(const char *path)
 {
-    static const char *const paths[] = { "/tokenize", "/detokenize", "/worker/plan", "/worker/commit",
-                                         "/v1/chat/completions/render" };
+    static const char *const paths[] = { "/tokenize",
+                                         "/detokenize",
+                                         "/worker/plan",
+                                         "/worker/commit",
+                                         "/v1/chat/completions/render",
+                                         "/v1/messages/count_tokens" };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (strcmp(path, paths[i]) == 0) return true;
     return false;
@@ -206,6 +210,7 @@ void serve_parts(struct serve_part out[SERVE_PARTS])
         { serve_metrics_routes, serve_n_metrics_routes },     { serve_text_routes, serve_n_text_routes },
         { serve_responses_routes, serve_n_responses_routes }, { serve_render_routes, serve_n_render_routes },
         { serve_page_routes, serve_n_page_routes },           { serve_admin_routes, serve_n_admin_routes },
+        { serve_messages_routes, serve_n_messages_routes },
     };
     memcpy(out, all, sizeof all);
 }

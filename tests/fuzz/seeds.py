@@ -57,6 +57,7 @@ def body():
         {"role": "tool", "tool_call_id": "c", "content": "1"},
         {"role": "assistant", "content": "A"},
     ]
+    thought = [{"type": "thinking", "thinking": "R", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
     for document in (
         {"prompt": "x", "max_tokens": 3, "temperature": 0.7, "top_k": 4, "top_p": 0.9, "seed": 18446744073709551615},
         {"prompt": "x", "job_id": "a", "stop": ["b", "c"], "priority": 3, "logit_bias": {"3": -1.5}, "chat": True},
@@ -67,6 +68,23 @@ def body():
         {"model": "m", "prompt": [1, 2, 3], "max_tokens": 4, "presence_penalty": 0.5, "echo": False, "logprobs": None},
         {"prompt": ["a", [1, 2], "b"], "n": 2, "best_of": 2, "logprobs": 3, "echo": True, "max_tokens": 0},
         {"messages": messages, "n": 16, "logprobs": True, "top_logprobs": 20, "prompt_logprobs": 1},
+        {
+            "system": [{"type": "text", "text": "x-anthropic-billing-header: a"}, {"type": "text", "text": "S"}],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": ""}]},
+                {"role": "assistant", "content": thought + [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "is_error": True}]},
+                {"role": "system", "content": "T"},
+                {"role": "assistant", "content": "A"},
+            ],
+            "tools": [{"name": "f", "description": "D", "input_schema": {"type": "object"}, "strict": True}],
+            "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True},
+            "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"},
+            "output_config": {"effort": "max", "format": {"type": "json_schema", "schema": {}}},
+            "max_tokens": 9,
+            "stop_sequences": ["b"],
+            "context_management": {"edits": []},
+        },
     ):
         yield text(json.dumps(document))
 

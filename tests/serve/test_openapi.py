@@ -337,6 +337,17 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     for more in ({}, {"stream": True}):
         ask(w, "POST", "/v1/responses", dict({"input": "Hello", "max_output_tokens": 5}, **more), want=200)
     ask(w, "POST", "/v1/responses", {"input": 3}, want=400)
+    hello = {"model": "haiku", "max_tokens": 5, "messages": [{"role": "user", "content": "Hello"}]}
+    minutes = {"tools": [{"name": "current_minute", "input_schema": {"type": "object"}}], "temperature": 0}
+    minutes.update(messages=call["messages"], max_tokens=60, context_management={"edits": []})
+    for more in ({}, {"stream": True}, minutes, dict(minutes, stream=True)):
+        ask(w, "POST", "/v1/messages", dict(hello, **more), want=200)
+    for body in ({}, dict(hello, max_tokens="5"), dict(hello, messages=[{"role": "user", "content": "word " * 6000}])):
+        ask(w, "POST", "/v1/messages", body, want=400)
+    ask(w, "POST", "/v1/messages", dict(hello, model="another"), want=404)
+    ask(w, "POST", "/v1/messages", b"prompt", {"Content-Type": "text/plain"}, want=415)
+    ask(w, "POST", "/v1/messages/count_tokens", hello, want=200)
+    ask(w, "POST", "/v1/messages/count_tokens", {}, want=400)
     for body in (
         {},
         dict(chat, messages=[]),

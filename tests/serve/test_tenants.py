@@ -21,7 +21,7 @@ TENANTS, THREADS = 64 if QUICK else 12, 12
 REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400" if QUICK else "480"))
 SHARED = "The lantern over the harbour counts the boats that come home before the rain begins to fall tonight. "
 CANARY = re.compile("canary[0-9a-f]{12}")
-CHOSEN = ("cmpl-", "chatcmpl-", "resp_")  # ids that the worker chooses
+CHOSEN = ("cmpl-", "chatcmpl-", "resp_", "msg_")  # ids that the worker chooses
 random.seed(7)
 
 
@@ -186,6 +186,31 @@ class Round:
         if a["usage"]["input_tokens"] != len(ids):
             self.fault("usage", t.number, a["usage"], len(ids))
 
+    def messages(self, t, c, random_, stream):
+        prompt = random_.choice(t.prompts)
+        ids = self.alone.ids["chat", prompt]
+        body = {"max_tokens": 6, "temperature": 0.9, "seed": 11, "stream": stream}
+        body["messages"] = [{"role": "user", "content": prompt}]
+        self.before(t, ids)
+        status, _, text = c.ask("POST", "/v1/messages", body)
+        self.read(t, text)
+        if status != 200:
+            self.wrong[status, text[:200]] += 1
+            return
+        if stream:
+            parts = [e for _, e in events(text)]
+            message_id = parts[0]["message"]["id"]
+            usage = [e["usage"] for e in parts if e["type"] == "message_delta"][-1]
+            pieces = [e["delta"]["text"] for e in parts if e["type"] == "content_block_delta"]
+        else:
+            a = json.loads(text)
+            message_id, usage, pieces = a["id"], a["usage"], [b["text"] for b in a["content"]]
+        self.job_of[message_id] = t
+        self.answered(t, "chat", prompt, ["".join(pieces)])
+        self.seen(t, ids, usage["cache_read_input_tokens"])
+        if usage["input_tokens"] + usage["cache_read_input_tokens"] != len(ids):
+            self.fault("usage", t.number, usage, len(ids))
+
     def execute(self, t, c, random_, job_id):
         prompt = random_.choice(t.prompts)
         ids = self.alone.ids["text", prompt]
@@ -245,7 +270,7 @@ class Round:
         self.listed[t].update(i for i in ids if i.startswith(CHOSEN))
 
     def one(self, t, c, random_):
-        kind = random_.randrange(22)
+        kind = random_.randrange(24)
         if kind < 3:
             self.openai(t, c, random_, True, False)
         elif kind < 6:
@@ -266,6 +291,8 @@ class Round:
             self.jobs(t, c)
         elif kind < 21:
             self.responses(t, c, random_, kind == 20)
+        elif kind < 23:
+            self.messages(t, c, random_, kind == 22)
         else:
             self.cancel(t, c, random_)
 
