@@ -63,7 +63,9 @@ def tools(c):
     more = {"model": "haiku", "tools": [MINUTE], "max_tokens": 60, "extra_body": {"temperature": 0}}
     a = c.messages.create(messages=[POEM], **more)
     use = a.content[0]
-    check("client: a call", (a.stop_reason, use.type, use.name, use.input) == ("tool_use", "tool_use", MINUTE["name"], {}))
+    check(
+        "client: a call", (a.stop_reason, use.type, use.name, use.input) == ("tool_use", "tool_use", MINUTE["name"], {})
+    )
     result = {"type": "tool_result", "tool_use_id": use.id, "content": "forty-two"}
     history = [POEM, {"role": "assistant", "content": a.content}, {"role": "user", "content": [result]}]
     b = c.messages.create(messages=history, **more)
