@@ -39,10 +39,10 @@ static void close_exchange(struct exchange *e)
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
-static wk_status copy_ids(struct stream *x, const struct openai_prompt *from, struct tokens *out,
+static wk_status copy_ids(const struct serve_model *m, const struct openai_prompt *from, struct tokens *out,
                           const struct wk_err *err)
 {
-    const uint32_t n_vocab = x->m->model->program->n_vocab;
+    const uint32_t n_vocab = m->model->program->n_vocab;
     out->ids = calloc(from->n_ids, sizeof *out->ids);
     if (!out->ids) return wk_fail(err, WK_NO_MEMORY, "no memory for %zu ids", from->n_ids);
     memcpy(out->ids, from->ids, from->n_ids * sizeof *out->ids);
@@ -77,7 +77,7 @@ static wk_status encode_completion(struct stream *x, const struct openai_prompt 
     const struct exchange *e = exchange_of(x);
     const struct tokenizer_part raw = { from->text, from->len, x->q.parse_special };
     const wk_status status =
-        from->ids ? copy_ids(x, from, &p->ids, err) : stream_encode(x, p, &raw, 1, e->q.add_special, err);
+        from->ids ? copy_ids(x->m, from, &p->ids, err) : stream_encode(x, p, &raw, 1, e->q.add_special, err);
     return status || !e->echoed ? status : keep_echo(x, from, p, err);
 }
 
@@ -292,8 +292,8 @@ void exchange_serve(struct serve *s, struct http_request *r, const struct interf
 
 /* ---- prompts alone ------------------------------------------------------------------------------------- */
 
-/* False: answered, or why says it. */
-static bool render(struct exchange *e, struct exchange_prompt *p, struct refusal *why)
+/* False: answered, or why says it; here and below. */
+static bool render_chat(struct exchange *e, struct exchange_prompt *p, struct refusal *why)
 {
     char text[512] = "";
     const struct wk_err err = { text, sizeof text };
@@ -304,10 +304,57 @@ static bool render(struct exchange *e, struct exchange_prompt *p, struct refusal
         return false;
     if (!chat_render(p->m->chat, q, &p->prompt, &problem))
         return refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
+    for (size_t i = 0; i < p->prompt.n; i++) http_text_add(&p->text, p->prompt.part[i].bytes, p->prompt.part[i].len);
     const wk_status status =
         work_encode(e->work, p->m->model->tokenizer, p->prompt.part, p->prompt.n, true, &p->ids, &err);
     if (status == WK_CANCELLED) return work_refuse(e->work, why);
     return !status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text);
+}
+
+static bool render_completion(struct exchange *e, const struct openai_prompt *from, struct exchange_prompt *p,
+                              struct refusal *why)
+{
+    enum { OF_BYTE = 16 }; /* of a text: a copy, ids whose room grows by doubling, and what is written */
+    char text[256] = "", *decoded = NULL;
+    size_t n = 0;
+    const struct wk_err err = { text, sizeof text };
+    const struct tokenizer *t = p->m->model->tokenizer;
+    const struct tokenizer_part raw = { from->text, from->len, e->q.q.parse_special };
+    if (!t) return refuse(why, SERVE_INVALID_REQUEST, "prompt", "prompt: the model has no tokenizer");
+    if (!http_reserve(e->work->r, from->len * OF_BYTE)) return false;
+    wk_status status = from->ids ? copy_ids(p->m, from, &p->ids, &err)
+                                 : work_encode(e->work, t, &raw, 1, e->q.add_special, &p->ids, &err);
+    if (status == WK_OK && from->ids) status = tokenizer_decode(t, p->ids.ids, p->ids.n, true, &decoded, &n, &err);
+    if (status == WK_CANCELLED) return work_refuse(e->work, why);
+    if (status) return refuse(why, serve_code_of_status(status), "prompt", "prompt: %s", text);
+    http_text_add(&p->text, from->ids ? decoded : from->text, from->ids ? n : from->len);
+    free(decoded);
+    return true;
+}
+
+static void forget_prompt(struct exchange_prompt *p)
+{
+    chat_prompt_free(&p->prompt);
+    tokens_free(&p->ids);
+    http_text_free(&p->text);
+}
+
+static bool render_all(struct exchange *e, const struct serve_model *m, struct http_text *out,
+                       void (*tell)(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out),
+                       struct refusal *why)
+{
+    bool good = true;
+    if (!e->interface->chat) http_text_add(out, "[", 1);
+    for (uint32_t i = 0; good && i < e->q.n_prompts; i++) {
+        struct exchange_prompt p = { .m = m };
+        good = e->interface->chat ? render_chat(e, &p, why) : render_completion(e, &e->q.prompts[i], &p, why);
+        if (i) http_text_add(out, ",", 1);
+        if (good) tell(e, &p, out);
+        out->failed = out->failed || p.text.failed;
+        forget_prompt(&p);
+    }
+    http_text_format(out, e->interface->chat ? "\n" : "]\n");
+    return good;
 }
 
 void exchange_render(struct serve *s, struct http_request *r, const struct interface *i,
@@ -317,25 +364,21 @@ void exchange_render(struct serve *s, struct http_request *r, const struct inter
     struct http_text out = { 0 };
     struct work work;
     work_open(&work, s, r);
-    struct exchange_prompt p = { .m = serve_ready(s, &why) };
+    const struct serve_model *m = serve_ready(s, &why);
     struct exchange *e = new_exchange(&work, i);
-    if (e && !p.m) {
+    if (e && !m) {
         serve_refuse(s, r, &why);
     } else if (e && read_request(e)) {
-        if (render(e, &p, &why))
-            tell(e, &p, &out);
-        else
-            rename_fields(e, &why);
-        if (out.failed) (void)refuse(&why, SERVE_INTERNAL, NULL, "no memory for an answer");
+        const bool good = render_all(e, m, &out, tell, &why);
+        if (!good) rename_fields(e, &why);
+        if (good && out.failed) (void)refuse(&why, SERVE_INTERNAL, NULL, "no memory for an answer");
         if (why.text[0])
             refuse_request(e, &why);
-        else if (out.n)
+        else if (good)
             http_answer(r, 200, "application/json", out.data, out.n);
         openai_request_free(&e->q);
     }
     if (e) free_exchange(e);
-    chat_prompt_free(&p.prompt);
-    tokens_free(&p.ids);
     http_text_free(&out);
     work_close(&work);
 }

@@ -52,11 +52,12 @@ static inline struct exchange *exchange_of(const struct stream *x) { return x->o
 
 /* The handler of a route of the interface. */
 void exchange_serve(struct serve *s, struct http_request *r, const struct interface *i);
-/* The handler of a route that is asked for a chat's prompt alone: nothing is queued or computed. `tell` writes the
- * answer. */
+/* The handler of a route that is asked for prompts alone: nothing is queued or computed. `tell` writes the answer, of a
+ * completion for each of its prompts, which become a list. */
 struct exchange_prompt {
     const struct serve_model *m;
-    struct chat_prompt prompt;
+    struct chat_prompt prompt; /* of a chat */
+    struct http_text text;     /* the prompt as it is; of ids what they say */
     struct tokens ids;
 };
 void exchange_render(struct serve *s, struct http_request *r, const struct interface *i,

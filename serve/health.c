@@ -1,4 +1,4 @@
-/* health.c: GET /health, /livez, /readyz and /healthz, on both ports.
+/* health.c: GET /health (and /v1/health), /livez, /readyz, /healthz, /version and /v1/loads, on both ports.
  *
  * From cached state alone: no device call, no lock that the engine holds, so that they answer at once whatever the
  * device is doing. "healthy" is a statement about the engine's thread too: it reports progress every second, so a hung
@@ -222,10 +222,45 @@ static void health(void *user, struct http_request *r)
     answer(s, r, c.healthy ? 200 : 503, o);
 }
 
+/* ---- /version, /v1/loads ------------------------------------------------------------------------------- */
+
+static void version(void *user, struct http_request *r)
+{
+    serve_answer(user, r, 200, json_pack("{s:s}", "version", WORKER_VERSION));
+}
+
+/* What SGLang's router reads of each worker: requests, and tokens of the KV cache. */
+static json_t *load_of(const struct serve_model *m, const struct engine_options *e)
+{
+    struct engine_stats stats;
+    engine_stats(m->engine, &stats);
+    const json_int_t most = (json_int_t)stats.pages * KV_PAGE;
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "dp_rank", 0, "num_running_reqs",
+                     (json_int_t)stats.running, "num_waiting_reqs", (json_int_t)stats.queued, "num_total_reqs",
+                     (json_int_t)stats.running + stats.queued, "num_used_tokens",
+                     (json_int_t)(stats.usage * (double)most), "max_total_num_tokens", most, "token_usage", stats.usage,
+                     "max_running_requests", (json_int_t)e->max_sequences);
+}
+
+static void loads(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    const struct serve_model *m = atomic_load(&s->model);
+    json_t *list = json_array(), *one = m ? load_of(m, &s->o->engine) : NULL;
+    json_t *aggregate =
+        json_pack("{s:O?, s:O?, s:O?, s:O?}", "total_running_reqs", json_object_get(one, "num_running_reqs"),
+                  "total_waiting_reqs", json_object_get(one, "num_waiting_reqs"), "total_reqs",
+                  json_object_get(one, "num_total_reqs"), "avg_token_usage", json_object_get(one, "token_usage"));
+    if (one) (void)json_array_append_new(list, one);
+    serve_answer(s, r, 200,
+                 json_pack("{s:I, s:s, s:i, s:o, s:o}", "timestamp", (json_int_t)time(NULL), "version", WORKER_VERSION,
+                           "dp_rank_count", one ? 1 : 0, "loads", list, "aggregate", aggregate));
+}
+
 const struct http_route serve_health_routes[] = {
-    { "GET", "/health", health, false },
-    { "GET", "/livez", livez, false },
-    { "GET", "/readyz", readyz, false },
+    { "GET", "/health", health, false },   { "GET", "/v1/health", health, false },
+    { "GET", "/version", version, false }, { "GET", "/v1/loads", loads, false },
+    { "GET", "/livez", livez, false },     { "GET", "/readyz", readyz, false },
     { "GET", "/healthz", healthz, false },
 };
 const uint32_t serve_n_health_routes = sizeof serve_health_routes / sizeof *serve_health_routes;

@@ -41,7 +41,7 @@ static void forget(struct exchange *e)
 static void tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
 {
     (void)e;
-    http_text_format(out, "{\"input_tokens\":%zu}\n", p->ids.n);
+    http_text_format(out, "{\"input_tokens\":%zu}", p->ids.n);
 }
 
 static void on_messages(void *user, struct http_request *r)

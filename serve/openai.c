@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "capability/capability.h"
 #include "grammars.h"
 #include "openai_answer.h"
 #include "ops.h"
@@ -43,6 +44,23 @@ static uint64_t count_of(const struct serve_model *m, const char *name)
     return kv && !gguf_u64_at(m->model->file, kv, 0, &value, NULL) ? value : 0;
 }
 
+/* What llama-server's clients look for. */
+static json_t *model_meta(const struct serve_model *m)
+{
+    const struct gguf *file = m->model->file;
+    uint64_t n_params = 0;
+    for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
+        uint64_t n = 1;
+        for (int k = 0; k < GGUF_MAX_DIMS; k++) n *= gguf_tensor_at(file, i)->ne[k];
+        n_params += n;
+    }
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t)m->model->program->n_vocab, "n_ctx",
+                     (json_int_t)m->model->dev.context, "n_ctx_train",
+                     (json_int_t)capabilities_context(m->model->program), "n_embd",
+                     (json_int_t)count_of(m, "embedding_length"), "n_params", (json_int_t)n_params, "size",
+                     (json_int_t)gguf_file_bytes(file));
+}
+
 static json_t *model_card(const struct serve *s, const struct serve_model *m)
 {
     char created[32];
@@ -58,16 +76,20 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     const uint64_t experts = count_of(m, "expert_count");
     serve_condition(s, &condition);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, s:I, s:f}",
-        "id", m->name, "object", "model", "type", "model", "display_name", m->name, "created_at", created, "created",
-        (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent", "max_model_len", context,
-        "context_length", context, "device", s->device_text, "quantization", m->quant_kind, "kv_bytes_per_token",
-        (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy", "is_moe",
-        experts > 0, "n_experts", (json_int_t)experts, "n_active_experts",
+        "{s:s, s:[s], s:[], s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, "
+        "s:I, s:f, s:o}",
+        "id", m->name, "aliases", m->name, "tags", "object", "model", "type", "model", "display_name", m->name,
+        "created_at", created, "created", (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent",
+        "max_model_len", context, "context_length", context, "device", s->device_text, "quantization", m->quant_kind,
+        "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy",
+        "is_moe", experts > 0, "n_experts", (json_int_t)experts, "n_active_experts",
         (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output",
-        grammars_possible(m->grammars), "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds);
+        grammars_possible(m->grammars), "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds,
+        "meta", model_meta(m));
 }
 
+/* `models` is what Codex reads, and stops at where it is missing. Entries would have to have all that it knows of
+ * OpenAI's own models; with an empty list it uses what it is told on its command line. */
 static void on_models(void *user, struct http_request *r)
 {
     struct serve *s = user;
@@ -76,8 +98,8 @@ static void on_models(void *user, struct http_request *r)
     if (m) (void)json_array_append_new(list, model_card(s, m));
     /* has_more and the ids are what Anthropic's clients turn pages by */
     serve_answer(s, r, 200,
-                 json_pack("{s:s, s:o, s:b, s:s?, s:s?}", "object", "list", "data", list, "has_more", false, "first_id",
-                           m ? m->name : NULL, "last_id", m ? m->name : NULL));
+                 json_pack("{s:s, s:o, s:[], s:b, s:s?, s:s?}", "object", "list", "data", list, "models", "has_more",
+                           false, "first_id", m ? m->name : NULL, "last_id", m ? m->name : NULL));
 }
 
 static void on_model(void *user, struct http_request *r)
@@ -94,9 +116,8 @@ static void on_model(void *user, struct http_request *r)
 }
 
 const struct http_route serve_openai_routes[] = {
-    { "POST", "/v1/chat/completions", on_chat, true },
-    { "POST", "/v1/completions", on_completion, true },
-    { "GET", "/v1/models", on_models, false },
+    { "POST", "/v1/chat/completions", on_chat, true }, { "POST", "/v1/completions", on_completion, true },
+    { "GET", "/v1/models", on_models, false },         { "GET", "/models", on_models, false }, /* llama-server's */
     { "GET", "/v1/models/", on_model, false },
 };
 const uint32_t serve_n_openai_routes = sizeof serve_openai_routes / sizeof *serve_openai_routes;

@@ -66,8 +66,7 @@ static bool read_stop_ids(const struct body_object *o, const struct job_request_
     return true;
 }
 
-/* -1 is any seed; other negative ones are the 64 bits that they are made of. */
-static void turn_seed(json_t *body)
+void openai_request_seed(json_t *body)
 {
     const json_t *seed = json_object_get(body, "seed");
     char digits[24];
@@ -88,7 +87,7 @@ static bool read_params(const struct body_object *o, const struct job_request_li
     double presence = 0, frequency = 0;
     const json_t *k = json_object_get(o->object, "top_k");
     const bool all = json_is_integer(k) && json_integer_value(k) == -1; /* vLLM's word for off */
-    turn_seed(q->body);
+    openai_request_seed(q->body);
     if (!body_integer(o, "max_tokens", 0, l->most_tokens, &max_tokens, why) ||
         !body_integer(o, "max_completion_tokens", 0, l->most_tokens, &max_tokens, why) ||
         !body_integer(o, "min_tokens", 0, max_tokens ? max_tokens : 1, &min_tokens, why) ||
@@ -356,7 +355,7 @@ static void make_whole(json_t *object)
     }
 }
 
-static bool read_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why)
+bool openai_request_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why)
 {
     memset(out, 0, sizeof *out);
     if (!body_parse(bytes, n, &out->q.body, why)) return false;
@@ -370,7 +369,7 @@ static bool read_body(const char *bytes, size_t n, struct openai_request *out, s
 static bool request_chat(const char *bytes, size_t n, enum openai_route route, const struct job_request_limits *l,
                          struct openai_request *out, struct refusal *why)
 {
-    if (!read_body(bytes, n, out, why)) return false;
+    if (!openai_request_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
     const struct chat_body b = { &o, bytes, n };
     out->reasoning = true;
@@ -396,7 +395,7 @@ bool openai_request_render(const char *bytes, size_t n, const struct job_request
 bool openai_request_completion(const char *bytes, size_t n, const struct job_request_limits *l,
                                struct openai_request *out, struct refusal *why)
 {
-    if (!read_body(bytes, n, out, why)) return false;
+    if (!openai_request_body(bytes, n, out, why)) return false;
     const struct body_object o = { out->q.body, "" };
     out->add_special = true;
     if (read_common(&o, l, COMPLETION_TOKENS, OPENAI_COMPLETION, out, why) && read_prompts(&o, l, out, why) &&

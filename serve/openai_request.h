@@ -53,4 +53,10 @@ bool openai_request_messages(const struct body_object *o, const char *bytes, siz
                              struct refusal *why);
 void openai_request_free(struct openai_request *r);
 
+/* For requests of other interfaces with these members. out->q.body alone, the rest zeroed: without nulls, whole numbers
+ * that came as reals are whole. */
+bool openai_request_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why);
+/* -1 is any seed; other negative ones are the 64 bits that they are made of. */
+void openai_request_seed(json_t *body);
+
 #endif

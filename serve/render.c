@@ -1,5 +1,6 @@
-/* render.c: POST /v1/chat/completions/render: the prompt that /v1/chat/completions would make of the same body, as text
- * and as ids. Nothing is queued or computed. */
+/* render.c: prompts that are shown, and not computed: POST /v1/chat/completions/render and /v1/completions/render, what
+ * the routes without /render would make of the same body, as text and as ids; how many ids that are
+ * (/v1/chat/completions/input_tokens); and the text alone (llama-server's /apply-template). */
 #include <string.h>
 
 #include "exchange.h"
@@ -10,27 +11,57 @@ static bool read_chat(struct exchange *e, const char *bytes, size_t n, const str
     return openai_request_render(bytes, n, l, &e->q, why);
 }
 
-static void tell(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
+static bool read_completion(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
+                            struct refusal *why)
 {
-    struct http_text text = { 0 };
-    (void)e;
-    for (size_t i = 0; i < p->prompt.n; i++) http_text_add(&text, p->prompt.part[i].bytes, p->prompt.part[i].len);
-    http_text_format(out, "{\"object\":\"chat.completion.prompt\",\"model\":");
+    return openai_request_completion(bytes, n, l, &e->q, why);
+}
+
+static void put_text(const struct exchange_prompt *p, struct http_text *out)
+{
+    http_text_json(out, p->text.n ? p->text.data : "", p->text.n);
+}
+
+/* token_ids are the tokens by vLLM's name. */
+static void tell_prompt(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
+{
+    http_text_format(
+        out, "{\"object\":\"%s\",\"model\":", e->interface->chat ? "chat.completion.prompt" : "text_completion.prompt");
     http_text_json(out, p->m->name, strlen(p->m->name));
     http_text_format(out, ",\"prompt\":");
-    http_text_json(out, text.n ? text.data : "", text.n);
-    http_text_format(out, ",\"tokens\":[");
-    for (size_t i = 0; i < p->ids.n; i++) http_text_format(out, "%s%u", i ? "," : "", p->ids.ids[i]);
-    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u}\n", p->ids.n, p->m->model->dev.context);
-    out->failed = out->failed || text.failed;
-    http_text_free(&text);
+    put_text(p, out);
+    for (int name = 0; name < 2; name++) {
+        http_text_format(out, name ? "],\"token_ids\":[" : ",\"tokens\":[");
+        for (size_t i = 0; i < p->ids.n; i++) http_text_format(out, "%s%u", i ? "," : "", p->ids.ids[i]);
+    }
+    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u}", p->ids.n, p->m->model->dev.context);
 }
 
-static void on_render(void *user, struct http_request *r)
+static void tell_text(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
 {
-    static const struct interface rendered = { .chat = true, .read = read_chat };
-    exchange_render(user, r, &rendered, tell);
+    (void)e;
+    http_text_format(out, "{\"prompt\":");
+    put_text(p, out);
+    http_text_add(out, "}", 1);
 }
 
-const struct http_route serve_render_routes[] = { { "POST", "/v1/chat/completions/render", on_render, false } };
+static void tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
+{
+    (void)e;
+    http_text_format(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", p->ids.n);
+}
+
+static const struct interface chat = { .chat = true, .read = read_chat }, completion = { .read = read_completion };
+
+static void on_render(void *user, struct http_request *r) { exchange_render(user, r, &chat, tell_prompt); }
+static void on_template(void *user, struct http_request *r) { exchange_render(user, r, &chat, tell_text); }
+static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &chat, tell_count); }
+static void on_completion(void *user, struct http_request *r) { exchange_render(user, r, &completion, tell_prompt); }
+
+const struct http_route serve_render_routes[] = {
+    { "POST", "/v1/chat/completions/render", on_render, false },
+    { "POST", "/v1/chat/completions/input_tokens", on_count, false },
+    { "POST", "/v1/completions/render", on_completion, false },
+    { "POST", "/apply-template", on_template, false },
+};
 const uint32_t serve_n_render_routes = sizeof serve_render_routes / sizeof *serve_render_routes;

@@ -411,5 +411,14 @@ static const struct interface interface = { .prefix = "resp_",
 
 static void on_responses(void *user, struct http_request *r) { exchange_serve(user, r, &interface); }
 
-const struct http_route serve_responses_routes[] = { { "POST", "/v1/responses", on_responses, true } };
+static void tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
+{
+    (void)e;
+    http_text_format(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", p->ids.n);
+}
+
+static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &interface, tell_count); }
+
+const struct http_route serve_responses_routes[] = { { "POST", "/v1/responses", on_responses, true },
+                                                     { "POST", "/v1/responses/input_tokens", on_count, false } };
 const uint32_t serve_n_responses_routes = sizeof serve_responses_routes / sizeof *serve_responses_routes;

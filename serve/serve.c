@@ -196,7 +196,11 @@ static bool takes_long(const char *path)
                                          "/worker/plan",
                                          "/worker/commit",
                                          "/v1/chat/completions/render",
-                                         "/v1/messages/count_tokens" };
+                                         "/v1/messages/count_tokens",
+                                         "/v1/chat/completions/input_tokens",
+                                         "/v1/responses/input_tokens",
+                                         "/v1/completions/render",
+                                         "/apply-template" };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (strcmp(path, paths[i]) == 0) return true;
     return false;
@@ -210,7 +214,7 @@ void serve_parts(struct serve_part out[SERVE_PARTS])
         { serve_metrics_routes, serve_n_metrics_routes },     { serve_text_routes, serve_n_text_routes },
         { serve_responses_routes, serve_n_responses_routes }, { serve_render_routes, serve_n_render_routes },
         { serve_page_routes, serve_n_page_routes },           { serve_admin_routes, serve_n_admin_routes },
-        { serve_messages_routes, serve_n_messages_routes },
+        { serve_messages_routes, serve_n_messages_routes },   { serve_llama_routes, serve_n_llama_routes },
     };
     memcpy(out, all, sizeof all);
 }

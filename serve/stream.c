@@ -33,6 +33,12 @@ void stream_told(struct stream *x)
     cancel_all(x);
 }
 
+void stream_cut(struct answer *a)
+{
+    a->cut = true;
+    job_stop(a->job);
+}
+
 bool stream_event(struct stream *x, const char *event)
 {
     if (x->line.failed) {
@@ -219,8 +225,8 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
 static void take_token(struct stream *x, struct answer *a, const struct job_event *e)
 {
     struct token_line line[2];
-    if (token_text_over(a->text)) return; /* computed before the engine heard of the stop */
-    if (!x->q.max_tokens) return;         /* the prompt is what was wanted */
+    if (token_text_over(a->text) || a->cut) return; /* computed before the engine heard of the stop */
+    if (!x->q.max_tokens) return;                   /* the prompt is what was wanted */
     a->probs[e->index & 1] = e->probs;
     const int n = token_text_push(a->text, e->id, line);
     if (!a->tokens_out++) narrate_state(x, a, "decode");
@@ -260,7 +266,8 @@ static void take_end(struct stream *x, struct answer *a, const struct job_event 
         release_held(x, a);
     }
     struct token_line line[1];
-    if (token_text_over(a->text)) end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
+    if (token_text_over(a->text) || a->cut)
+        end = JOB_STOP; /* the text is complete, whatever became of the steps behind it */
     if (!x->q.max_tokens && end == JOB_STOP) end = JOB_LENGTH;
     a->end_probs = !token_text_over(a->text) ? e->probs : NULL;
     send_lines(x, a, line, token_text_end(a->text, end != JOB_STOP, line));
@@ -386,8 +393,7 @@ static bool check_handle(const struct stream *x, struct refusal *why)
     return load_sealed(x->m) || refuse(why, SERVE_NOT_READY, NULL, "the weights are not sealed yet");
 }
 
-/* Ids that a prompt may have. */
-static uint32_t prompt_limit(const struct stream *x)
+uint32_t stream_prompt_limit(const struct stream *x)
 {
     const uint32_t context = x->m->model->dev.context, most = x->s->o->max_tokens_in;
     return most && most < context - 1 ? most : context - 1;
@@ -396,7 +402,7 @@ static uint32_t prompt_limit(const struct stream *x)
 /* The context's refusal says by how much, in the words that clients look for: they shorten and try again. */
 static bool check_context(const struct stream *x, const struct stream_prompt *p, struct refusal *why)
 {
-    const uint32_t context = x->m->model->dev.context, limit = prompt_limit(x);
+    const uint32_t context = x->m->model->dev.context, limit = stream_prompt_limit(x);
     const size_t n = x->fewest ? x->fewest : p->ids.n;
     if (n <= limit) return true;
     (void)refuse(
@@ -473,7 +479,7 @@ wk_status stream_encode(struct stream *x, struct stream_prompt *p, const struct 
     const struct tokenizer *t = x->m->model->tokenizer;
     size_t bytes = 0;
     const size_t fewest = tokenizer_fewest(t, parts, n);
-    if (fewest > prompt_limit(x)) {
+    if (fewest > stream_prompt_limit(x)) {
         x->fewest = fewest;
         return wk_fail(err, WK_INVALID, "more than the context holds");
     }

@@ -44,6 +44,7 @@ struct answer {
     uint32_t turns; /* of the job's: those that were narrated */
     bool started, over;
     bool blocked; /* the blocklist has found a phrase: the job is cancelled */
+    bool cut;     /* stream_cut */
 };
 
 /* A job's end, as answer, log and list of jobs tell it. */
@@ -122,6 +123,10 @@ wk_status stream_chat(struct stream *x, struct stream_prompt *p, struct chat_req
 bool stream_event(struct stream *x, const char *event);
 /* A whole answer cannot be given, and that was answered: its jobs end. */
 void stream_told(struct stream *x);
+/* The form wants no more of an answer: it ends well, as by a stop string. */
+void stream_cut(struct answer *a);
+/* Ids that a prompt may have. */
+uint32_t stream_prompt_limit(const struct stream *x);
 /* Log probabilities of a line's id, [1 + n_top] as of job_event; with stream.probs. */
 static inline const struct sampler_prob *answer_probs(const struct answer *a, const struct token_line *line)
 {

@@ -33,32 +33,49 @@ def table():
     with open(os.path.join(source, "serve/openai_names.c"), encoding="utf-8") as f:
         text = f.read()
     rows = re.findall(
-        r'\{ "(\w+)", (SERVED|IDLE|REFUSED), (BOTH|CHAT|COMPLETION), (true|false), (NULL|"(?:\\.|[^"\\])*")', text
+        r'\{ "(\w+)",\s+(SERVED|IDLE|REFUSED),\s+([A-Z_ |]+),\s+(true|false),\s+(NULL|"(?:\\.|[^"\\])*")', text
     )
-    return [(n, k, r, e == "true", [] if v == "NULL" else json.loads(json.loads(v))) for n, k, r, e, v in rows]
+    return [(n, k, routes(r), e == "true", [] if v == "NULL" else json.loads(json.loads(v))) for n, k, r, e, v in rows]
+
+
+def routes(names):
+    """The functions that ask the routes of a row: one of OpenAI's, and llama-server's."""
+    of = {"BOTH": "CHAT", "ALL": "CHAT LLAMA", "RAW": "COMPLETION LLAMA", "OPENAI_LLAMA": "LLAMA", "OPENAI_INFILL": ""}
+    found = {r for name in names.split(" | ") for r in of.get(name, name).split()}
+    return [{"CHAT": chat, "COMPLETION": raw, "LLAMA": llama}[r] for r in sorted(found)]
+
+
+def llama(w, **members):
+    if "max_tokens" in members:
+        members.setdefault("n_predict", members.pop("max_tokens"))
+    return w.post("/completion", dict({"prompt": "Once upon a time"}, **members))
+
+
+def known_name(w, ask, name, kind, exact, nothing):
+    who = " (%s)" % ask.__name__
+    if kind == "IDLE":
+        status, answer = ask(w, max_tokens=1, **{name: "x"})
+        check("%s asks for nothing" % name + who, status == 200, (status, answer))
+    if kind != "REFUSED":
+        return
+    for value in nothing + ([] if exact else [False, 0, "", [], {}]) + [None]:
+        status, answer = ask(w, max_tokens=1, **{name: value})
+        check("%s: %s asks for nothing" % (name, json.dumps(value)) + who, status == 200, (status, answer))
+    for value in ["some", 7, {"x": 1}] + [v for v in (False, 0, "", [], {}) if exact and v not in nothing]:
+        status, answer = ask(w, **{name: value})
+        check(
+            "%s: %s is refused by name" % (name, json.dumps(value)) + who,
+            status == 400 and error(answer).get("param") == name and name in error(answer)["message"],
+            (status, answer),
+        )
 
 
 def known_names(w):
     rows = table()
     check("the table was read", len(rows) > 100, len(rows))
-    for name, kind, routes, exact, nothing in rows:
-        ask = raw if routes == "COMPLETION" else chat
-        if kind == "IDLE":
-            ask = raw if routes != "CHAT" else ask
-            status, answer = ask(w, max_tokens=1, **{name: "x"})
-            check("%s asks for nothing" % name, status == 200, (status, answer))
-        if kind != "REFUSED":
-            continue
-        for value in nothing + ([] if exact else [False, 0, "", [], {}]) + [None]:
-            status, answer = ask(w, max_tokens=1, **{name: value})
-            check("%s: %s asks for nothing" % (name, json.dumps(value)), status == 200, (status, answer))
-        for value in ["some", 7, {"x": 1}] + [v for v in (False, 0, "", [], {}) if exact and v not in nothing]:
-            status, answer = ask(w, **{name: value})
-            check(
-                "%s: %s is refused by name" % (name, json.dumps(value)),
-                status == 400 and error(answer).get("param") == name and name in error(answer)["message"],
-                (status, answer),
-            )
+    for name, kind, asks, exact, nothing in rows:
+        for ask in asks:
+            known_name(w, ask, name, kind, exact, nothing)
     with open(os.path.join(source, "docs/http.md"), encoding="utf-8") as f:
         manual = f.read()
     missing = [r[0] for r in rows if "`%s`" % r[0] not in manual]
@@ -327,7 +344,7 @@ def paths(w):
                 method, path + ("x" if path.endswith("/") else ""), {} if method == "POST" else None
             )
             answer = json.loads(data)
-            message = error(answer).get("message") if (path + "/").startswith("/v1/") else answer.get("message")
+            message = (error(answer) or answer).get("message")
             check(
                 "%s %s: what to use instead" % (method, path),
                 status == 404 and message and "no such path; GET /openapi.json" not in message,

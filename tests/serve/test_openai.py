@@ -592,6 +592,6 @@ with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku
         and "x-should-retry" not in head,
         (status, head, data),
     )
-    none = {"object": "list", "data": [], "has_more": False, "first_id": None, "last_id": None}
+    none = {"object": "list", "data": [], "models": [], "has_more": False, "first_id": None, "last_id": None}
     check("... and no models", w.get("/v1/models") == (200, none))
 done()

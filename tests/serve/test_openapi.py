@@ -306,6 +306,23 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     for body in ({}, {"content": "a", "prompt": "b"}, {"content": 5}, {"content": "a", "messages": []}):
         ask(w, "POST", "/tokenize", body, want=400)
     ask(w, "POST", "/tokenize", {"prompt": "a", "model": "another"}, want=404)
+    for path in ("/completion", "/completions"):
+        ask(w, "POST", path, {"prompt": "Hello", "n_predict": 3}, want=200)
+        ask(w, "POST", path, {"prompt": "Hello", "n_predict": 3, "stream": True, "n_probs": 2}, want=200)
+    ask(w, "POST", "/completion", {"prompt": ["Hello", [5, "x"]], "n_predict": 3, "n_probs": 2}, want=200)
+    ask(w, "POST", "/completion", {"prompt": "x", "n_predict": 1, "response_fields": ["timings/prompt_n"]}, want=200)
+    post = {"prompt": "x", "n_predict": 2, "n_probs": 2, "post_sampling_probs": True, "top_k": 5}
+    ask(w, "POST", "/completion", post, want=200)
+    for body in ({}, {"prompt": []}, {"prompt": "x", "mirostat": 1}, b"{"):
+        ask(w, "POST", "/completion", body, want=400)
+    ask(w, "POST", "/infill", {"input_prefix": "a", "input_suffix": "b"}, want=400)
+    for path in ("/props", "/models", "/version", "/v1/health", "/v1/loads"):
+        ask(w, "GET", path, want=200)
+    ask(w, "POST", "/props", {}, want=400)
+    for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
+        ask(w, "POST", path, {"messages": [{"role": "user", "content": "Hi"}]}, want=200)
+        ask(w, "POST", path, {"messages": []}, want=400)
+    ask(w, "POST", "/v1/completions/render", {"prompt": ["Hi", [1, 2]]}, want=200)
     render = "/v1/chat/completions/render"
     user = {"role": "user", "content": "Hi"}
     ask(w, "POST", render, {"messages": [user]}, want=200)
@@ -336,7 +353,9 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     ask(w, "POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 0, "prompt_logprobs": 2}, want=200)
     for more in ({}, {"stream": True}):
         ask(w, "POST", "/v1/responses", dict({"input": "Hello", "max_output_tokens": 5}, **more), want=200)
-    ask(w, "POST", "/v1/responses", {"input": 3}, want=400)
+    for path in ("/v1/responses", "/v1/responses/input_tokens"):
+        ask(w, "POST", path, {"input": 3}, want=400)
+    ask(w, "POST", "/v1/responses/input_tokens", {"input": "Hello"}, want=200)
     hello = {"model": "haiku", "max_tokens": 5, "messages": [{"role": "user", "content": "Hello"}]}
     minutes = {"tools": [{"name": "current_minute", "input_schema": {"type": "object"}}], "temperature": 0}
     minutes.update(messages=call["messages"], max_tokens=60, context_management={"edits": []})

@@ -125,6 +125,8 @@ def prompts(w):
     want = tokens("/v1/chat/completions", messages=turns)
     check("a conversation", tokens(PATH, instructions="Short.", input=items) == want)
     foreign = items[:2] + [{"type": "web_search_call", "id": "ws_1", "status": "completed"}] + items[2:]
+    status, a = w.post(PATH + "/input_tokens", {"instructions": "Short.", "input": items})
+    check("its tokens alone", (status, a) == (200, {"object": "response.input_tokens", "input_tokens": want}), a)
     a = whole(w, instructions="Short.", input=foreign, max_output_tokens=1)
     check(
         "what is no part of a prompt is left out, and told",

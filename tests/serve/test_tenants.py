@@ -21,7 +21,7 @@ TENANTS, THREADS = 64 if QUICK else 12, 12
 REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400" if QUICK else "480"))
 SHARED = "The lantern over the harbour counts the boats that come home before the rain begins to fall tonight. "
 CANARY = re.compile("canary[0-9a-f]{12}")
-CHOSEN = ("cmpl-", "chatcmpl-", "resp_", "msg_")  # ids that the worker chooses
+CHOSEN = ("cmpl-", "chatcmpl-", "completion-", "resp_", "msg_")  # ids that the worker chooses
 random.seed(7)
 
 
@@ -229,6 +229,23 @@ class Round:
         if end["job_id"] != job_id or end["tokens_in"] != len(ids):
             self.fault("end", t.number, end)
 
+    def llama(self, t, c, random_, stream):
+        """llama-server's interface: the same ids, and the same cache."""
+        prompt = random_.choice(t.prompts)
+        ids = self.alone.ids["text", prompt]
+        self.before(t, ids)
+        off = {"top_k": 0, "top_p": 1, "min_p": 0, "return_tokens": True, "stream": stream}
+        status, _, text = c.ask("POST", "/completion", completion(prompt, **off))
+        self.read(t, text)
+        if status != 200:
+            self.wrong[status, text[:200]] += 1
+            return
+        documents = [d for _, d in events(text)] if stream else [json.loads(text)]
+        self.answered(t, "ids", prompt, [i for d in documents for i in d["tokens"]])
+        self.seen(t, ids, documents[-1]["tokens_cached"])
+        if documents[-1]["prompt"] != prompt or documents[-1]["tokens_evaluated"] != len(ids):
+            self.fault("prompt", t.number, documents[-1])
+
     def cancel(self, t, c, random_):
         """A job of one's own is cancelled; one of others' is not there."""
         job_id = "%s-long-%d" % (t.canary, random_.getrandbits(40))
@@ -270,7 +287,7 @@ class Round:
         self.listed[t].update(i for i in ids if i.startswith(CHOSEN))
 
     def one(self, t, c, random_):
-        kind = random_.randrange(24)
+        kind = random_.randrange(26)
         if kind < 3:
             self.openai(t, c, random_, True, False)
         elif kind < 6:
@@ -293,6 +310,8 @@ class Round:
             self.responses(t, c, random_, kind == 20)
         elif kind < 23:
             self.messages(t, c, random_, kind == 22)
+        elif kind < 25:
+            self.llama(t, c, random_, kind == 24)
         else:
             self.cancel(t, c, random_)
 
