@@ -354,8 +354,8 @@ def infill(w):
     check("a mark ends the answer", biased["stop_type"] == "eos" and biased["content"] == "", biased)
     # what llama.vim sends
     vim = {
-        "id_slot": 0, "input_prefix": "a\n", "input_suffix": "\nb\n", "input_extra": files, "prompt": "", "n_predict": 8,
-        "stop": [], "n_indent": 0, "top_k": 40, "top_p": 0.9, "stream": False,
+        "id_slot": 0, "input_prefix": "a\n", "input_suffix": "\nb\n", "input_extra": files, "prompt": "",
+        "n_predict": 8, "stop": [], "n_indent": 0, "top_k": 40, "top_p": 0.9, "stream": False,
         "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True, "t_max_prompt_ms": 500,
         "t_max_predict_ms": 3000,
         "response_fields": ["content", "timings/prompt_n", "timings/prompt_ms", "timings/prompt_per_token_ms",
