@@ -125,10 +125,12 @@ void answer_end(struct http_request *r)
 
 /* ---- streams ------------------------------------------------------------------------------------------- */
 
-bool http_stream_begin(struct http_request *r)
+bool http_stream_begin(struct http_request *r, enum http_stream_kind kind)
 {
+    static const char *const types[] = { [HTTP_EVENTS] = "text/event-stream", [HTTP_LINES] = "application/x-ndjson" };
     if (r->answered) return false;
     r->answered = true;
+    r->kind = kind;
     r->status = 200;
     r->chunked = !r->guard.old;
     const int buffer = SEND_BUFFER;
@@ -136,9 +138,8 @@ bool http_stream_begin(struct http_request *r)
     char head[HEAD_BYTES], tail[160];
     const size_t head_n = format_head(r, 200, r->chunked, head);
     const int tail_n =
-        snprintf(tail, sizeof tail,
-                 "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
-                 r->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+        snprintf(tail, sizeof tail, "Content-Type: %s\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s\r\n",
+                 types[kind], r->chunked ? "Transfer-Encoding: chunked\r\n" : "");
     struct iovec parts[] = { { head, head_n }, { r->extra.data, r->extra.n }, { tail, (size_t)tail_n } };
     if (!socket_send(r, parts, 3, false) || r->head) return false;
     return r->streaming = true;
@@ -147,15 +148,18 @@ bool http_stream_begin(struct http_request *r)
 bool http_event(struct http_request *r, const char *event, const char *data, size_t n)
 {
     if (!r->streaming || r->gone) return false;
-    char name[EVENT_NAME_MAX + 16], prefix[EVENT_NAME_MAX + 48], end[] = "\n\n\r\n";
-    const int name_n = event ? snprintf(name, sizeof name, "event: %.*s\ndata: ", EVENT_NAME_MAX, event)
-                             : snprintf(name, sizeof name, "data: ");
+    char name[EVENT_NAME_MAX + 16] = "", prefix[EVENT_NAME_MAX + 48], end[] = "\n\n\r\n";
+    const bool line = r->kind == HTTP_LINES;
+    const int name_n = line    ? 0
+                       : event ? snprintf(name, sizeof name, "event: %.*s\ndata: ", EVENT_NAME_MAX, event)
+                               : snprintf(name, sizeof name, "data: ");
+    const size_t end_n = line ? 1 : 2;
     int prefix_n = 0;
-    if (r->chunked) prefix_n = snprintf(prefix, sizeof prefix, "%zx\r\n", (size_t)name_n + n + 2);
+    if (r->chunked) prefix_n = snprintf(prefix, sizeof prefix, "%zx\r\n", (size_t)name_n + n + end_n);
     memcpy(prefix + prefix_n, name, (size_t)name_n);
     struct iovec parts[] = { { prefix, (size_t)(prefix_n + name_n) },
                              { (void *)(uintptr_t)data, n },
-                             { end, r->chunked ? 4 : 2 } };
+                             { end + 2 - end_n, end_n + (r->chunked ? 2 : 0) } };
     return socket_send(r, parts, 3, false);
 }
 
@@ -185,10 +189,11 @@ bool http_ping(struct http_request *r)
         return false;
     }
     if (!r->streaming) return true;
-    if (!socket_moves(r)) {
+    if (!socket_moves(r) || (r->kind == HTTP_LINES && looks & POLLRDHUP)) {
         r->gone = true;
         return false;
     }
+    if (r->kind == HTTP_LINES) return true;
     const uint64_t silent_ms = (http_now_ns() - r->wrote_ns) / 1000000;
     if (silent_ms < (looks & POLLRDHUP ? PROBE_MS : HTTP_PING_MS)) return true;
     char whole[] = "8\r\n: ping\n\n\r\n";

@@ -200,18 +200,26 @@ void http_text_failure(struct http_text *t, const struct http_request *r, const 
 /* The same as the whole answer, with its headers: Retry-After, and what else the form has. */
 void http_error(struct http_request *r, const struct http_failure *f);
 
-/* ---- a stream of server-sent events; ends when the handler returns ----
+/* ---- a stream; ends when the handler returns ----
  * How soon a client's leaving is seen: a reset connection by the next http_event or http_ping, one whose process closed
  * it by the second http_event, or by the first http_ping if it is near and the second if it is far: with a ping every
  * 100 ms within 200 ms and a round trip. A client that has only shut down its sending side still reads, and is served.
  * One that stays connected and does not read is gone write_ms after the socket's buffer (64 KiB) is full, and one whose
- * machine has vanished write_ms after the first unacknowledged byte. */
-bool http_stream_begin(struct http_request *r); /* status 200 and headers. False: the client is gone */
-/* event NULL: unnamed; data: one line of JSON. Sent at once, as one packet. False: the client is gone: stop. */
+ * machine has vanished write_ms after the first unacknowledged byte.
+ * Lines of JSON have nothing that a client would skip, so no ping is ever written between them: a client that has shut
+ * down its sending side counts as gone at the next http_ping. */
+enum http_stream_kind {
+    HTTP_EVENTS = 0, /* server-sent events, text/event-stream */
+    HTTP_LINES       /* a line of JSON for each event, application/x-ndjson */
+};
+/* Status 200 and headers. False: the client is gone. */
+bool http_stream_begin(struct http_request *r, enum http_stream_kind kind);
+/* event NULL: unnamed, as all of HTTP_LINES; data: one line of JSON. Sent at once, as one packet. False: the client is
+ * gone: stop. */
 bool http_event(struct http_request *r, const char *event, const char *data, size_t n);
 /* Is anybody still there? To be called at least every 100 ms while there is nothing to send. Looks at the socket;
  * writes a comment only if nothing was written for HTTP_PING_MS, or if the client has shut down its side (to learn
- * whether it still reads). Before http_stream_begin it only looks. */
+ * whether it still reads). Before http_stream_begin, and between lines, it only looks. */
 bool http_ping(struct http_request *r);
 /* Before a stream has begun: is anybody still there? A client that has shut down its sending side is sent an interim
  * answer (100 Continue), once: one that has left answers it with a reset. */

@@ -59,9 +59,10 @@ struct http_request {
                      */
     bool vetted;    /* the guards passed it */
     bool answered, head, streaming, chunked, gone, slot, waits;
-    bool probed; /* http_here has sent its interim answer */
-    bool unread; /* something of the request may be left in the socket */
-    bool keeps;  /* the connection goes on behind the answer */
+    enum http_stream_kind kind; /* of what is streamed */
+    bool probed;                /* http_here has sent its interim answer */
+    bool unread;                /* something of the request may be left in the socket */
+    bool keeps;                 /* the connection goes on behind the answer */
     int status;
     uint64_t in, out, wrote_ns;
     int64_t acked; /* of out: what the client's side has taken, when socket_moves looked last */

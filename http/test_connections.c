@@ -31,7 +31,7 @@ static void handle_unread(void *user, struct http_request *r) { handle_good(user
 static void handle_stream(void *user, struct http_request *r)
 {
     (void)user;
-    if (http_stream_begin(r)) (void)http_event(r, NULL, "{}", 2);
+    if (http_stream_begin(r, HTTP_EVENTS)) (void)http_event(r, NULL, "{}", 2);
 }
 
 /* Takes memory twice: {"first": bytes, "second": bytes}; releases it between. */

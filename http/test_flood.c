@@ -34,7 +34,7 @@ static void handle_good(void *user, struct http_request *r)
 
 static void handle_stream(void *user, struct http_request *r)
 {
-    bool here = http_stream_begin(r);
+    bool here = http_stream_begin(r, HTTP_EVENTS);
     (void)user;
     for (; here && !atomic_load(&go); pause_ms(20)) here = http_ping(r);
     for (int i = 0; here && i < EVENTS; i++) {

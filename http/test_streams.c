@@ -43,13 +43,15 @@ static void handle_large(void *user, struct http_request *r)
     free(bytes);
 }
 
-/* Events 0, 1, ... every 5 ms until `stop`, at most X-Events of them; nothing at all before `go` with X-Quiet. */
+/* Events 0, 1, ... every 5 ms until `stop`, at most X-Events of them; nothing at all before `go` with X-Quiet; lines
+ * with X-Lines. */
 static void handle_stream(void *user, struct http_request *r)
 {
     const char *most = http_header(r, "X-Events");
     const bool quiet = http_header(r, "X-Quiet");
     const unsigned long n = most ? strtoul(most, NULL, 10) : 1000000;
-    bool here = http_stream_begin(r);
+    const bool lines = http_header(r, "X-Lines");
+    bool here = http_stream_begin(r, lines ? HTTP_LINES : HTTP_EVENTS);
     (void)user;
     atomic_fetch_add(&began, 1);
     for (unsigned long i = 0; here && i < n && !atomic_load(&stop); pause_ms(5)) {
@@ -59,7 +61,7 @@ static void handle_stream(void *user, struct http_request *r)
         }
         char text[64];
         const int length = snprintf(text, sizeof text, "{\"i\":%lu}", i++);
-        here = http_event(r, "token", text, (size_t)length);
+        here = http_event(r, lines ? NULL : "token", text, (size_t)length);
     }
     atomic_fetch_add(here ? &ended : &left, 1);
 }
@@ -68,7 +70,7 @@ static void handle_stream(void *user, struct http_request *r)
 static void handle_torrent(void *user, struct http_request *r)
 {
     char text[4000];
-    bool here = http_stream_begin(r);
+    bool here = http_stream_begin(r, HTTP_EVENTS);
     (void)user;
     memset(text, 'x', sizeof text);
     atomic_fetch_add(&began, 1);
@@ -177,6 +179,39 @@ static void events(void **state)
     http_close(s);
 }
 
+static void lines(void **state)
+{
+    (void)state;
+    static char answer[ANSWER];
+    struct http_server *s = open_with(4, MINUTES);
+    assert_int_equal(exchange(http_port(s), STREAM("X-Lines: 1\r\nX-Events: 11\r\n"), answer, sizeof answer), 200);
+    assert_non_null(strstr(answer, "\r\nContent-Type: application/x-ndjson\r\nCache-Control: "
+                                   "no-cache\r\nX-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n\r\n"));
+    assert_non_null(strstr(answer, "\r\n8\r\n{\"i\":0}\n\r\n8\r\n{\"i\":1}\n\r\n"));
+    assert_string_equal(strstr(answer, "{\"i\":10}"), "{\"i\":10}\n\r\n0\r\n\r\n");
+    const char *old = "GET /stream HTTP/1.0\r\nX-Lines: 1\r\nX-Events: 2\r\n" H "\r\n";
+    assert_int_equal(exchange(http_port(s), old, answer, sizeof answer), 200);
+    assert_string_equal(strstr(answer, "\r\n\r\n"), "\r\n\r\n{\"i\":0}\n{\"i\":1}\n");
+    wait_for(nothing_left(s));
+    http_close(s);
+}
+
+/* Between lines nothing is written: after more than a second of silence the first byte is that of the first line. */
+static void no_pings_between_lines(void **state)
+{
+    (void)state;
+    static char answer[ANSWER];
+    struct http_server *s = open_with(1, MINUTES);
+    const int fd = send_request(s, STREAM("X-Lines: 1\r\nX-Quiet: 1\r\nX-Events: 1\r\n"));
+    assert_true(read_until(fd, answer, sizeof answer, "\r\n\r\n"));
+    pause_ms(HTTP_PING_MS + 500);
+    atomic_store(&go, true);
+    assert_true(read_until(fd, answer, sizeof answer, NULL));
+    assert_string_equal(answer, "8\r\n{\"i\":0}\n\r\n0\r\n\r\n");
+    hang_up(fd);
+    http_close(s);
+}
+
 /* A second of silence brings a comment. */
 static void pings(void **state)
 {
@@ -251,6 +286,25 @@ static void leave_stream(struct http_server *s, const char *request, const char 
     }
     wait_for(atomic_load(&left) == left_before + 1);
     wait_for(nothing_left(s));
+}
+
+/* Lines: whoever has ended its side is gone, since nothing can be written that would tell. */
+static void leave_lines(void **state)
+{
+    (void)state;
+    static char answer[ANSWER];
+    struct http_server *s = open_with(2, MINUTES);
+    leave_stream(s, STREAM("X-Lines: 1\r\nX-Quiet: 1\r\n"), "\r\n\r\n", FIN);
+    leave_stream(s, STREAM("X-Lines: 1\r\nX-Quiet: 1\r\n"), "\r\n\r\n", RESET);
+    leave_stream(s, STREAM("X-Lines: 1\r\n"), "\"i\":3", FIN);
+    leave_stream(s, STREAM("X-Lines: 1\r\n"), "\"i\":3", RESET);
+    const int fd = send_request(s, STREAM("X-Lines: 1\r\nX-Quiet: 1\r\n"));
+    assert_true(read_until(fd, answer, sizeof answer, "\r\n\r\n"));
+    half_close(fd);
+    wait_for(atomic_load(&left) == 5);
+    hang_up(fd);
+    wait_for(nothing_left(s));
+    http_close(s);
 }
 
 static void leave_streams(void **state)
@@ -540,9 +594,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_few_descriptors) /* before there are threads */,
         cmocka_unit_test(events),
+        cmocka_unit_test(lines),
         cmocka_unit_test(pings),
+        cmocka_unit_test(no_pings_between_lines),
         cmocka_unit_test(leave_early),
         cmocka_unit_test(leave_streams),
+        cmocka_unit_test(leave_lines),
         cmocka_unit_test(leave_work),
         cmocka_unit_test(freeze),
         cmocka_unit_test(dripping_reader),

@@ -37,7 +37,7 @@ static void handle_peer(void *user, struct http_request *r)
 
 static void handle_stream(void *user, struct http_request *r)
 {
-    bool here = http_stream_begin(r);
+    bool here = http_stream_begin(r, HTTP_EVENTS);
     (void)user;
     for (int i = 0; here && i < EVENTS; i++) here = http_event(r, "token", "{\"a\":1}", 7);
 }

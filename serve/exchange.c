@@ -187,14 +187,27 @@ struct job_request_limits exchange_limits(const struct serve *s, struct http_req
                                         .max_priority = caller_max_priority(s, r) };
 }
 
-bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why)
+/* e->body by one of openai_request's readers. */
+static bool read_written(struct exchange *e, const struct job_request_limits *l, struct refusal *why,
+                         bool (*read)(const char *, size_t, const struct job_request_limits *, struct openai_request *,
+                                      struct refusal *))
 {
     if (e->body.failed) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request");
     if (!http_reserve(e->work->r, e->body.cap) || !serve_reserve_tree(e->work->r, e->body.data, e->body.n))
         return false;
-    if (openai_request_chat(e->body.data, e->body.n, l, &e->q, why)) return true;
+    if (read(e->body.data, e->body.n, l, &e->q, why)) return true;
     rename_fields(e, why);
     return false;
+}
+
+bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why)
+{
+    return read_written(e, l, why, openai_request_chat);
+}
+
+bool exchange_read_completion(struct exchange *e, const struct job_request_limits *l, struct refusal *why)
+{
+    return read_written(e, l, why, openai_request_completion);
 }
 
 /* What was not answered yet, such as that there is no memory. */
@@ -214,6 +227,7 @@ static bool read_request(struct exchange *e)
     if (!work_body(e->work, HTTP_BODY_MAX, &bytes, &n)) return false;
     if (e->interface->read(e, bytes, n, &limits, &why)) {
         if (exchange_suits(m, e, &why)) return true;
+        rename_fields(e, &why);
         openai_request_free(&e->q);
     }
     refuse_request(e, &why);
@@ -228,6 +242,7 @@ static void answer(struct work *w, struct exchange *e, uint64_t arrived_ns)
                                 .release = release,
                                 .refused = refused,
                                 .field = e->interface->chat ? "messages" : "prompt",
+                                .kind = e->interface->kind,
                                 .keeps_ids = q->prompt_probs || (q->echo && q->probs) };
     struct stream x = { .form = &form,
                         .s = w->s,

@@ -28,11 +28,12 @@ struct interface {
     /* The same where a list does not do it; false: the list is asked. NULL: it does. */
     bool (*reword)(const struct exchange *e, struct refusal *why);
     const struct encoder *stream, *whole;
+    enum http_stream_kind kind;         /* of streams */
     void (*forget)(struct exchange *e); /* e->own; NULL: there is none */
 };
 
 struct exchange {
-    const struct interface *interface;
+    const struct interface *interface; /* `read` may choose another one, where the body says which it is */
     struct work *work;
     struct openai_request q;
     struct http_text body; /* a chat's body that another one was written as; q's texts are its bytes */
@@ -64,6 +65,8 @@ void exchange_render(struct serve *s, struct http_request *r, const struct inter
                      void (*tell)(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out));
 /* e->body as a chat's, for interfaces that have written it. False: why, or, if that has no text, it was answered. */
 bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why);
+/* The same as a completion's. */
+bool exchange_read_completion(struct exchange *e, const struct job_request_limits *l, struct refusal *why);
 /* What a request of this service may ask for. */
 struct job_request_limits exchange_limits(const struct serve *s, struct http_request *r);
 /* Does the model suit the request? Without one it is not ready, which is told later. */

@@ -12,6 +12,12 @@ enum {
 static struct item_list *list_of(const struct stream *x, const struct answer *a) { return &x->items->lists[a->index]; }
 static const struct encoder *encoder(const struct stream *x) { return x->items->encoder; }
 
+/* Is what an item of that kind holds kept? */
+static bool keeps(const struct stream *x, enum item_kind kind)
+{
+    return encoder(x)->keeps || (kind == ITEM_CALL && encoder(x)->keeps_calls);
+}
+
 static void free_item(struct item *i)
 {
     http_text_free(&i->id);
@@ -59,7 +65,11 @@ void items_reserve(struct stream *x, size_t more)
     if (held * RESERVE_TIMES <= t->reserved) return;
     const size_t bytes = held * RESERVE_TIMES - t->reserved + RESERVE_STEP;
     t->reserved += bytes;
-    if (!x->told && !http_reserve(x->r, bytes)) stream_told(x);
+    if (x->told || http_reserve(x->r, bytes)) return;
+    if (x->form->whole)
+        stream_told(x);
+    else
+        fail(x); /* it has begun: there is no other answer */
 }
 
 /* ---- items --------------------------------------------------------------------------------------------- */
@@ -114,7 +124,7 @@ static struct item *begin_item(struct stream *x, struct answer *a, enum item_kin
 static void grow_item(struct stream *x, struct answer *a, struct item *i, const char *text, size_t n)
 {
     i->bytes += n;
-    if (encoder(x)->keeps) {
+    if (keeps(x, i->kind)) {
         http_text_add(&i->text, text, n);
         if (i->text.failed) fail(x);
     }
@@ -198,7 +208,7 @@ static void on_calls(struct stream *x, struct answer *a)
     size_t n;
     const struct tools_event *e = token_calls_events(token_text_calls_of(a->text), &n);
     for (size_t i = 0; i < n && !x->gone; i++) take_call(x, a, &e[i], i + 1 == n);
-    if (encoder(x)->keeps) items_reserve(x, 0);
+    if (keeps(x, ITEM_CALL)) items_reserve(x, 0);
 }
 
 static bool says_nothing(const struct item_list *l)

@@ -35,6 +35,7 @@ struct item_list {
 /* What an interface makes of them. NULL: nothing. */
 struct encoder {
     bool keeps;                                        /* the items' texts, to be told at the end */
+    bool keeps_calls;                                  /* the arguments of calls alone */
     bool never_empty;                                  /* an answer with neither text nor calls has an empty text */
     void (*start)(struct stream *x, struct answer *a); /* its job has started */
     void (*line)(struct stream *x, struct answer *a, const struct token_line *line); /* before its text is told */

@@ -708,7 +708,7 @@ static void begin_answer(struct stream *x)
     work_close(x->work);
     if (!http_reserve(x->r, probs_bytes(x)))
         stream_told(x); /* that there is no memory for it was answered */
-    else if (!x->form->whole && !http_stream_begin(x->r))
+    else if (!x->form->whole && !http_stream_begin(x->r, x->form->kind))
         x->gone = true;
     if (x->gone) cancel_all(x);
 }

@@ -74,6 +74,7 @@ struct stream_form {
     const char *field;                                       /* of the request that holds the prompt */
     bool whole;                                              /* one answer at the end: no stream of events */
     bool keeps_ids;
+    enum http_stream_kind kind; /* of a stream */
 };
 
 struct stream {
