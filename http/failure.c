@@ -98,6 +98,14 @@ static void put_anthropic(struct http_text *t, const struct http_failure *f, con
     http_text_add(t, "}", 1);
 }
 
+/* {"error": message}: Ollama's has no more. */
+static void put_ollama(struct http_text *t, const struct http_failure *f, const struct http_request *r)
+{
+    (void)r;
+    put_string(t, "{\"error\":", f->message);
+    http_text_add(t, "}", 1);
+}
+
 /* OpenAI's and Anthropic's clients tell no failure that is worth a retry by its status alone: they would try these
  * again, twice. */
 static void steer_retries(struct http_request *r, const struct http_failure *f)
@@ -131,6 +139,7 @@ static const struct form *form_of(const struct http_request *r)
         { "/apply-template", NULL, put_openai, steer_retries },
         { "/props", NULL, put_openai, steer_retries },
         { "/models", NULL, put_openai, steer_retries },
+        { "/api", NULL, put_ollama, NULL },
         { "", NULL, put_own, NULL },
     };
     const struct form *form = forms;

@@ -1,11 +1,12 @@
 /* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute, of both completions of /v1,
- * of its responses and of its messages.
+ * of its responses and of its messages, and of /api/chat and /api/generate.
  * What is accepted is within its ranges, what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "messages.h"
+#include "ollama_request.h"
 #include "openai_request.h"
 #include "responses.h"
 
@@ -50,6 +51,25 @@ static void write_messages(const char *data, size_t size)
         json_decref(written);
         http_text_free(&out);
         messages_free(&m);
+    }
+}
+
+/* The same of Ollama's, and of one that asks for nothing nothing. */
+static void write_ollama(const char *data, size_t size)
+{
+    for (int form = 0; form < 4; form++) {
+        const struct ollama_limits limits = {
+            .context = form & 1 ? 512 : 0, .max_tokens_out = 2048, .most_tokens = 4096, .always_reasons = form & 1
+        };
+        struct ollama_body body;
+        struct http_text out = { 0 };
+        struct refusal why;
+        if (ollama_write(form & 2, data, size, &limits, &body, &out, &why))
+            require(body.asks == OLLAMA_LOAD || body.asks == OLLAMA_UNLOAD ? !out.n : jr_is_object(out.data, out.n));
+        else
+            require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
+        free(body.model);
+        http_text_free(&out);
     }
 }
 
@@ -100,6 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     write_responses((const char *)data, size);
     write_messages((const char *)data, size);
+    write_ollama((const char *)data, size);
     char *text = malloc(size + 1);
     require(text != NULL);
     memcpy(text, data, size);

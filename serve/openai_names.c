@@ -313,6 +313,8 @@ static bool is_empty(const json_t *v)
            (json_is_object(v) && !json_object_size(v));
 }
 
+bool openai_names_is_nothing(const json_t *v, const char *nothing) { return is_empty(v) || among(v, nothing); }
+
 bool openai_names_has(const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

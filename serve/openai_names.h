@@ -16,6 +16,9 @@ enum openai_route {
 
 /* Refuses by name what is known, not served on this route, and asks for something. */
 bool openai_names_check(const struct body_object *o, enum openai_route route, struct refusal *why);
+/* Is the value one by which clients write out that they ask for nothing: false, 0, "", [], {}, or one of a JSON
+ * array's? nothing NULL: no further ones. */
+bool openai_names_is_nothing(const json_t *v, const char *nothing);
 /* Is it one of them? n bytes. */
 bool openai_names_has(const char *name, size_t n);
 

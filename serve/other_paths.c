@@ -9,7 +9,8 @@
 #define NO_RANKING "this worker does not serve reranking, scores and classes: it generates text"
 #define NO_RESPONSES "this worker stores no responses; POST /v1/responses makes one"
 #define MESSAGES "this worker serves POST /v1/messages and /v1/messages/count_tokens of Anthropic's interface"
-#define NO_OLLAMA "this worker does not serve Ollama's interface; "
+#define ONE_MODEL \
+    "this worker serves one model, which it was started with: it pulls, pushes, creates, copies and deletes none"
 #define NO_MEDIA "this worker does not serve images, audio and video: it generates text; " CHAT_INSTEAD
 #define NO_STORE \
     "this worker stores nothing: no files, batches, assistants, threads, vector stores or fine-tuning; " CHAT_INSTEAD
@@ -104,15 +105,15 @@ static const struct {
     { "/redoc", "use GET /openapi.json" },
     { "/swagger.json", "use GET /openapi.json" },
 
-    { "/api/chat", NO_OLLAMA CHAT_INSTEAD },
-    { "/api/generate", NO_OLLAMA "use POST /v1/completions" },
-    { "/api/tags", NO_OLLAMA "use GET /v1/models" },
-    { "/api/ps", NO_OLLAMA "use GET /v1/models" },
-    { "/api/show", NO_OLLAMA "use GET /v1/models and GET /health" },
-    { "/api/version", NO_OLLAMA "use GET /health" },
+    { "/api/pull", ONE_MODEL },
+    { "/api/push", ONE_MODEL },
+    { "/api/create", ONE_MODEL },
+    { "/api/copy", ONE_MODEL },
+    { "/api/delete", ONE_MODEL },
+    { "/api/blobs/", ONE_MODEL },
     { "/api/embed", NO_EMBEDDINGS },
     { "/api/embeddings", NO_EMBEDDINGS },
-    { "/api/", NO_OLLAMA CHAT_INSTEAD },
+    { "/api/", "of Ollama's interface this worker serves /api/version, tags, show, ps, chat and generate" },
 };
 
 const char *serve_other_path(const char *path)

@@ -209,12 +209,20 @@ static bool takes_long(const char *path)
 void serve_parts(struct serve_part out[SERVE_PARTS])
 {
     const struct serve_part all[SERVE_PARTS] = {
-        { serve_execute_routes, serve_n_execute_routes },     { serve_openai_routes, serve_n_openai_routes },
-        { serve_control_routes, serve_n_control_routes },     { serve_health_routes, serve_n_health_routes },
-        { serve_metrics_routes, serve_n_metrics_routes },     { serve_text_routes, serve_n_text_routes },
-        { serve_responses_routes, serve_n_responses_routes }, { serve_render_routes, serve_n_render_routes },
-        { serve_page_routes, serve_n_page_routes },           { serve_admin_routes, serve_n_admin_routes },
-        { serve_messages_routes, serve_n_messages_routes },   { serve_llama_routes, serve_n_llama_routes },
+        { serve_execute_routes, serve_n_execute_routes },
+        { serve_openai_routes, serve_n_openai_routes },
+        { serve_control_routes, serve_n_control_routes },
+        { serve_health_routes, serve_n_health_routes },
+        { serve_metrics_routes, serve_n_metrics_routes },
+        { serve_text_routes, serve_n_text_routes },
+        { serve_responses_routes, serve_n_responses_routes },
+        { serve_render_routes, serve_n_render_routes },
+        { serve_page_routes, serve_n_page_routes },
+        { serve_admin_routes, serve_n_admin_routes },
+        { serve_messages_routes, serve_n_messages_routes },
+        { serve_llama_routes, serve_n_llama_routes },
+        { serve_ollama_routes, serve_n_ollama_routes },
+        { serve_ollama_facts_routes, serve_n_ollama_facts_routes },
     };
     memcpy(out, all, sizeof all);
 }

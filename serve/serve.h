@@ -180,11 +180,13 @@ const char *serve_state_name(enum serve_state state);
 /* Routes of each part, gathered by serve.c; handlers get the struct serve as user. */
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
     serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[],
-    serve_responses_routes[], serve_messages_routes[], serve_admin_routes[], serve_llama_routes[];
+    serve_responses_routes[], serve_messages_routes[], serve_admin_routes[], serve_llama_routes[],
+    serve_ollama_routes[], serve_ollama_facts_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
     serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_responses_routes,
-    serve_n_messages_routes, serve_n_admin_routes, serve_n_llama_routes;
-enum { SERVE_PARTS = 12 };
+    serve_n_messages_routes, serve_n_admin_routes, serve_n_llama_routes, serve_n_ollama_routes,
+    serve_n_ollama_facts_routes;
+enum { SERVE_PARTS = 14 };
 struct serve_part {
     const struct http_route *routes;
     uint32_t n;

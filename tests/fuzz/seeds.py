@@ -58,6 +58,14 @@ def body():
         {"role": "assistant", "content": "A"},
     ]
     thought = [{"type": "thinking", "thinking": "R", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
+    options = {"num_predict": 3, "num_ctx": 512, "stop": ["b"], "repeat_penalty": 1.1, "repeat_last_n": 0}
+    call = {"function": {"name": "f", "arguments": {"x": 1}}}
+    ollama = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "thinking": "T", "tool_calls": [call, dict(call, id="c")]},
+        {"role": "tool", "content": "1", "tool_name": "f"},
+        {"role": "tool", "content": "2", "tool_call_id": "c"},
+    ]
     for document in (
         {"prompt": "x", "max_tokens": 3, "temperature": 0.7, "top_k": 4, "top_p": 0.9, "seed": 18446744073709551615},
         {"prompt": "x", "job_id": "a", "stop": ["b", "c"], "priority": 3, "logit_bias": {"3": -1.5}, "chat": True},
@@ -85,6 +93,9 @@ def body():
             "stop_sequences": ["b"],
             "context_management": {"edits": []},
         },
+        {"messages": ollama, "tools": [], "options": options, "format": "json", "think": "low", "keep_alive": "0s"},
+        {"prompt": "x", "system": "S", "options": options, "format": {"type": "object"}, "think": False},
+        {"prompt": "x", "raw": True, "options": {"num_predict": -1}, "logprobs": True, "top_logprobs": 2},
     ):
         yield text(json.dumps(document))
 

@@ -344,7 +344,8 @@ def paths(w):
                 method, path + ("x" if path.endswith("/") else ""), {} if method == "POST" else None
             )
             answer = json.loads(data)
-            message = (error(answer) or answer).get("message")
+            ollama = (path + "/").startswith("/api/")
+            message = answer.get("error") if ollama else (error(answer) or answer).get("message")
             check(
                 "%s %s: what to use instead" % (method, path),
                 status == 404 and message and "no such path; GET /openapi.json" not in message,

@@ -20,7 +20,9 @@ OTHER = set(
     "id job_id created created_at system_fingerprint fingerprint started_at first_token_ms decode_time_ms digest "
     "worker_id uptime_seconds available_bytes total_bytes bytes device device_text content text finish_reason "
     "completion_tokens total_tokens output_tokens tokens_out tokens_cached cached_tokens ready_at startup_seconds "
-    "found t queue kv_cache chat_template kv vram_bytes_used version hint secret timestamp loads".split()
+    "found t queue kv_cache chat_template kv vram_bytes_used version hint secret timestamp loads "
+    "modified_at response total_duration load_duration prompt_eval_duration eval_count eval_duration done_reason "
+    "size".split()
 )
 # A model that a newcomer has, and a clone has not.
 NAMES = {"gpt-oss-20b.gguf": os.path.join(os.environ["WORKER_GOLDENS"], "harmony.gguf") + " --chat --max-tokens 20"}

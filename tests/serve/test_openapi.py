@@ -99,6 +99,8 @@ def fits(what, method, path, status, headers, data, template=None):
     schema = r["content"][media]["schema"]
     if kind.startswith("application/json"):
         wrong = problems(schema, json.loads(data))
+    elif kind.startswith("application/x-ndjson"):
+        wrong = wrong_events(schema, [("", json.loads(line)) for line in data.decode().splitlines()])
     elif kind.startswith("text/event-stream"):
         wrong = wrong_events(schema, events(data.decode()))
     else:
@@ -124,6 +126,25 @@ def ask(w, method, path, body=None, headers=None, template=None, port=None, want
         check(name, False, "expected %d: %r" % (want, data[:300]))
     fits(name, method, path, status, head, data, template)
     return status, data
+
+
+def ollama(w, call):
+    """Ollama's interface; call: a chat that ends in a call."""
+    few = {"options": {"num_predict": 4}, "logprobs": True, "top_logprobs": 1}
+    called = {"messages": call["messages"], "tools": call["tools"], "options": {"temperature": 0, "num_predict": 60}}
+    for more in ({}, {"stream": False}):
+        ask(w, "POST", "/api/chat", dict(few, messages=[{"role": "user", "content": "Hi"}], **more), want=200)
+        ask(w, "POST", "/api/chat", dict(called, **more), want=200)
+        ask(w, "POST", "/api/generate", dict(few, prompt="Hi", **more), want=200)
+        for path in ("/api/chat", "/api/generate"):
+            ask(w, "POST", path, dict(more), want=200)
+            ask(w, "POST", path, dict(more, model="another"), want=404)
+            ask(w, "POST", path, dict(more, options={"num_ctx": 10**9}, prompt="x", messages=[{}]), want=400)
+    for path in ("/api/version", "/api/tags", "/api/ps"):
+        ask(w, "GET", path, want=200)
+    ask(w, "POST", "/api/show", {"model": "haiku"}, want=200)
+    ask(w, "POST", "/api/show", {"model": "another"}, want=404)
+    ask(w, "POST", "/api/show", {"verbose": True}, want=400)
 
 
 def schemathesis(w):
@@ -367,6 +388,7 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     ask(w, "POST", "/v1/messages", b"prompt", {"Content-Type": "text/plain"}, want=415)
     ask(w, "POST", "/v1/messages/count_tokens", hello, want=200)
     ask(w, "POST", "/v1/messages/count_tokens", {}, want=400)
+    ollama(w, call)
     for body in (
         {},
         dict(chat, messages=[]),
@@ -493,6 +515,8 @@ def gate(w, key):
     job = {"job_id": "x", "prompt": "Hello", "max_tokens": 1}
     gate_answer(w, "without a key", "POST", "/execute", job, {}, 401, ["www-authenticate"])
     gate_answer(w, "without one, for OpenAI", "POST", "/v1/completions", {}, {}, 401, ["www-authenticate"])
+    gate_answer(w, "without one, for Ollama", "POST", "/api/chat", {}, {}, 401, ["www-authenticate"])
+    gate_answer(w, "without one, for its lists", "GET", "/api/tags", None, {}, 401, ["www-authenticate"])
     gate_answer(w, "without the scope", "GET", "/metrics", None, alice, 403)
     gate_answer(w, "without one for the administrator", "GET", "/admin/roles", None, {}, 401, ["www-authenticate"])
     blocked = dict(job, prompt="eat the Forbidden Fruit")

@@ -21,7 +21,7 @@ TENANTS, THREADS = 64 if QUICK else 12, 12
 REQUESTS = int(os.environ.get("TENANT_REQUESTS", "6400" if QUICK else "480"))
 SHARED = "The lantern over the harbour counts the boats that come home before the rain begins to fall tonight. "
 CANARY = re.compile("canary[0-9a-f]{12}")
-CHOSEN = ("cmpl-", "chatcmpl-", "completion-", "resp_", "msg_")  # ids that the worker chooses
+CHOSEN = ("cmpl-", "chatcmpl-", "completion-", "resp_", "msg_", "ollama-")  # ids that the worker chooses
 random.seed(7)
 
 
@@ -211,6 +211,25 @@ class Round:
         if usage["input_tokens"] + usage["cache_read_input_tokens"] != len(ids):
             self.fault("usage", t.number, usage, len(ids))
 
+    def ollama(self, t, c, random_, is_chat, stream):
+        """The same over Ollama's interface: a chat, or a prompt as it is."""
+        prompt = random_.choice(t.prompts)
+        form = "chat" if is_chat else "text"
+        ids = self.alone.ids[form, prompt]
+        body = {"options": {"num_predict": 6, "temperature": 0.9, "seed": 11}, "stream": stream}
+        body.update({"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt, "raw": True})
+        self.before(t, ids)
+        status, _, text = c.ask("POST", "/api/chat" if is_chat else "/api/generate", body)
+        self.read(t, text)
+        if status != 200:
+            self.wrong[status, text[:200]] += 1
+            return
+        lines = [json.loads(line) for line in text.splitlines()]
+        texts = ["".join(d["message"]["content"] if is_chat else d["response"] for d in lines)]
+        self.answered(t, form, prompt, texts)
+        if lines[-1]["prompt_eval_count"] != len(ids):
+            self.fault("usage", t.number, lines[-1], len(ids))
+
     def execute(self, t, c, random_, job_id):
         prompt = random_.choice(t.prompts)
         ids = self.alone.ids["text", prompt]
@@ -287,7 +306,7 @@ class Round:
         self.listed[t].update(i for i in ids if i.startswith(CHOSEN))
 
     def one(self, t, c, random_):
-        kind = random_.randrange(26)
+        kind = random_.randrange(30)
         if kind < 3:
             self.openai(t, c, random_, True, False)
         elif kind < 6:
@@ -312,6 +331,8 @@ class Round:
             self.messages(t, c, random_, kind == 22)
         elif kind < 25:
             self.llama(t, c, random_, kind == 24)
+        elif kind < 29:
+            self.ollama(t, c, random_, kind < 27, kind % 2 == 0)
         else:
             self.cancel(t, c, random_)
 
