@@ -199,6 +199,13 @@ static bool is_json(const char *type)
     return !rest[strspn(rest, " ")] || rest[strspn(rest, " ")] == ';';
 }
 
+static bool has_type(const struct http_request *r, enum http_body_type wanted)
+{
+    const char *type = http_header(r, "Content-Type");
+    const bool of_a_page = r->origin[0] || http_header(r, "Sec-Fetch-Site");
+    return wanted == HTTP_ANY_TYPE || (wanted == HTTP_JSON_OR_NONE && !type && !of_a_page) || is_json(type);
+}
+
 static bool go_on(struct http_request *r)
 {
     char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -219,7 +226,7 @@ static bool read_body(struct http_request *r, size_t most, size_t *n)
     return ok;
 }
 
-bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n)
+bool http_body(struct http_request *r, size_t most, enum http_body_type type, const char **bytes, size_t *n)
 {
     const char *coding = http_header(r, "Content-Encoding");
     const bool chunked = r->guard.chunked;
@@ -239,7 +246,7 @@ bool http_body(struct http_request *r, size_t most, bool json, const char **byte
         return false;
     }
     if (!size && !chunked) return true;
-    if (json && !is_json(http_header(r, "Content-Type"))) {
+    if (!has_type(r, type)) {
         answer_refusal(r, 415, "the body must be JSON, and Content-Type say so: application/json");
         return false;
     }

@@ -166,10 +166,13 @@ struct http_peer {
 };
 /* NULL: none was asked for. */
 const struct http_peer *http_peer(const struct http_request *r);
+/* What a body's Content-Type must say. Of a request that a page may have made, which its Origin or Sec-Fetch-Site
+ * tells, HTTP_JSON_OR_NONE is HTTP_JSON: what a page can send without asking first has no type that is JSON. */
+enum http_body_type { HTTP_ANY_TYPE = 0, HTTP_JSON, HTTP_JSON_OR_NONE };
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400,
- * 408, 413; 415 if `json` and the type is another; 503 if what has come of all bodies of the server, and what is
+ * 408, 413; 415 if the type is another; 503 if what has come of all bodies of the server, and what is
  * reserved besides, would exceed its memory) or the client is gone. Once per request. */
-bool http_body(struct http_request *r, size_t most, bool json, const char **bytes, size_t *n);
+bool http_body(struct http_request *r, size_t most, enum http_body_type type, const char **bytes, size_t *n);
 /* Memory that the handler is about to take besides, for what it makes of the body: out of the same, until the request
  * is over. False: an error was answered (413 if that can never be, else 503). */
 bool http_reserve(struct http_request *r, size_t bytes);

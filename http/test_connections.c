@@ -23,7 +23,7 @@ static void handle_echo(void *user, struct http_request *r)
     const char *bytes;
     size_t n;
     (void)user;
-    if (http_body(r, 1 << 20, true, &bytes, &n)) http_answer(r, 200, "application/json", bytes, n);
+    if (http_body(r, 1 << 20, HTTP_JSON, &bytes, &n)) http_answer(r, 200, "application/json", bytes, n);
 }
 
 static void handle_unread(void *user, struct http_request *r) { handle_good(user, r); }
@@ -40,7 +40,7 @@ static void handle_memory(void *user, struct http_request *r)
     const char *first = http_header(r, "X-First"), *second = http_header(r, "X-Second"), *bytes;
     size_t n;
     (void)user;
-    if (!http_body(r, 1 << 20, true, &bytes, &n) || (first && !http_reserve(r, strtoul(first, NULL, 10)))) return;
+    if (!http_body(r, 1 << 20, HTTP_JSON, &bytes, &n) || (first && !http_reserve(r, strtoul(first, NULL, 10)))) return;
     if (http_header(r, "X-Release")) http_release(r);
     if (!second || http_reserve(r, strtoul(second, NULL, 10))) http_answer(r, 200, "text/plain", "had\n", 4);
 }

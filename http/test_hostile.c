@@ -30,14 +30,15 @@ static void handle_echo(void *user, struct http_request *r)
     const char *bytes;
     size_t n;
     (void)user;
-    if (http_body(r, BODY_MOST, true, &bytes, &n)) http_answer(r, 200, "application/json", bytes, n);
+    if (http_body(r, BODY_MOST, HTTP_JSON, &bytes, &n)) http_answer(r, 200, "application/json", bytes, n);
 }
 static void handle_big(void *user, struct http_request *r)
 {
     const char *bytes;
     size_t n;
     (void)user;
-    if (http_body(r, HTTP_BODY_MAX, false, &bytes, &n)) http_answer(r, 200, "application/octet-stream", bytes, n);
+    if (http_body(r, HTTP_BODY_MAX, HTTP_ANY_TYPE, &bytes, &n))
+        http_answer(r, 200, "application/octet-stream", bytes, n);
 }
 static void handle_items(void *user, struct http_request *r)
 {

@@ -30,7 +30,7 @@ static void handle_body(void *user, struct http_request *r)
     const char *bytes;
     size_t n;
     (void)user;
-    if (http_body(r, 1000, false, &bytes, &n)) http_answer(r, 200, "text/plain", bytes, n);
+    if (http_body(r, 1000, HTTP_ANY_TYPE, &bytes, &n)) http_answer(r, 200, "text/plain", bytes, n);
 }
 
 /* More than any socket's buffers hold. */

@@ -274,6 +274,7 @@ static struct exchange *new_exchange(struct work *w, const struct interface *i)
         return NULL;
     }
     e->interface = i;
+    w->untyped = i->untyped;
     e->work = w;
     e->created = (int64_t)time(NULL);
     return e;

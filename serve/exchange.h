@@ -29,6 +29,7 @@ struct interface {
     bool (*reword)(const struct exchange *e, struct refusal *why);
     const struct encoder *stream, *whole;
     enum http_stream_kind kind;         /* of streams */
+    bool untyped;                       /* clients send bodies without a Content-Type */
     void (*forget)(struct exchange *e); /* e->own; NULL: there is none */
 };
 

@@ -43,6 +43,7 @@ static void forget(struct exchange *e);
       .stream = &ollama_stream,           \
       .whole = &ollama_whole,             \
       .kind = HTTP_LINES,                 \
+      .untyped = true,                    \
       .forget = forget }
 static const struct interface chat = INTERFACE(true, read_chat, chat_names);
 static const struct interface generate = INTERFACE(true, read_generate, generate_names);

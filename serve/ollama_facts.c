@@ -213,6 +213,7 @@ static void on_show(void *user, struct http_request *r)
     struct refusal why = { 0 };
     struct work work;
     work_open(&work, s, r);
+    work.untyped = true;
     if (!m) (void)refuse(&why, SERVE_NOT_READY, NULL, "no model is loaded");
     if (m && read_show(&work, m, &why))
         serve_answer(s, r, 200, show(s, m));

@@ -118,7 +118,7 @@ bool serve_reserve_tree(struct http_request *r, const char *bytes, size_t n)
 
 bool serve_body(struct http_request *r, size_t most, const char **bytes, size_t *n)
 {
-    return http_body(r, most, true, bytes, n) && serve_reserve_tree(r, *bytes, *n);
+    return http_body(r, most, HTTP_JSON, bytes, n) && serve_reserve_tree(r, *bytes, *n);
 }
 
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document)

@@ -552,6 +552,19 @@ def refusals(w):
         deep = b"[" * 100 + b"]" * 100
         refused(w, path, b'{"prompt":"x","messages":[{"role":"user","content":"x"}],"x":' + deep + b"}", "")
     check("text/plain", w.ask("POST", "/api/chat", b"{}", {"Content-Type": "text/plain"})[0] == 415)
+    for path in ("/api/chat", "/api/generate", "/api/show"):
+        for headers, status in (
+            ({}, 200),  # litellm sends none
+            ({"Sec-Fetch-Site": "same-origin"}, 415),
+            ({"Origin": "http://127.0.0.1:%d" % w.port}, 415),
+            ({"Origin": "https://elsewhere.example"}, 403),
+            ({"Content-Type": ""}, 415),
+        ):
+            c = w.connection()
+            c.request("POST", path, b'{"model":"haiku"}', headers)
+            got = c.getresponse().status
+            c.close()
+            check("%s without a type: %s" % (path, headers), got == status, got)
     for body in ({"model": "another"}, {"name": "another"}):
         refused(w, "/api/show", body, next(iter(body)), 404)
     refused(w, "/api/show", {"model": "haiku", "verbose": True}, "verbose")
