@@ -55,6 +55,16 @@ struct admin {
 
 static bool is_keys(const struct resource *r) { return r == &resources[0]; }
 
+/* "api-keys revoke": what can be done with api-keys instead. */
+static int refuse_verb(const struct resource *r, const char *word)
+{
+    char names[128] = "";
+    size_t n = 0;
+    for (int v = 0; v < VERB_COUNT; v++)
+        if (r->verbs >> v & 1) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", verbs[v].name);
+    return fail_usage("admin", "%s: expected %s, got %.80s", r->name, names, word);
+}
+
 static int read_words(struct admin *a)
 {
     const struct options *o = a->o;
@@ -67,7 +77,7 @@ static int read_words(struct admin *a)
     a->verb = VERB_COUNT;
     for (int v = 0; v < VERB_COUNT; v++)
         if (strcmp(verbs[v].name, word) == 0 && a->resource->verbs >> v & 1) a->verb = (enum verb)v;
-    if (a->verb == VERB_COUNT) return fail_usage("admin", "%s: %.80s is not possible; worker admin --help", name, word);
+    if (a->verb == VERB_COUNT) return refuse_verb(a->resource, word);
     const bool wants = verbs[a->verb].id && is_keys(a->resource);
     if (wants != (o->n_operands == 3))
         return fail_usage("admin", wants ? "%s %s: expected an id" : "%s %s takes no id", name, word);
@@ -163,9 +173,12 @@ static int url_of(const struct admin *a, char url[URL_BYTES])
     return EXIT_DONE;
 }
 
-/* The worker's refusal, as it says it. */
-static int tell_refusal(const struct fetch_answer *answer)
+/* The worker's refusal, as it says it; how to show a key is another thing here than in HTTP. */
+static int tell_refusal(const struct fetch_answer *answer, bool has_key)
 {
+    if (!has_key && (answer->status == 401 || answer->status == 429))
+        return fail(CODE_INVALID_REQUEST,
+                    "the worker asks for a key: give it by WORKER_API_KEY or --api-key-file FILE");
     json_t *document = json_loadb(answer->body, answer->body_len, 0, NULL);
     const char *code = json_string_value(json_object_get(document, "code")),
                *text = json_string_value(json_object_get(document, "message"));
@@ -173,6 +186,16 @@ static int tell_refusal(const struct fetch_answer *answer)
                             text ? text : "no more than that");
     json_decref(document);
     return result;
+}
+
+/* No answer, and what may help. */
+static int tell_silence(const struct admin *a, const char *text)
+{
+    const bool distrusted = strstr(text, "certificate problem") && !option_given(a->o, OPT_CA);
+    const char *hint = distrusted                          ? "; --ca FILE names a CA of your own"
+                       : strstr(text, "Failed to connect") ? "; --url or WORKER_URL names the worker"
+                                                           : "";
+    return fail(CODE_INVALID_REQUEST, "%s: %s%s", option_text(a->o, OPT_URL), text, hint);
 }
 
 static int send(const struct admin *a, struct fetch *f, const char *url, const char *key)
@@ -196,10 +219,10 @@ static int send(const struct admin *a, struct fetch *f, const char *url, const c
     const wk_status status = fetch_do(f, &request, &answer, &err);
     OPENSSL_cleanse(authorization, sizeof authorization);
     free(body);
-    if (status) return fail(CODE_INVALID_REQUEST, "%s: %s", option_text(a->o, OPT_URL), err_text);
+    if (status) return tell_silence(a, err_text);
     int result;
     if (answer.status / 100 != 2) {
-        result = tell_refusal(&answer);
+        result = tell_refusal(&answer, key[0]);
     } else {
         json_t *document = json_loadb(answer.body, answer.body_len, 0, NULL);
         result = document ? json_print(document)

@@ -66,7 +66,8 @@ static void print_text(const struct audit_verdict *v, int files)
     if (!v->head)
         (void)puts("no .head beside the last file: if lines were cut off its end, that is not found");
     else if (!v->stopped)
-        (void)printf("not stopped in order: if lines were cut off behind the last checkpoint, that is not found "
+        (void)printf("not stopped in order, or still written: if lines were cut off behind the last checkpoint, that "
+                     "is not found "
                      "(%" PRIu64 " are there)\n",
                      v->after_checkpoint);
 }

@@ -106,7 +106,7 @@ static const struct {
     { { "audit", "verify", "no-such-log" }, "there is no no-such-log.key; name the file of the key with --key-file" },
     { { "admin", "api-keys" }, "expected api-keys list | .*, got 1 operand" },
     { { "admin", "keys", "list" }, "keys: expected api-keys, rate-limits, guardrails, roles, scheduler, models or" },
-    { { "admin", "roles", "delete" }, "roles: delete is not possible" },
+    { { "admin", "roles", "delete" }, "roles: expected show, replace, got delete" },
     { { "admin", "api-keys", "create" }, "api-keys create: expected an id" },
     { { "admin", "api-keys", "list", "a" }, "api-keys list takes no id" },
     { { "admin", "api-keys", "create", "Alice" }, "Alice: an id has lower-case letters" },

@@ -374,6 +374,12 @@ def administration(w):
     check("audit", status == 0 and document["enabled"] and document["written"] > 0, said)
     status, document, said = admin("api-keys", "list", *url, environment={"WORKER_API_KEY": SECRET["alice"]})
     check("not for everybody", status != 0 and "FORBIDDEN" in said, said)
+    status, document, said = admin("api-keys", "list", *url)
+    check("without a key it says how to give one", status != 0 and "WORKER_API_KEY" in said, said)
+    status, document, said = admin("api-keys", "list", "--url", "http://127.0.0.1:1")
+    check("without a worker, how to name one", status != 0 and "WORKER_URL" in said, said)
+    status, document, said = admin("guardrails", "delete", *url)
+    check("of a wrong verb, the right ones", status == 2 and "expected show, replace, got delete" in said, said)
     status, document, said = admin("api-keys", "list", *KEPT)
     check("the file is the running worker's", status != 0 and "another process" in said, said)
 
