@@ -376,14 +376,14 @@ wk_status gate_record(struct gate *g, const struct gate_caller *who, struct audi
 
 /* ---- for the administrator ----------------------------------------------------------------------------- */
 
-wk_status gate_check_guardrails(struct gate *g, const struct json_t *body, const struct wk_err *err)
+wk_status gate_check_guardrails(const struct json_t *body, const struct wk_err *err)
 {
     struct snapshot *s;
     json_t *document =
         json_pack("{s:i, s:i, s:O}", "format", POLICY_FORMAT, "generation", 1, "guardrails", (json_t *)(uintptr_t)body);
     wk_status status = snapshot_read(document, &s, err);
     if (status) return status;
-    status = guardrails_try(g->guardrails, &s->p.guardrails, err);
+    status = guardrails_try(&s->p.guardrails, err);
     policy_release(&s->p);
     return status;
 }

@@ -142,7 +142,7 @@ wk_status gate_record(struct gate *g, const struct gate_caller *who, struct audi
 bool gate_keeps(const struct gate *g); /* is there a policy that can be changed? */
 struct policies *gate_policies(struct gate *g);
 /* Guardrails as the policy document has them, tried before they are stored: can they be used? WK_INVALID: why not. */
-wk_status gate_check_guardrails(struct gate *g, const struct json_t *body, const struct wk_err *err);
+wk_status gate_check_guardrails(const struct json_t *body, const struct wk_err *err);
 struct gate_figures {
     uint64_t unauthorized, attempts, forbidden, rate, blocked, unavailable; /* refusals */
     uint64_t keys, phrases;

@@ -52,13 +52,13 @@ static wk_status make_list(const struct policy_guardrails *r, struct blocklist *
     return status;
 }
 
-static wk_status make(struct guardrails *g, const struct policy_guardrails *r, struct made *m, const struct wk_err *err)
+static wk_status make(struct fetch *f, const struct policy_guardrails *r, struct made *m, const struct wk_err *err)
 {
     m->send_text = r->opa_send_text;
     m->answers = r->block_output;
     wk_status status = make_list(r, &m->list, err);
     const struct opa_config config = { .url = r->opa_url, .path = r->opa_path };
-    if (!status && r->opa_url) status = opa_open(&config, g->fetch, &m->opa, err);
+    if (!status && r->opa_url) status = opa_open(&config, f, &m->opa, err);
     return status;
 }
 
@@ -71,7 +71,8 @@ static struct made *made_of(struct guardrails *g, const struct policy *p)
         if (m) {
             atomic_init(&m->uses, 1);
             m->since = p->guardrails_since;
-            (void)make(g, &p->guardrails, m, &(struct wk_err){ m->failure, sizeof m->failure });
+            (void)make(g->fetch, &p->guardrails, m, &(struct wk_err){ m->failure, sizeof m->failure });
+            if (m->failure[0]) LOG(LOG_ERROR, "error", m->failure, log_s("code", "NOT_READY"));
         }
         made_free(g->now);
         g->now = m;
@@ -100,12 +101,12 @@ void guardrails_close(struct guardrails *g)
     free(g);
 }
 
-wk_status guardrails_try(struct guardrails *g, const struct policy_guardrails *r, const struct wk_err *err)
+wk_status guardrails_try(const struct policy_guardrails *r, const struct wk_err *err)
 {
     struct made *m = calloc(1, sizeof *m);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "no memory for guardrails");
     atomic_init(&m->uses, 1);
-    const wk_status status = make(g, r, m, err);
+    const wk_status status = make(NULL, r, m, err);
     made_free(m);
     return status;
 }
@@ -202,7 +203,7 @@ bool guardrails_pass(struct guardrails *g, const struct policy *p, const struct 
     struct made *m = made_of(g, p);
     if (!m) return gate_refuse(why, GATE_UNAVAILABLE, "no memory for guardrails");
     const bool passes =
-        m->failure[0] ? gate_refuse(why, GATE_UNAVAILABLE, "the guardrails cannot be used: %s", m->failure)
+        m->failure[0] ? gate_refuse(why, GATE_UNAVAILABLE, "the guardrails cannot be used") /* why is the operator's */
                       : list_passes(m, w, decision, why) && server_passes(m, who, w, &out->tokens_out, decision, why);
     if (passes && m->list && m->answers) out->answers = blocklist_share(m->list);
     made_free(m);

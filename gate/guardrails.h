@@ -1,7 +1,7 @@
 /* guardrails.h: what a prompt and an answer must pass: the blocklist, then the policy server; both as the policy says.
  *
  * They are made of a policy's guardrails once and used until a policy brings others. Closed: guardrails that cannot be
- * made refuse everything, and say why. */
+ * made refuse everything, and the log says why. */
 #ifndef GATE_GUARDRAILS_H
 #define GATE_GUARDRAILS_H
 
@@ -18,7 +18,7 @@ void guardrails_close(struct guardrails *g); /* NULL allowed [main thread] */
 bool guardrails_pass(struct guardrails *g, const struct policy *p, const struct gate_caller *who,
                      const struct gate_work *w, struct gate_grant *out, char decision[129], struct gate_refusal *why);
 /* Can these be made? [any thread] */
-wk_status guardrails_try(struct guardrails *g, const struct policy_guardrails *r, const struct wk_err *err);
+wk_status guardrails_try(const struct policy_guardrails *r, const struct wk_err *err);
 
 /* Fills *why; for gate.c, too. Returns false. */
 WK_PRINTF(3, 4)

@@ -58,8 +58,8 @@ wk_status opa_open(const struct opa_config *c, struct fetch *f, struct opa **out
     const char *socket = by_socket ? c->url + sizeof unix_form - 1 : NULL;
     if (by_socket ? *socket != '/' || strlen(socket) > MOST_SOCKET : !is_host(c->url))
         return wk_fail(err, WK_INVALID,
-                       "a policy server is http://HOST[:PORT], https://HOST[:PORT] or unix:/PATH, not \"%.100s\"",
-                       c->url ? c->url : "");
+                       "a policy server is http://HOST[:PORT], https://HOST[:PORT] or unix:/PATH, without a user, a "
+                       "password and a query"); /* which are not said back */
     if (!is_path(c->path))
         return wk_fail(err, WK_INVALID,
                        "a policy's path is words of letters, digits, _, - and . with slashes between them, as "

@@ -252,7 +252,7 @@ static void replace_section(void *user, struct http_request *r)
     json_t *body;
     if (!has_policy(s, r, &policies) || !read_object(s, r, &body)) return;
     wk_status status = WK_OK;
-    if (at->section == POLICY_GUARDRAILS) status = gate_check_guardrails(s->gate, body, &err);
+    if (at->section == POLICY_GUARDRAILS) status = gate_check_guardrails(body, &err);
     if (!status) status = policies_replace(policies, at->section, body, now_s(), &done, &err);
     if (holds(s, r, status, &done, text, at->action, NULL, body)) answer_section(s, r, policies, at->section);
     json_decref(body);

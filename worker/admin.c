@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "gate.h"
 #include "gate/fetch.h"
+#include "gate/gate.h"
 #include "json_out.h"
 #include "text.h"
 
@@ -306,6 +307,8 @@ static int work_on_file(const struct admin *a)
     if (result) return result;
     wk_status status = store_file_open(option_text(a->o, OPT_POLICY_FILE), passphrase, n, &store, &err);
     if (!status) status = policies_open(&store, &policies, &err);
+    if (!status && a->verb == VERB_REPLACE && a->resource->which == POLICY_GUARDRAILS)
+        status = gate_check_guardrails(a->body, &err);
     if (!status) status = change(a, policies, &done, &err);
     result = status ? fail(CODE_INVALID_REQUEST, "%s", err_text) : show(a, policies, &done);
     OPENSSL_cleanse(&done, sizeof done);

@@ -428,4 +428,20 @@ with Worker(program, *KEPT, "--open-metrics", "--prefix-share", "global") as w:
     status, _, body = w.ask("GET", "/admin/scheduler", headers=bearer(SECRET["root"]))
     check("the scheduler's figures were kept", json.loads(body)["timeslice_tokens"] == 64, body)
 
+# Guardrails that cannot be used come into no policy; one that has them all the same refuses, and tells no tenant why.
+plain = ("--policy-file", os.path.join(folder, "plain"))
+root = stored_key(program, plain[1], "root", "scopes=admin,inference")
+server = {"url": "http://name:hunter2@policy.test", "path": "worker/allow"}
+for sets in (['blocklist=[" "]'], ["opa=" + json.dumps(server)]):
+    status, document, said = admin("guardrails", "replace", *plain, "--set", *sets)
+    check("not into the file: %s" % sets[0][:12], status != 0 and document is None, said)
+with open(plain[1], encoding="utf-8") as f:
+    document = dict(json.load(f), guardrails={"opa": server})
+with open(plain[1], "w", encoding="utf-8") as f:
+    json.dump(document, f)
+with Worker(program, *plain) as w:
+    status, _, body = w.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}, headers=bearer(root))
+    check("nobody is let in", status == 503 and b"guardrails" in body and b"policy server" not in body, body)
+    check("the log says why", "a policy server is" in w.said() and "hunter2" not in w.said(), w.said()[-500:])
+
 done()
