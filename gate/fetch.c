@@ -93,7 +93,8 @@ static void expire(struct fetch *f, struct fetch_calls *list, int64_t *wait_unti
         char failure[FETCH_TEXT];
         const struct fetch_helper *h = &f->helper;
         if (h->pid || !h->ended[0])
-            (void)snprintf(failure, sizeof failure, "no complete answer within %u ms", c->timeout_ms);
+            (void)snprintf(failure, sizeof failure,
+                           c->part ? "nothing came for %u ms" : "no complete answer within %u ms", c->timeout_ms);
         else
             (void)snprintf(failure, sizeof failure, "the helper process that connects out does not run: %s", h->ended);
         fetch_end(f, fetch_take(list, c->id), failure);
@@ -290,7 +291,7 @@ static wk_status check(const struct fetch_request *r, const struct wk_err *err)
     if (!is_method(r))
         return wk_fail(err, WK_INVALID, "GET or DELETE without a body, or POST, PUT or PATCH are expected");
     if (r->body_len > FETCH_MOST_BODY || r->most_bytes > FETCH_MOST_ANSWER || r->timeout_ms < 1 ||
-        r->timeout_ms > FETCH_MOST_TIMEOUT_MS || r->n_headers > FETCH_MOST_HEADERS)
+        r->timeout_ms > FETCH_MOST_TIMEOUT_MS || (r->part && r->timeout_ms < 2000) || r->n_headers > FETCH_MOST_HEADERS)
         return wk_fail(err, WK_INVALID, "the request's body, time, headers or largest answer are beyond the limits");
     bool good = !r->content_type || (is_line(r->content_type) && strlen(r->content_type) <= 256);
     for (size_t i = 0; i < r->n_headers; i++)
@@ -331,7 +332,7 @@ static char *make_frame(const struct fetch_request *r, uint64_t id, size_t *len)
             h += k + 1;
         }
         struct frame_request head = { .bytes = (uint32_t)bytes,
-                                      .flags = r->https_only ? FRAME_HTTPS_ONLY : 0,
+                                      .flags = (r->https_only ? FRAME_HTTPS_ONLY : 0u) | (r->part ? FRAME_STREAM : 0u),
                                       .id = id,
                                       .timeout_ms = r->timeout_ms,
                                       .most_bytes = r->most_bytes };
@@ -404,7 +405,7 @@ wk_status fetch_do(struct fetch *f, const struct fetch_request *r, struct fetch_
                    const struct wk_err *err)
 {
     *answer = (struct fetch_answer){ 0 };
-    wk_status s = check(r, err);
+    wk_status s = r->part ? wk_fail(err, WK_INVALID, "an answer in parts is of fetch_start") : check(r, err);
     if (s) return s;
     struct fetch_call *c = calloc(1, sizeof *c);
     if (!c) return wk_fail(err, WK_NO_MEMORY, "out of memory for a request to another host");
@@ -436,6 +437,7 @@ wk_status fetch_start(struct fetch *f, const struct fetch_request *r, fetch_done
     if (!c) return wk_fail(err, WK_NO_MEMORY, "out of memory for a request to another host");
     c->started = true;
     c->done = done;
+    c->part = r->part;
     c->arg = arg;
     s = submit(f, r, c, err);
     if (!s)

@@ -1,11 +1,12 @@
-/* fetch.h: what the gate asks of other hosts: an issuer's keys, a policy server's decisions, exporters' posts.
+/* fetch.h: what is asked of other hosts: an issuer's keys, a policy server's decisions, exporters' posts; and by the
+ * commands that are clients of a worker, that worker.
  *
  * The process that serves strangers does not connect out and does not link libcurl, which brings some thirty other
  * libraries. A program of its own does, worker-fetch: started here, spoken to over a socket pair, restarted when it
  * ends, and ended with the worker. What it sends back is read as bytes from outside.
  *
- * Every request has one deadline for all of it, and a limit for its answer. No redirects, no proxies, no cookies, no
- * compression; certificates are always verified; http and https alone. */
+ * Every request has one deadline for all of it (a stream: for each silence in it), and a limit for its answer. No
+ * redirects, no proxies, no cookies, no compression; certificates are always verified; http and https alone. */
 #ifndef GATE_FETCH_H
 #define GATE_FETCH_H
 
@@ -29,6 +30,10 @@ enum {
 
 struct fetch;
 
+/* Bytes of a body, as they come; status: of the answer. Called in fetch's own thread: it must not wait, and must not
+ * call fetch. */
+typedef void (*fetch_part)(void *arg, uint32_t status, const char *bytes, size_t n);
+
 struct fetch_request {
     const char *method;         /* "GET", "DELETE": without a body; "POST", "PUT", "PATCH" */
     const char *url;            /* http:// or https://, no user */
@@ -39,9 +44,11 @@ struct fetch_request {
     size_t body_len;
     const char *ca_file;     /* PEM: the only ones whose certificates are taken; NULL: the system's */
     const char *unix_socket; /* connect to this instead of the URL's host; NULL: no */
-    uint32_t timeout_ms;     /* for all of it, from the call on: 1 .. FETCH_MOST_TIMEOUT_MS */
+    uint32_t timeout_ms;     /* for all of it, from the call on: 1 .. FETCH_MOST_TIMEOUT_MS; with part: for so long less
+                              * than a byte a second may come, 2000 at least */
     uint32_t most_bytes;     /* of the answer's body; a longer one fails */
     bool https_only;
+    fetch_part part; /* of fetch_start: the body goes there, with done's arg, and done's answer has none; NULL: no */
 };
 
 struct fetch_answer {

@@ -18,6 +18,7 @@ enum frame_text {
 
 enum {
     FRAME_HTTPS_ONLY = 1,        /* of flags */
+    FRAME_STREAM = 2,            /* of flags: the body is answered in parts, as it comes */
     FRAME_HELLO = 0x77660001,    /* status of the first answer, whose id is 0: worker-fetch is ready; its version */
     FRAME_MOST_TEXTS = 64 << 10, /* all but the body */
     FRAME_MOST_FAILURE = 400
@@ -34,13 +35,15 @@ struct frame_request {
 };
 _Static_assert(sizeof(struct frame_request) == 56, "no padding");
 
-/* Followed by the failure, or by the body; no zeros. */
+/* Followed by the failure, or by the body; no zeros. Of a stream: parts of the body, then an end without any. */
 struct frame_answer {
     uint32_t bytes;
     uint32_t status; /* of HTTP; 0: it failed */
     uint64_t id;
     uint32_t failure_len, body_len;
+    uint32_t more;     /* 1: a part of a stream; the answer goes on */
+    uint32_t reserved; /* 0 */
 };
-_Static_assert(sizeof(struct frame_answer) == 24, "no padding");
+_Static_assert(sizeof(struct frame_answer) == 32, "no padding");
 
 #endif

@@ -186,8 +186,9 @@ static bool meet(struct fetch *f)
     const struct frame_answer *a = &h->head;
     const uint64_t bytes = (uint64_t)sizeof *a + a->failure_len + a->body_len;
     if (bytes != a->bytes || a->failure_len > FRAME_MOST_FAILURE || a->body_len > FETCH_MOST_ANSWER) return false;
+    if (a->more > 1 || (a->more && !(a->status && a->body_len))) return false;
     if (!h->heard) {
-        if (a->id != 0 || a->status != FRAME_HELLO || bytes != sizeof *a) return false;
+        if (a->id != 0 || a->more || a->status != FRAME_HELLO || bytes != sizeof *a) return false;
         h->heard = f->first_over = f->first_good = true;
         (void)pthread_cond_broadcast(&f->opened);
         return true;
@@ -195,9 +196,27 @@ static bool meet(struct fetch *f)
     if (a->status ? a->status < 100 || a->status > 999 || a->failure_len : a->body_len) return false;
     const struct fetch_call *c = f->sent.first;
     while (c && c->id != a->id) c = c->next;
-    if (c && a->body_len > c->most_bytes) return false;
+    if (c && (a->body_len > c->most_bytes - c->parted || (c->part ? !a->more && a->body_len : a->more))) return false;
     h->text = malloc((size_t)a->failure_len + a->body_len + 1);
     return h->text != NULL;
+}
+
+/* A part of a stream is there. Its call stays where it is meanwhile: this thread alone ends calls. */
+static void hand_part(struct fetch *f)
+{
+    struct fetch_helper *h = &f->helper;
+    struct fetch_call *c = f->sent.first;
+    while (c && c->id != h->head.id) c = c->next;
+    h->have = 0;
+    if (c) {
+        c->parted += h->head.body_len;
+        c->deadline = fetch_now() + c->timeout_ms;
+        (void)pthread_mutex_unlock(&f->lock);
+        c->part(c->arg, h->head.status, h->text, h->head.body_len);
+        (void)pthread_mutex_lock(&f->lock);
+    }
+    free(h->text);
+    h->text = NULL;
 }
 
 /* All of an answer is there. */
@@ -231,7 +250,7 @@ void fetch_helper_receive(struct fetch *f)
     while (h->pid) {
         const size_t head = sizeof h->head, whole = h->have < head ? head : h->head.bytes;
         if (h->have == whole) {
-            close_answer(f);
+            (h->head.more ? hand_part : close_answer)(f);
             continue;
         }
         char *to = h->have < head ? (char *)&h->head + h->have : h->text + (h->have - head);

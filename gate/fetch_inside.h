@@ -22,6 +22,8 @@ struct fetch_call {
     char label[FETCH_LABEL]; /* the URL without its query */
     bool started;            /* by fetch_start */
     fetch_done done;
+    fetch_part part; /* NULL: the answer comes whole */
+    size_t parted;   /* bytes that part was given */
     void *arg;
     pthread_cond_t ended_cond; /* of fetch_do */
     bool ended;

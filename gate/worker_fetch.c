@@ -56,9 +56,21 @@ static bool tell(const void *bytes, size_t n)
 static bool answer(uint64_t id, uint32_t status, const char *failure, const char *body, size_t len)
 {
     const size_t failure_len = strnlen(failure, FRAME_MOST_FAILURE);
-    const struct frame_answer a = { (uint32_t)(sizeof a + failure_len + len), status, id, (uint32_t)failure_len,
-                                    (uint32_t)len };
+    const struct frame_answer a = { .bytes = (uint32_t)(sizeof a + failure_len + len),
+                                    .status = status,
+                                    .id = id,
+                                    .failure_len = (uint32_t)failure_len,
+                                    .body_len = (uint32_t)len };
     return tell(&a, sizeof a) && tell(failure, failure_len) && tell(body, len);
+}
+
+/* Bytes of a body that comes as a stream. */
+static bool answer_part(uint64_t id, uint32_t status, const char *bytes, size_t len)
+{
+    const struct frame_answer a = {
+        .bytes = (uint32_t)(sizeof a + len), .status = status, .id = id, .body_len = (uint32_t)len, .more = 1
+    };
+    return tell(&a, sizeof a) && tell(bytes, len);
 }
 
 static void drop(struct transfer *t)
@@ -81,6 +93,20 @@ static size_t take_head(char *bytes, size_t size, size_t n, void *arg)
     return 0;
 }
 
+static bool is_stream(const struct transfer *t) { return t->frame->flags & FRAME_STREAM; }
+
+static size_t pass_on(struct transfer *t, const char *bytes, size_t n)
+{
+    long status = 0;
+    (void)curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
+    t->len += n;
+    if (status < 100 || status > 999)
+        t->broken = "its answer has no status";
+    else if (!n || answer_part(t->frame->id, (uint32_t)status, bytes, n))
+        return n;
+    return 0;
+}
+
 static size_t take_body(char *bytes, size_t size, size_t n, void *arg)
 {
     struct transfer *t = arg;
@@ -89,6 +115,7 @@ static size_t take_body(char *bytes, size_t size, size_t n, void *arg)
         t->broken = "its answer is longer than allowed";
         return 0;
     }
+    if (is_stream(t)) return pass_on(t, bytes, more);
     if (more > t->cap - t->len) {
         size_t cap = t->cap ? t->cap * 2 : 4096;
         while (cap - t->len < more) cap *= 2;
@@ -172,7 +199,13 @@ static bool set_rules(struct transfer *t)
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_USERAGENT, "worker");
-    SET(CURLOPT_TIMEOUT_MS, (long)t->frame->timeout_ms);
+    if (is_stream(t)) {
+        SET(CURLOPT_CONNECTTIMEOUT_MS, (long)t->frame->timeout_ms);
+        SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
+        SET(CURLOPT_LOW_SPEED_TIME, (long)t->frame->timeout_ms / 1000);
+    } else {
+        SET(CURLOPT_TIMEOUT_MS, (long)t->frame->timeout_ms);
+    }
     SET(CURLOPT_MAXFILESIZE, (long)t->frame->most_bytes);
     SET(CURLOPT_WRITEFUNCTION, take_body);
     SET(CURLOPT_WRITEDATA, t);
@@ -235,12 +268,15 @@ static bool end(struct helper *h, const CURLMsg *m)
     (void)curl_multi_remove_handle(h->multi, easy);
     char failure[FRAME_MOST_FAILURE + 1];
     if (code == CURLE_OK && status >= 100 && status <= 999) {
-        const bool heard = answer(t->frame->id, (uint32_t)status, "", t->body ? t->body : "", t->len);
+        const bool heard =
+            answer(t->frame->id, (uint32_t)status, "", t->body ? t->body : "", is_stream(t) ? 0 : t->len);
         drop(t);
         return heard;
     }
     if (code == CURLE_OPERATION_TIMEDOUT)
-        (void)snprintf(failure, sizeof failure, "no complete answer within %u ms", t->frame->timeout_ms);
+        (void)snprintf(failure, sizeof failure,
+                       is_stream(t) ? "nothing came for %u ms" : "no complete answer within %u ms",
+                       t->frame->timeout_ms);
     else if (code == CURLE_FILESIZE_EXCEEDED)
         (void)snprintf(failure, sizeof failure, "its answer is longer than allowed");
     else

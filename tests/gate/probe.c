@@ -114,6 +114,59 @@ static json_t *do_ended(const json_t *q)
     return out;
 }
 
+/* A stream, waited for. */
+struct streamed {
+    uint64_t parts;
+    size_t n;
+    uint32_t status;  /* that every part came with; 1: two had different ones */
+    bool over, whole; /* whole: done's answer had a body */
+    char body[4096], failure[TEXT];
+};
+static pthread_cond_t stream_over = PTHREAD_COND_INITIALIZER;
+
+static void take_part(void *arg, uint32_t status, const char *bytes, size_t n)
+{
+    struct streamed *s = arg;
+    if (s->n + n < sizeof s->body) memcpy(s->body + s->n, bytes, n);
+    s->n += n;
+    s->status = s->parts && s->status != status ? 1 : status;
+    s->parts++;
+}
+
+static void end_stream(void *arg, const struct fetch_answer *answer, const char *failure)
+{
+    struct streamed *s = arg;
+    (void)pthread_mutex_lock(&lock);
+    s->whole = answer && answer->body_len;
+    if (answer && s->parts && s->status != answer->status) s->status = 1;
+    if (answer && !s->parts) s->status = answer->status;
+    if (failure) (void)snprintf(s->failure, sizeof s->failure, "%s", failure);
+    s->over = true;
+    (void)pthread_cond_broadcast(&stream_over);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static json_t *do_stream(const json_t *q)
+{
+    const char *headers[FETCH_MOST_HEADERS + 1];
+    struct fetch_request r;
+    char text[TEXT] = "";
+    struct streamed s = { 0 };
+    request_in(q, &r, headers);
+    r.part = take_part;
+    const wk_status status = fetch_start(net, &r, end_stream, &s, &(struct wk_err){ text, sizeof text });
+    (void)pthread_mutex_lock(&lock);
+    while (!status && !s.over) (void)pthread_cond_wait(&stream_over, &lock);
+    (void)pthread_mutex_unlock(&lock);
+    json_t *out = status ? said(status, text) : said(s.failure[0] ? WK_IO : WK_OK, s.failure);
+    (void)json_object_set_new(out, "code", json_integer(s.status));
+    (void)json_object_set_new(out, "parts", json_integer((json_int_t)s.parts));
+    (void)json_object_set_new(out, "bytes", json_integer((json_int_t)s.n));
+    (void)json_object_set_new(out, "whole", json_boolean(s.whole));
+    if (s.n < sizeof s.body) (void)json_object_set_new(out, "body", json_stringn(s.body, s.n));
+    return out;
+}
+
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 static json_t *do_oidc(const json_t *q)
@@ -230,9 +283,9 @@ static json_t *do_stop(const json_t *q)
 static const struct command {
     const char *name;
     json_t *(*run)(const json_t *q);
-} commands[] = { { "fetch", do_fetch }, { "start", do_start }, { "ended", do_ended }, { "oidc", do_oidc },
-                 { "ready", do_ready }, { "check", do_check }, { "state", do_state }, { "policy", do_policy },
-                 { "ask", do_ask },     { "stop", do_stop } };
+} commands[] = { { "fetch", do_fetch },   { "stream", do_stream }, { "start", do_start }, { "ended", do_ended },
+                 { "oidc", do_oidc },     { "ready", do_ready },   { "check", do_check }, { "state", do_state },
+                 { "policy", do_policy }, { "ask", do_ask },       { "stop", do_stop } };
 
 struct job {
     const struct command *command;

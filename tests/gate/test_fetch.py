@@ -34,6 +34,7 @@ def answers(request):
         "/hang": hang,
         "/drip": drip(HEAD + b"Content-Length: 100000\r\n\r\n"),
         "/dripped-head": drip(HEAD, b"X: y\r\n"),
+        "/dripped-body": drip(HEAD + b"\r\n"),
         "/head-flood": flood(HEAD, b"X: " + b"y" * 1000 + b"\r\n"),
         "/body-flood": flood(HEAD + b"\r\n"),
         "/chunks": flood(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"400\r\n" + b"z" * 1024 + b"\r\n"),
@@ -149,6 +150,30 @@ def limits(probe, server):
     check("nobody listens", no["status"] == "io" and "connect" in no["text"].lower(), no)
     no = probe.ask("fetch", url="http://name.invalid/", timeout=5000)
     check("no such name", no["status"] == "io" and no["text"], no)
+
+
+def streams(probe, server):
+    """Bodies that are handed on while they come."""
+    s = probe.ask("stream", url=server.url + "/bytes/200000")
+    good = s["status"] == "ok" and s["code"] == 200 and s["bytes"] == 200000 and s["parts"] > 1
+    check("a body in parts", good and not s["whole"], s)
+    s = probe.ask("stream", method="POST", url=server.url + "/echo", body="a" * 3000)
+    check("all of it in order", s["body"] == "a" * 3000, s)
+    s = probe.ask("stream", url=server.url + "/404")
+    check("another status comes with the parts", s["status"] == "ok" and s["code"] == 404 and s["body"] == "no", s)
+    s = probe.ask("stream", url=server.url + "/empty")
+    check("no part at all", s["status"] == "ok" and s["code"] == 200 and s["parts"] == 0, s)
+    s = probe.ask("stream", url=server.url + "/dripped-body", most=20)
+    good = s["status"] == "io" and "longer than allowed" in s["text"]
+    check("parts come before the end, and are counted", good and 1 < s["parts"] and s["bytes"] == 20, s)
+    s = probe.ask("stream", url=server.url + "/hang", timeout=2000)
+    check("silence has an end", s["status"] == "io" and "nothing came for" in s["text"] and s["parts"] == 0, s)
+    s = probe.ask("stream", url=server.url + "/cut")
+    check("a body that is cut fails behind its parts", s["status"] == "io" and s["body"] == "short", s)
+    s = probe.ask("stream", url=server.url + "/", timeout=1999)
+    check("less than 2 s are refused", s["status"] == "invalid", s)
+    all_ = probe.ask("stream", url=server.url + "/bytes/3000", most=4000, times=50)["all"]
+    check("50 at one time", all(a["status"] == "ok" and a["bytes"] == 3000 for a in all_))
 
 
 def many(probe, server):
@@ -282,6 +307,7 @@ def main():
         no = probe.ask("fetch", url="http://localhost/", socket=local + "-none")
         check("which is not there", no["status"] == "io", no)
         limits(probe, server)
+        streams(probe, server)
         helper(probe, server)
         many(probe, server)
         stop(probe, server)
