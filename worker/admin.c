@@ -7,15 +7,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "client.h"
 #include "commands.h"
 #include "errors.h"
 #include "gate.h"
-#include "gate/fetch.h"
-#include "gate/gate.h"
 #include "json_out.h"
 #include "text.h"
 
-enum { MAX_SETS = 64, KEY_MOST = 16384, ANSWER_MOST = 16 << 20, TIMEOUT_MS = 30000, URL_BYTES = 4096 };
+enum { MAX_SETS = 64, PATH_BYTES = 2048 };
 
 /* What the command does. */
 enum verb { VERB_LIST, VERB_SHOW, VERB_CREATE, VERB_UPDATE, VERB_ROTATE, VERB_DELETE, VERB_REPLACE, VERB_COUNT };
@@ -161,92 +160,24 @@ static int read_body(struct admin *a)
 
 /* ---- a running worker ---------------------------------------------------------------------------------- */
 
-static int url_of(const struct admin *a, char url[URL_BYTES])
+static int path_of(const struct admin *a, char path[PATH_BYTES])
 {
-    const char *base = option_text(a->o, OPT_URL);
-    size_t n = strlen(base);
-    if (strncmp(base, "http://", 7) != 0 && strncmp(base, "https://", 8) != 0)
-        return fail_usage("admin", "--url: expected http://HOST:PORT or https://HOST:PORT, got \"%.80s\"", base);
-    while (n && base[n - 1] == '/') n--;
-    (void)snprintf(url, URL_BYTES, "%.*s/admin/%s%s%s%s", (int)n, base, a->resource->name,
-                   a->id && a->verb != VERB_CREATE ? "/" : "", a->id && a->verb != VERB_CREATE ? a->id : "",
-                   a->verb == VERB_ROTATE ? "/rotate" : "");
-    return EXIT_DONE;
-}
-
-/* The worker's refusal, as it says it; how to show a key is another thing here than in HTTP. */
-static int tell_refusal(const struct fetch_answer *answer, bool has_key)
-{
-    if (!has_key && (answer->status == 401 || answer->status == 429))
-        return fail(CODE_INVALID_REQUEST,
-                    "the worker asks for a key: give it by WORKER_API_KEY or --api-key-file FILE");
-    json_t *document = json_loadb(answer->body, answer->body_len, 0, NULL);
-    const char *code = json_string_value(json_object_get(document, "code")),
-               *text = json_string_value(json_object_get(document, "message"));
-    const int result = fail(CODE_INVALID_REQUEST, "the worker answers %u %s: %s", answer->status, code ? code : "",
-                            text ? text : "no more than that");
-    json_decref(document);
-    return result;
-}
-
-/* No answer, and what may help. */
-static int tell_silence(const struct admin *a, const char *text)
-{
-    const bool distrusted = strstr(text, "certificate problem") && !option_given(a->o, OPT_CA);
-    const char *hint = distrusted                          ? "; --ca FILE names a CA of your own"
-                       : strstr(text, "Failed to connect") ? "; --url or WORKER_URL names the worker"
-                                                           : "";
-    return fail(CODE_INVALID_REQUEST, "%s: %s%s", option_text(a->o, OPT_URL), text, hint);
-}
-
-static int send(const struct admin *a, struct fetch *f, const char *url, const char *key)
-{
-    char authorization[KEY_MOST + 32];
-    const char *const headers[] = { authorization };
-    struct fetch_answer answer = { 0 };
-    ERROR_TEXT(err);
-    char *body = a->body ? json_dumps(a->body, JSON_COMPACT) : NULL;
-    (void)snprintf(authorization, sizeof authorization, "Authorization: Bearer %s", key);
-    const struct fetch_request request = { .method = verbs[a->verb].method,
-                                           .url = url,
-                                           .content_type = body ? "application/json" : NULL,
-                                           .headers = headers,
-                                           .n_headers = key[0] ? 1 : 0,
-                                           .body = body,
-                                           .body_len = body ? strlen(body) : 0,
-                                           .ca_file = option_text(a->o, OPT_CA),
-                                           .timeout_ms = TIMEOUT_MS,
-                                           .most_bytes = ANSWER_MOST };
-    const wk_status status = fetch_do(f, &request, &answer, &err);
-    OPENSSL_cleanse(authorization, sizeof authorization);
-    free(body);
-    if (status) return tell_silence(a, err_text);
-    int result;
-    if (answer.status / 100 != 2) {
-        result = tell_refusal(&answer, key[0]);
-    } else {
-        json_t *document = json_loadb(answer.body, answer.body_len, 0, NULL);
-        result = document ? json_print(document)
-                          : fail(CODE_INVALID_REQUEST, "%s: the answer is not JSON: is this a worker?",
-                                 option_text(a->o, OPT_URL));
-        OPENSSL_cleanse(answer.body, answer.body_len);
-    }
-    fetch_answer_free(&answer);
-    return result;
+    const bool named = a->id && a->verb != VERB_CREATE;
+    const int n = snprintf(path, PATH_BYTES, "/admin/%s%s%s%s", a->resource->name, named ? "/" : "", named ? a->id : "",
+                           a->verb == VERB_ROTATE ? "/rotate" : "");
+    return n > 0 && n < PATH_BYTES ? EXIT_DONE : fail_usage("admin", "%.80s...: the id is too long", a->id);
 }
 
 static int ask_worker(const struct admin *a)
 {
-    char url[URL_BYTES], key[KEY_MOST + 1];
-    size_t n;
-    struct fetch *f = NULL;
-    ERROR_TEXT(err);
-    int result = url_of(a, url);
-    if (!result) result = secret_option(a->o, OPT_API_KEY, OPT_API_KEY_FILE, KEY_MOST, key, &n);
-    if (!result && fetch_open(NULL, &f, &err)) result = fail(CODE_INTERNAL, "%s", err_text);
-    if (!result) result = send(a, f, url, key);
-    OPENSSL_cleanse(key, sizeof key);
-    fetch_close(f);
+    char path[PATH_BYTES];
+    struct client *c = NULL;
+    json_t *document = NULL;
+    int result = path_of(a, path);
+    if (!result) result = client_open(a->o, &c);
+    if (!result) result = client_object(c, verbs[a->verb].method, path, a->body, 0, NULL, &document);
+    if (!result) result = json_print(document);
+    client_close(c);
     return result;
 }
 

@@ -5,7 +5,8 @@
 
 #include "options.h"
 
-int command_run(const struct options *o);
+int command_run(const struct options *o); /* also complete's, of a model in this process */
+int command_complete(const struct options *o);
 int command_render(const struct options *o);
 int command_tokenize(const struct options *o);
 int command_detokenize(const struct options *o);
@@ -23,5 +24,10 @@ int command_grammar(const struct options *o);
 int command_audit(const struct options *o);
 int command_serve(const struct options *o);
 int command_admin(const struct options *o);
+int command_status(const struct options *o);
+int command_jobs(const struct options *o);
+int command_cancel(const struct options *o);
+int command_models(const struct options *o);
+int command_metrics(const struct options *o);
 
 #endif

@@ -32,6 +32,7 @@ enum error_code {
     CODE_GATE_FAILED,
     CODE_TLS_FAILED,
     CODE_AUDIT_BROKEN,
+    CODE_NOT_READY,
     CODE_INTERNAL,
     CODE_COUNT
 };

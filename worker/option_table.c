@@ -5,9 +5,12 @@
 #define ON(c) (1u << (c))
 #define EVERY ((1u << CMD_COUNT) - 1)
 /* Commands by what they touch. */
-#define GENERATES ON(CMD_RUN)
+#define GENERATES (ON(CMD_RUN) | ON(CMD_COMPLETE))
 #define SAMPLES (GENERATES | ON(CMD_BENCH))
-#define STEPS (ON(CMD_RUN) | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
+/* A worker elsewhere, always or instead of a model in this process. */
+#define ASKS (ON(CMD_ADMIN) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) | ON(CMD_MODELS) | ON(CMD_METRICS))
+#define EITHER ON(CMD_COMPLETE)
+#define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN))
 #define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_RENDER) | ON(CMD_GRAMMAR))
@@ -22,7 +25,7 @@ const struct option_def option_table[OPT_COUNT] = {
                     "model to use, a GGUF file or embedded:NAME, a model inside the program; without it "
                     "embedded:haiku, but for tokenize, detokenize and render, and for grammar, which then takes "
                     "bytes" },
-    [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, GENERATES, "TEXT", 0, TEXT_MAX, NULL,
+    [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, ON(CMD_RUN), "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG),
                    "FILE", 1, 4096, NULL, "read the text from FILE; - is standard input" },
@@ -53,17 +56,17 @@ const struct option_def option_table[OPT_COUNT] = {
                    "seed of the draw; random when not given, always printed" },
     [OPT_STOP] = { "stop", 0, OPTION_LIST, false, GENERATES, "TEXT", 0, 4, NULL,
                    "stop before TEXT appears; may be repeated" },
-    [OPT_CHAT] = { "chat", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+    [OPT_CHAT] = { "chat", 0, OPTION_FLAG, false, ON(CMD_RUN), NULL, 0, 1, NULL,
                    "send the prompt as one user turn in the model's chat template; the default for a model that has "
                    "one" },
-    [OPT_RAW] = { "raw", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+    [OPT_RAW] = { "raw", 0, OPTION_FLAG, false, ON(CMD_RUN), NULL, 0, 1, NULL,
                   "send the prompt as it is; the default for a model without a chat template" },
     [OPT_PARSE_SPECIAL] = { "parse-special", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
                             "send the prompt as it is, and read the text of control tokens in it as those tokens" },
-    [OPT_REASONING] = { "reasoning", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+    [OPT_REASONING] = { "reasoning", 0, OPTION_FLAG, false, ON(CMD_RUN), NULL, 0, 1, NULL,
                         "write a model's reasoning, which is not part of its answer, to standard error" },
-    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, GENERATES, "none|minimal|low|medium|high", 0,
-                               0, NULL,
+    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, ON(CMD_RUN), "none|minimal|low|medium|high",
+                               0, 0, NULL,
                                "how long a model thinks before it answers, where it can be told; gpt-oss models "
                                "think medium long when nothing is said" },
     [OPT_CHAT_TEMPLATE] = { "chat-template", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE) | ON(CMD_RENDER), "FILE",
@@ -97,7 +100,7 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false, PLANS | ON(CMD_INSPECT) | VOCABULARIES, "NAME", 0, 64,
                          NULL,
                          "take a file that is refused for its key NAME as if it did not have it; may be repeated" },
-    [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, GENERATES | ON(CMD_RENDER), NULL, 0, 1, NULL,
+    [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, ON(CMD_RUN) | ON(CMD_RENDER), NULL, 0, 1, NULL,
                         "print token ids separated by spaces instead of text" },
     [OPT_SPECIAL] = { "special", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL,
                       "read the text of control tokens in the input as those tokens" },
@@ -291,21 +294,25 @@ const struct option_def option_table[OPT_COUNT] = {
                            "begin a new file after N mebibytes; 0 is never" },
     [OPT_AUDIT_SIGNING_KEY] = { "audit-signing-key", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
                                 "Ed25519 key (PEM) that signs checkpoints of that log" },
-    [OPT_AUDIT_KEY] = { "audit-key", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE), "KEY|@FILE", 0, 4096, NULL,
+    [OPT_AUDIT_KEY] = { "audit-key", 0, OPTION_TEXT, true, GENERATES | ON(CMD_SERVE), "KEY|@FILE", 0, 4096, NULL,
                         "key of the digests in events (prompt_hmac, HMAC-SHA256) and of --audit-log's chain, 16 to "
                         "4096 "
                         "bytes, or the file that holds it; when not given, a random one of the process, or with "
                         "--audit-log that in FILE.key, which is made" },
-    [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, ON(CMD_RUN) | ON(CMD_SERVE), NULL, 0, 1, NULL,
+    [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, GENERATES | ON(CMD_SERVE), NULL, 0, 1, NULL,
                            "add prompt_sha256 to events: whoever reads them can then test guesses of short prompts" },
-    [OPT_URL] = { "url", 'u', OPTION_TEXT, true, ON(CMD_ADMIN), "URL", 8, 2048, "http://127.0.0.1:7531",
+    [OPT_URL] = { "url", 'u', OPTION_TEXT, true, ASKS, "URL", 8, 2048, "http://127.0.0.1:7531",
                   "the worker to talk to" },
-    [OPT_API_KEY] = { "api-key", 0, OPTION_TEXT, true, ON(CMD_ADMIN), "KEY", 1, 16384, NULL,
-                      "key or token with an admin scope; by WORKER_API_KEY or --config alone, since others can see a "
+    [OPT_SERVED_URL] = { "url", 'u', OPTION_TEXT, true, EITHER, "URL", 8, 2048, NULL,
+                         "the worker to talk to, http://HOST:PORT or https://HOST:PORT; without it a model in this "
+                         "process is asked (--model)" },
+    [OPT_API_KEY] = { "api-key", 0, OPTION_TEXT, true, ASKS | EITHER, "KEY", 1, 16384, NULL,
+                      "key or token with the scope that is needed; by WORKER_API_KEY or --config alone, since others "
+                      "can see a "
                       "command line" },
-    [OPT_API_KEY_FILE] = { "api-key-file", 0, OPTION_TEXT, true, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
+    [OPT_API_KEY_FILE] = { "api-key-file", 0, OPTION_TEXT, true, ASKS | EITHER, "FILE", 1, 4096, NULL,
                            "file that holds this key" },
-    [OPT_CA] = { "ca", 0, OPTION_TEXT, true, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
+    [OPT_CA] = { "ca", 0, OPTION_TEXT, true, ASKS | EITHER, "FILE", 1, 4096, NULL,
                  "certificates (PEM) that the worker's https may have, instead of the system's" },
     [OPT_BODY] = { "body", 0, OPTION_TEXT, false, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
                    "JSON object to send; - is standard input" },
@@ -321,7 +328,7 @@ const struct option_def option_table[OPT_COUNT] = {
                      "commands are checked and passed over" },
     [OPT_JSON] = { "json", 'j', OPTION_FLAG, false,
                    ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH) |
-                       ON(CMD_VERIFY) | ON(CMD_AUDIT),
+                       ON(CMD_VERIFY) | ON(CMD_AUDIT) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) | ON(CMD_MODELS),
                    NULL, 0, 1, NULL, "print JSON" },
     [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
                          "look for plugins in DIR first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) "
@@ -365,6 +372,12 @@ const struct command_def command_table[CMD_COUNT] = {
                   "and obeys none. A line with token counts, speed, seed and device follows on standard error. "
                   "The same seed gives the same tokens. Ctrl-C stops cleanly: the line is still printed and the exit "
                   "status is 130." },
+    [CMD_COMPLETE] = { "complete", "[PROMPT]", 0, 1, "continue a text, by a model here or by a running worker",
+                       "The text goes on as it is, without a chat template: PROMPT, or --file, or standard input. With "
+                       "--url a running worker continues it, else the model of --model in this process. What comes "
+                       "streams to standard output; a line with token counts, seed and finish reason follows on "
+                       "standard error. Ctrl-C stops cleanly: a worker cancels the job, the line is still printed and "
+                       "the exit status is 130." },
     [CMD_RENDER] = { "render", "", 0, 0, "show the prompt that a chat template makes of a conversation",
                      "Prints the prompt and not a byte more, as /v1/chat/completions would make it, as ids or with the "
                      "origin of every byte: control tokens are read in what the template wrote alone. Messages are "
@@ -445,5 +458,17 @@ const struct command_def command_table[CMD_COUNT] = {
                     "scopes=inference --set limits.tokens_per_minute=60000. A key has name, tenant, scopes (inference, "
                     "embed, metrics, admin:read, admin), expires, disabled, limits and max_priority; rotate takes "
                     "grace_seconds. update changes what is named, replace all of it. docs/http.md has every member." },
+    [CMD_STATUS] = { "status", "", 0, 0, "show how a running worker is",
+                     "Asks /health. Exit status 0 means that the worker can take jobs; otherwise the last line says "
+                     "why not, with NOT_READY." },
+    [CMD_JOBS] = { "jobs", "", 0, 0, "list the jobs of a running worker",
+                   "Those that wait or run, then the last that have ended; with a key, those of the key, or with the "
+                   "scope admin:read all." },
+    [CMD_CANCEL] = { "cancel", "JOB", 1, 1, "cancel a job of a running worker",
+                     "JOB is an id as worker jobs shows it, or the id of an answer of /v1. Exit status 1 means that no "
+                     "such job is queued or running." },
+    [CMD_MODELS] = { "models", "", 0, 0, "list the models of a running worker", "Asks /v1/models." },
+    [CMD_METRICS] = { "metrics", "", 0, 0, "print the metrics of a running worker",
+                      "Prometheus' text format, as /metrics gives it; docs/metrics.md explains each." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
 };

@@ -13,6 +13,7 @@
 
 enum command {
     CMD_RUN = 0,
+    CMD_COMPLETE,
     CMD_RENDER,
     CMD_TOKENIZE,
     CMD_DETOKENIZE,
@@ -29,6 +30,11 @@ enum command {
     CMD_AUDIT,
     CMD_SERVE,
     CMD_ADMIN,
+    CMD_STATUS,
+    CMD_JOBS,
+    CMD_CANCEL,
+    CMD_MODELS,
+    CMD_METRICS,
     CMD_HELP,
     CMD_COUNT
 };
@@ -152,6 +158,7 @@ enum option_id {
     OPT_AUDIT_KEY,
     OPT_PLAIN_SHA256,
     OPT_URL,
+    OPT_SERVED_URL,
     OPT_API_KEY,
     OPT_API_KEY_FILE,
     OPT_CA,

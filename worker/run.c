@@ -1,11 +1,9 @@
-/* run.c: `worker run`: prompt, chat template, parameters, and the line of statistics at the end. */
-#include <ctype.h>
-#include <errno.h>
+/* run.c: `worker run`, and `worker complete` by a model in this process: prompt, chat template, parameters, and the
+ * line of statistics at the end. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/sha256.h"
@@ -14,6 +12,8 @@
 #include "generate.h"
 #include "log/log.h"
 #include "log/words.h"
+#include "prompt.h"
+#include "sampling.h"
 #include "setup.h"
 #include "text.h"
 #include "chat/chat.h"
@@ -23,8 +23,6 @@
 #include "tokenizer/stop.h"
 #include "tokenizer/utf8.h"
 
-enum { MAX_BIAS = 300 };
-
 struct run {
     const struct options *o;
     struct opened x;
@@ -33,76 +31,22 @@ struct run {
     struct text text, template;
     struct chat_prompt prompt;
     struct tokens tokens;
-    struct sampler_params params;
-    struct sampler_bias bias[MAX_BIAS];
-    const char *stops[STOP_MAX];
-    uint32_t n_stops;
+    struct sampling sampling;
     struct grammar_index *index; /* of an answer that is constrained: */
     struct grammar *grammar, *header;
     struct sampler_constraint constraint;
 };
 
-/* ---- options that say something together --------------------------------------------------------------- */
-
-/* "ID=X" */
-static bool parse_bias(const char *text, struct sampler_bias *out)
-{
-    char *end;
-    errno = 0;
-    if (!isdigit((unsigned char)text[0])) return false;
-    unsigned long id = strtoul(text, &end, 10);
-    if (errno || id > UINT32_MAX || *end != '=') return false;
-    const char *number = end + 1;
-    double bias = strtod(number, &end);
-    *out = (struct sampler_bias){ (uint32_t)id, (float)bias };
-    return end != number && *end == '\0' && bias >= -100 && bias <= 100; /* false for NaN */
-}
-
-static int read_params(struct run *r)
-{
-    const struct options *o = r->o;
-    const char *given[MAX_BIAS];
-    const uint32_t n = option_list(o, OPT_LOGIT_BIAS, given, MAX_BIAS);
-    for (uint32_t i = 0; i < n; i++)
-        if (!parse_bias(given[i], &r->bias[i]))
-            return fail_usage("run", "--logit-bias: expected ID=X, X from -100 to 100, got \"%.40s\"", given[i]);
-    r->n_stops = option_list(o, OPT_STOP, r->stops, STOP_MAX);
-    for (uint32_t i = 0; i < r->n_stops; i++)
-        if (!r->stops[i][0]) return fail_usage("run", "--stop: the text is empty");
-    r->params = (struct sampler_params){ .logit_bias = r->bias,
-                                         .n_logit_bias = n,
-                                         .top_k = option_u32(o, OPT_TOP_K),
-                                         .presence_penalty = (float)option_real(o, OPT_PRESENCE_PENALTY),
-                                         .frequency_penalty = (float)option_real(o, OPT_FREQUENCY_PENALTY),
-                                         .temperature = (float)option_real(o, OPT_TEMPERATURE),
-                                         .repetition_penalty = (float)option_real(o, OPT_REPETITION_PENALTY),
-                                         .top_p = (float)option_real(o, OPT_TOP_P),
-                                         .min_p = (float)option_real(o, OPT_MIN_P),
-                                         .seed = option_u64(o, OPT_SEED) };
-    if (!option_given(o, OPT_SEED) &&
-        getrandom(&r->params.seed, sizeof r->params.seed, 0) != (ssize_t)sizeof r->params.seed)
-        return fail(CODE_INTERNAL, "the system gives no random seed: %s; name one with --seed", strerror(errno));
-    return EXIT_DONE;
-}
-
-static int read_prompt(struct run *r)
-{
-    const char *prompt = option_text(r->o, OPT_PROMPT), *file = option_text(r->o, OPT_FILE);
-    if (prompt && file) return fail_usage("run", "--prompt and --file exclude each other");
-    if (!prompt && !file && isatty(STDIN_FILENO))
-        return fail_usage("run", "no prompt: give --prompt TEXT, --file FILE or text on standard input");
-    return text_read(prompt, prompt || file ? file : "-", &r->text);
-}
-
 /* ---- prompt to ids ------------------------------------------------------------------------------------- */
 
-/* --chat demands a template, --raw refuses it; else a model that has one is given it. */
+/* --chat demands a template, --raw refuses it; else a model that has one is given it. complete has no chats. */
 static int choose_chat(struct run *r)
 {
     const struct model *m = r->x.model;
     const char *path = option_text(r->o, OPT_CHAT_TEMPLATE);
     ERROR_TEXT(err);
-    if (option_flag(r->o, OPT_RAW) || option_flag(r->o, OPT_PARSE_SPECIAL)) return EXIT_DONE;
+    if (r->o->command == CMD_COMPLETE || option_flag(r->o, OPT_RAW) || option_flag(r->o, OPT_PARSE_SPECIAL))
+        return EXIT_DONE;
     if (!option_flag(r->o, OPT_CHAT) && !path && !gguf_find(m->file, "tokenizer.chat_template")) return EXIT_DONE;
     const int result = path ? text_read(NULL, path, &r->template) : EXIT_DONE;
     if (result) return result;
@@ -203,18 +147,6 @@ static int make_prompt(struct run *r)
 
 /* ---- what the answer must be ---------------------------------------------------------------------------- */
 
-static int check_form(const struct options *o)
-{
-    const char *schema = option_text(o, OPT_JSON_SCHEMA), *grammar = option_text(o, OPT_GRAMMAR);
-    if (!!schema + !!grammar + !!option_text(o, OPT_REGEX) > 1)
-        return fail_usage("run", "--json-schema, --grammar and --regex exclude each other");
-    const char *from = schema ? schema : grammar;
-    if (from && strcmp(from, "-") == 0 && !option_text(o, OPT_PROMPT) && !option_text(o, OPT_FILE))
-        return fail_usage("run", "--%s -: standard input is the prompt already; give --prompt or --file",
-                          schema ? "json-schema" : "grammar");
-    return EXIT_DONE;
-}
-
 /* What the options name, compiled; without one: nothing. */
 static int compile(struct run *r)
 {
@@ -269,7 +201,7 @@ static void statistics(const struct run *r, const struct generation *g)
             log_s("model_ref", path ? path : "embedded model"), log_u("gpu_device", r->x.gpu.index),
             log_u("vram_bytes", handle.vram_bytes), log_u("tokens_in", g->n_prompt),
             log_u("tokens_out", g->n_generated), log_f("first_token_ms", g->prefill_seconds * 1e3),
-            log_f("decode_time_ms", g->decode_seconds * 1e3), log_u("seed", r->params.seed),
+            log_f("decode_time_ms", g->decode_seconds * 1e3), log_u("seed", r->sampling.params.seed),
             log_s("finish_reason", finish_name(g->finish)),
             log_u("prompt_chars", utf8_count(r->text.bytes, r->text.len)), log_s("prompt_hmac", hmac),
             plain ? log_s("prompt_sha256", digest) : (struct log_field){ 0 });
@@ -279,8 +211,8 @@ static void statistics(const struct run *r, const struct generation *g)
                   "worker: %u prompt tokens in %.2f s (%.1f tok/s), %u tokens in %.2f s (%.1f tok/s), seed %" PRIu64
                   ", finish %s, %s, device %s, model %s\n",
                   g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
-                  g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->params.seed, finish_name(g->finish),
-                  r->chat ? chat_name(r->chat) : "raw", opened_device(&r->x, device), m->name);
+                  g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->sampling.params.seed,
+                  finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw", opened_device(&r->x, device), m->name);
 }
 
 static int generate_text(struct run *r)
@@ -288,10 +220,10 @@ static int generate_text(struct run *r)
     struct generation g = { .model = r->x.model,
                             .prompt = r->tokens.ids,
                             .n_prompt = (uint32_t)r->tokens.n,
-                            .params = &r->params,
+                            .params = &r->sampling.params,
                             .max_tokens = option_u32(r->o, OPT_MAX_TOKENS),
-                            .stops = r->stops,
-                            .n_stops = r->n_stops,
+                            .stops = r->sampling.stops,
+                            .n_stops = r->sampling.n_stops,
                             .constraint = r->constraint.mask ? &r->constraint : NULL,
                             .ids = option_flag(r->o, OPT_PRINT_IDS),
                             .out = stdout,
@@ -328,10 +260,10 @@ int command_run(const struct options *o)
         return fail_usage("run", "--chat-template and --raw exclude each other");
     if (option_flag(o, OPT_REASONING) && log_is_json(o))
         return fail_usage("run", "--reasoning and --log json exclude each other: both write to standard error");
-    int result = check_form(o);
+    int result = prompt_check_form(o);
     if (!result) result = choose_audit_key(o);
-    if (!result) result = read_params(&r);
-    if (!result) result = read_prompt(&r);
+    if (!result) result = sampling_read(o, &r.sampling);
+    if (!result) result = prompt_read(o, &r.text);
     if (!result) {
         interrupts_catch();
         result =

@@ -527,4 +527,18 @@ void interrupts_catch(void)
     (void)sigaction(SIGINT, &action, NULL);
 }
 
+static void on_question(int signal_number)
+{
+    (void)signal_number;
+    stop_asked = 1;
+}
+
+void interrupts_ask(void)
+{
+    struct sigaction action = { .sa_handler = on_question };
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
 bool interrupted(void) { return stop_asked != 0; }
+void interrupts_forget(void) { stop_asked = 0; }
