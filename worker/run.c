@@ -12,12 +12,11 @@
 #include "generate.h"
 #include "log/log.h"
 #include "log/words.h"
+#include "model_chat.h"
 #include "prompt.h"
 #include "sampling.h"
 #include "setup.h"
 #include "text.h"
-#include "chat/chat.h"
-#include "chat/clock.h"
 #include "chat/constraint.h"
 #include "grammar/schema.h"
 #include "tokenizer/stop.h"
@@ -26,9 +25,8 @@
 struct run {
     const struct options *o;
     struct opened x;
-    struct chat *chat;          /* NULL: raw */
-    struct harmony_ids harmony; /* of a chat in that format */
-    struct text text, template;
+    struct model_chat chat; /* chat NULL: raw */
+    struct text text;
     struct chat_prompt prompt;
     struct tokens tokens;
     struct sampling sampling;
@@ -42,50 +40,12 @@ struct run {
 /* --chat demands a template, --raw refuses it; else a model that has one is given it. complete has no chats. */
 static int choose_chat(struct run *r)
 {
-    const struct model *m = r->x.model;
-    const char *path = option_text(r->o, OPT_CHAT_TEMPLATE);
-    ERROR_TEXT(err);
-    if (r->o->command == CMD_COMPLETE || option_flag(r->o, OPT_RAW) || option_flag(r->o, OPT_PARSE_SPECIAL))
+    const struct options *o = r->o;
+    if (o->command == CMD_COMPLETE || option_flag(o, OPT_RAW) || option_flag(o, OPT_PARSE_SPECIAL)) return EXIT_DONE;
+    if (!option_flag(o, OPT_CHAT) && !option_text(o, OPT_CHAT_TEMPLATE) &&
+        !gguf_find(r->x.model->file, "tokenizer.chat_template"))
         return EXIT_DONE;
-    if (!option_flag(r->o, OPT_CHAT) && !path && !gguf_find(m->file, "tokenizer.chat_template")) return EXIT_DONE;
-    const int result = path ? text_read(NULL, path, &r->template) : EXIT_DONE;
-    if (result) return result;
-    const struct chat_source source = {
-        .file = m->file, .t = m->tokenizer, .template = { r->template.bytes, r->template.len }, .template_name = path
-    };
-    wk_status status = chat_open(&source, &r->chat, &err);
-    if (status && status != WK_NO_MEMORY)
-        return fail(CODE_INVALID_REQUEST, "%s; send the prompt as it is with --raw", err_text);
-    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
-}
-
-/* What only a model that reasons can be asked for. */
-static int check_reasoning(struct run *r)
-{
-    static const enum option_id of_chats[] = { OPT_REASONING, OPT_REASONING_EFFORT };
-    const struct model *m = r->x.model;
-    if (r->chat && chat_is_harmony(r->chat) && !harmony_find_ids(m->tokenizer, &r->harmony))
-        return fail(CODE_MODEL_LOAD_FAILED,
-                    "%s: its chat template is harmony's, but its vocabulary has no such control tokens", m->name);
-    if (r->chat && chat_thinks(r->chat)) return EXIT_DONE;
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
-        if (r->o->value[of_chats[i]].flag)
-            return fail_usage("run", "--%s is for chats with models that reason; %s", option_table[of_chats[i]].name,
-                              r->chat ? "this model does not" : "this prompt is sent as it is");
-    return EXIT_DONE;
-}
-
-static int read_clock(const struct run *r, struct chat_request *q)
-{
-    const char *date = option_text(r->o, OPT_TEMPLATE_DATE);
-    q->clock = chat_clock_now();
-    q->clock_set = date != NULL;
-    return !date || chat_clock_read(date, &q->clock)
-               ? EXIT_DONE
-               : fail_usage("run",
-                            "--template-date: expected a day or a time of RFC 3339, such as 2026-07-04, got "
-                            "\"%.40s\"",
-                            date);
+    return model_chat_open(o, r->x.model, "send the prompt as it is with --raw", &r->chat);
 }
 
 /* The prompt as one user's message. */
@@ -94,55 +54,30 @@ static int wrap(struct run *r)
     struct conversation said = { 0 };
     struct chat_problem why;
     struct chat_request q = CHAT_REQUEST_OF(&said);
-    int result = read_clock(r, &q);
-    if (result) return result;
-    if (option_given(r->o, OPT_REASONING_EFFORT)) q.effort = option_text(r->o, OPT_REASONING_EFFORT);
-    if (!conversation_of_user((struct token_bytes){ r->text.bytes, r->text.len }, &said, &why) ||
-        !chat_render(r->chat, &q, &r->prompt, &why))
-        result = fail(why.status == WK_NO_MEMORY ? CODE_INSUFFICIENT_MEMORY : CODE_INVALID_REQUEST, "%s", why.text);
+    const int result =
+        conversation_of_user((struct token_bytes){ r->text.bytes, r->text.len }, &said, &why)
+            ? model_chat_encode(r->o, r->x.model, r->chat.chat, &q, &r->prompt, &r->tokens)
+            : fail(why.status == WK_NO_MEMORY ? CODE_INSUFFICIENT_MEMORY : CODE_INVALID_REQUEST, "%s", why.text);
     conversation_free(&said);
     return result;
 }
 
 static int encode(struct run *r)
 {
-    const struct tokenizer *t = r->x.model->tokenizer;
     ERROR_TEXT(err);
-    wk_status status;
-    if (r->chat) {
-        const int result = wrap(r);
-        if (result) return result;
-        status = tokenizer_encode_parts(t, r->prompt.part, r->prompt.n, true, &r->tokens, &err);
-    } else {
-        status = tokenizer_encode(t, r->text.bytes, r->text.len, option_flag(r->o, OPT_PARSE_SPECIAL), true, &r->tokens,
-                                  &err);
-    }
+    if (r->chat.chat) return wrap(r);
+    const wk_status status = tokenizer_encode(r->x.model->tokenizer, r->text.bytes, r->text.len,
+                                              option_flag(r->o, OPT_PARSE_SPECIAL), true, &r->tokens, &err);
     return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
 }
 
 static int make_prompt(struct run *r)
 {
-    const struct model *m = r->x.model;
-    if (!m->tokenizer)
-        return fail(CODE_MODEL_LOAD_FAILED,
-                    "%s: the file has no tokenizer; give a tokenizer.json with --tokenizer, or use worker score --ids "
-                    "or worker bench",
-                    m->name);
-    int result = choose_chat(r);
-    if (!result) result = check_reasoning(r);
+    int result = model_chat_tokenizer(r->x.model);
+    if (!result) result = choose_chat(r);
+    if (!result) result = model_chat_reasoning(r->o, r->chat.chat);
     if (!result) result = encode(r);
-    if (result) return result;
-    if (r->tokens.n == 0)
-        return fail(CODE_INVALID_REQUEST, "the prompt is empty and the model begins no text by itself; give a prompt");
-    if (r->tokens.n >= m->dev.context)
-        return fail(CODE_CONTEXT_LENGTH_EXCEEDED,
-                    "the prompt has %zu tokens, the context %u; shorten it or raise --context", r->tokens.n,
-                    m->dev.context);
-    for (size_t i = 0; i < r->tokens.n; i++)
-        if (r->tokens.ids[i] >= m->program->n_vocab)
-            return fail(CODE_MODEL_LOAD_FAILED, "%s: its tokenizer gives id %u, but its vocabulary has %u", m->name,
-                        r->tokens.ids[i], m->program->n_vocab);
-    return EXIT_DONE;
+    return result ? result : model_chat_fits(r->x.model, &r->tokens);
 }
 
 /* ---- what the answer must be ---------------------------------------------------------------------------- */
@@ -173,8 +108,8 @@ static int constrain(struct run *r)
     const int result = compile(r);
     if (result || !r->grammar) return result;
     wk_status status = grammar_index_open(t, n_vocab, &r->index, &err);
-    if (!status && r->chat && chat_is_harmony(r->chat)) status = constraint_harmony(t, &r->header, &err);
-    const struct constraint_lead lead = { .marks = r->chat && !r->header && r->prompt.marks.open[0] ? &r->prompt.marks
+    if (!status && r->chat.chat && chat_is_harmony(r->chat.chat)) status = constraint_harmony(t, &r->header, &err);
+    const struct constraint_lead lead = { .marks = r->chat.chat && !r->header && r->prompt.marks.open[0] ? &r->prompt.marks
                                                                                                     : NULL,
                                           .header = r->header };
     if (!status) status = constraint_open(r->grammar, r->index, t, n_vocab, &lead, &r->constraint, &err);
@@ -212,7 +147,7 @@ static void statistics(const struct run *r, const struct generation *g)
                   ", finish %s, %s, device %s, model %s\n",
                   g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
                   g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->sampling.params.seed,
-                  finish_name(g->finish), r->chat ? chat_name(r->chat) : "raw", opened_device(&r->x, device), m->name);
+                  finish_name(g->finish), r->chat.chat ? chat_name(r->chat.chat) : "raw", opened_device(&r->x, device), m->name);
 }
 
 static int generate_text(struct run *r)
@@ -229,9 +164,9 @@ static int generate_text(struct run *r)
                             .out = stdout,
                             .out_terminal = isatty(STDOUT_FILENO),
                             .aside_terminal = isatty(STDERR_FILENO) };
-    if (r->chat && chat_is_harmony(r->chat))
-        g.harmony = &r->harmony;
-    else if (r->chat && r->prompt.marks.open[0])
+    if (r->chat.chat && chat_is_harmony(r->chat.chat))
+        g.harmony = &r->chat.harmony;
+    else if (r->chat.chat && r->prompt.marks.open[0])
         g.marks = &r->prompt.marks;
     g.aside = option_flag(r->o, OPT_REASONING) ? stderr : NULL;
     int result = generate(&g);
@@ -277,10 +212,9 @@ int command_run(const struct options *o)
     grammar_close(r.header);
     grammar_index_close(r.index);
     chat_prompt_free(&r.prompt);
-    chat_close(r.chat);
+    model_chat_close(&r.chat);
     tokens_free(&r.tokens);
     text_free(&r.text);
-    text_free(&r.template);
     opened_close(&r.x);
     return result;
 }
