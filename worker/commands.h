@@ -7,6 +7,7 @@
 
 int command_run(const struct options *o); /* also complete's, of a model in this process */
 int command_complete(const struct options *o);
+int command_chat(const struct options *o);
 int command_render(const struct options *o);
 int command_tokenize(const struct options *o);
 int command_detokenize(const struct options *o);

@@ -43,7 +43,7 @@ static bool take_event(void *user, const char *data, size_t n)
     struct completing *c = user;
     c->done = n == 6 && memcmp(data, "[DONE]", 6) == 0;
     if (c->done) return false;
-    json_t *chunk = json_loadb(data, n, 0, NULL);
+    json_t *chunk = json_loadb(data, n, JSON_ALLOW_NUL, NULL);
     const json_t *usage = json_object_get(chunk, "usage");
     const struct wk_err err = { c->failure, sizeof c->failure };
     const bool failed = client_error(chunk, &err);

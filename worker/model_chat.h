@@ -1,5 +1,5 @@
-/* model_chat.h: chats with a model in this process, as the options ask for them: its template, and conversations as ids.
- * Functions that return an int have already said what is wrong when it is not EXIT_DONE. [main thread] */
+/* model_chat.h: chats with a model in this process, as the options ask for them: its template, and conversations as
+ * ids. Functions that return an int have already said what is wrong when it is not EXIT_DONE. [main thread] */
 #ifndef WORKER_MODEL_CHAT_H
 #define WORKER_MODEL_CHAT_H
 

@@ -5,11 +5,12 @@
 #define ON(c) (1u << (c))
 #define EVERY ((1u << CMD_COUNT) - 1)
 /* Commands by what they touch. */
-#define GENERATES (ON(CMD_RUN) | ON(CMD_COMPLETE))
+#define GENERATES (TEXTS | ON(CMD_CHAT))
+#define TEXTS (ON(CMD_RUN) | ON(CMD_COMPLETE)) /* one prompt */
 #define SAMPLES (GENERATES | ON(CMD_BENCH))
 /* A worker elsewhere, always or instead of a model in this process. */
 #define ASKS (ON(CMD_ADMIN) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) | ON(CMD_MODELS) | ON(CMD_METRICS))
-#define EITHER ON(CMD_COMPLETE)
+#define EITHER (ON(CMD_COMPLETE) | ON(CMD_CHAT))
 #define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN))
@@ -27,8 +28,8 @@ const struct option_def option_table[OPT_COUNT] = {
                     "bytes" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, ON(CMD_RUN), "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
-    [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, GENERATES | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG),
-                   "FILE", 1, 4096, NULL, "read the text from FILE; - is standard input" },
+    [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, TEXTS | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG), "FILE", 1,
+                   4096, NULL, "read the text from FILE; - is standard input" },
     [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "TEXT", 0, TEXT_MAX, NULL,
                    "the text itself" },
     [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "IDS", 1, TEXT_MAX, NULL,
@@ -61,17 +62,19 @@ const struct option_def option_table[OPT_COUNT] = {
                    "one" },
     [OPT_RAW] = { "raw", 0, OPTION_FLAG, false, ON(CMD_RUN), NULL, 0, 1, NULL,
                   "send the prompt as it is; the default for a model without a chat template" },
-    [OPT_PARSE_SPECIAL] = { "parse-special", 0, OPTION_FLAG, false, GENERATES, NULL, 0, 1, NULL,
+    [OPT_PARSE_SPECIAL] = { "parse-special", 0, OPTION_FLAG, false, TEXTS, NULL, 0, 1, NULL,
                             "send the prompt as it is, and read the text of control tokens in it as those tokens" },
     [OPT_REASONING] = { "reasoning", 0, OPTION_FLAG, false, ON(CMD_RUN), NULL, 0, 1, NULL,
                         "write a model's reasoning, which is not part of its answer, to standard error" },
-    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, ON(CMD_RUN), "none|minimal|low|medium|high",
-                               0, 0, NULL,
+    [OPT_REASONING_EFFORT] = { "reasoning-effort", 0, OPTION_CHOICE, true, ON(CMD_RUN) | ON(CMD_CHAT),
+                               "none|minimal|low|medium|high", 0, 0, NULL,
                                "how long a model thinks before it answers, where it can be told; gpt-oss models "
                                "think medium long when nothing is said" },
-    [OPT_CHAT_TEMPLATE] = { "chat-template", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE) | ON(CMD_RENDER), "FILE",
-                            1, 4096, NULL, "chat template (Jinja) to use instead of the one in the model's file" },
-    [OPT_TEMPLATE_DATE] = { "template-date", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_SERVE), "TIME", 1, 64, NULL,
+    [OPT_CHAT_TEMPLATE] = { "chat-template", 0, OPTION_TEXT, true,
+                            ON(CMD_RUN) | ON(CMD_CHAT) | ON(CMD_SERVE) | ON(CMD_RENDER), "FILE", 1, 4096, NULL,
+                            "chat template (Jinja) to use instead of the one in the model's file" },
+    [OPT_TEMPLATE_DATE] = { "template-date", 0, OPTION_TEXT, true, ON(CMD_RUN) | ON(CMD_CHAT) | ON(CMD_SERVE), "TIME",
+                            1, 64, NULL,
                             "day or time (RFC 3339) that chat templates are told when they ask what time it is, so "
                             "that "
                             "prompts stay the same; without it they are told the time of the request" },
@@ -115,11 +118,11 @@ const struct option_def option_table[OPT_COUNT] = {
                   "folder for the tapped values; made if absent, must be empty" },
     [OPT_SCHEMA] = { "schema", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                      "a JSON Schema: the text is a value that fits it; - is standard input" },
-    [OPT_JSON_SCHEMA] = { "json-schema", 0, OPTION_TEXT, false, GENERATES, "FILE", 1, 4096, NULL,
+    [OPT_JSON_SCHEMA] = { "json-schema", 0, OPTION_TEXT, false, TEXTS, "FILE", 1, 4096, NULL,
                           "the answer is a JSON value that fits this JSON Schema; - is standard input" },
-    [OPT_GRAMMAR] = { "grammar", 0, OPTION_TEXT, false, GENERATES | ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
+    [OPT_GRAMMAR] = { "grammar", 0, OPTION_TEXT, false, TEXTS | ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                       "a grammar in llama.cpp's notation (GBNF); - is standard input" },
-    [OPT_REGEX] = { "regex", 0, OPTION_TEXT, false, GENERATES | ON(CMD_GRAMMAR), "REGEX", 0, TEXT_MAX, NULL,
+    [OPT_REGEX] = { "regex", 0, OPTION_TEXT, false, TEXTS | ON(CMD_GRAMMAR), "REGEX", 0, TEXT_MAX, NULL,
                     "a regular expression that the whole text matches" },
     [OPT_ACCEPTS] = { "accepts", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                       "say whether the text of FILE fits: one line of JSON, accepted and the byte at which it stopped "
@@ -294,12 +297,12 @@ const struct option_def option_table[OPT_COUNT] = {
                            "begin a new file after N mebibytes; 0 is never" },
     [OPT_AUDIT_SIGNING_KEY] = { "audit-signing-key", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
                                 "Ed25519 key (PEM) that signs checkpoints of that log" },
-    [OPT_AUDIT_KEY] = { "audit-key", 0, OPTION_TEXT, true, GENERATES | ON(CMD_SERVE), "KEY|@FILE", 0, 4096, NULL,
+    [OPT_AUDIT_KEY] = { "audit-key", 0, OPTION_TEXT, true, TEXTS | ON(CMD_SERVE), "KEY|@FILE", 0, 4096, NULL,
                         "key of the digests in events (prompt_hmac, HMAC-SHA256) and of --audit-log's chain, 16 to "
                         "4096 "
                         "bytes, or the file that holds it; when not given, a random one of the process, or with "
                         "--audit-log that in FILE.key, which is made" },
-    [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, GENERATES | ON(CMD_SERVE), NULL, 0, 1, NULL,
+    [OPT_PLAIN_SHA256] = { "plain-sha256", 0, OPTION_FLAG, true, TEXTS | ON(CMD_SERVE), NULL, 0, 1, NULL,
                            "add prompt_sha256 to events: whoever reads them can then test guesses of short prompts" },
     [OPT_URL] = { "url", 'u', OPTION_TEXT, true, ASKS, "URL", 8, 2048, "http://127.0.0.1:7531",
                   "the worker to talk to" },
@@ -378,6 +381,13 @@ const struct command_def command_table[CMD_COUNT] = {
                        "streams to standard output; a line with token counts, seed and finish reason follows on "
                        "standard error. Ctrl-C stops cleanly: a worker cancels the job, the line is still printed and "
                        "the exit status is 130." },
+    [CMD_CHAT] = { "chat", "", 0, 0, "talk with a model here or with a running worker",
+                   "With --url a running worker answers, else the model of --model in this process. Each line is a "
+                   "message; the conversation goes on until Ctrl-D or /quit, and /help shows the other commands: "
+                   "/system, /tools, /save, /load, /clear. Answers stream, reasoning and calls of functions dim; the "
+                   "result of a call is what is typed next. Ctrl-C ends an answer, not the program. Without a terminal "
+                   "lines are read from standard input, answers and calls are written without reasoning, and the exit "
+                   "status is that of the first failure." },
     [CMD_RENDER] = { "render", "", 0, 0, "show the prompt that a chat template makes of a conversation",
                      "Prints the prompt and not a byte more, as /v1/chat/completions would make it, as ids or with the "
                      "origin of every byte: control tokens are read in what the template wrote alone. Messages are "

@@ -14,6 +14,7 @@
 enum command {
     CMD_RUN = 0,
     CMD_COMPLETE,
+    CMD_CHAT,
     CMD_RENDER,
     CMD_TOKENIZE,
     CMD_DETOKENIZE,

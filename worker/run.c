@@ -109,9 +109,9 @@ static int constrain(struct run *r)
     if (result || !r->grammar) return result;
     wk_status status = grammar_index_open(t, n_vocab, &r->index, &err);
     if (!status && r->chat.chat && chat_is_harmony(r->chat.chat)) status = constraint_harmony(t, &r->header, &err);
-    const struct constraint_lead lead = { .marks = r->chat.chat && !r->header && r->prompt.marks.open[0] ? &r->prompt.marks
-                                                                                                    : NULL,
-                                          .header = r->header };
+    const struct constraint_lead lead = {
+        .marks = r->chat.chat && !r->header && r->prompt.marks.open[0] ? &r->prompt.marks : NULL, .header = r->header
+    };
     if (!status) status = constraint_open(r->grammar, r->index, t, n_vocab, &lead, &r->constraint, &err);
     return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
 }
@@ -147,7 +147,8 @@ static void statistics(const struct run *r, const struct generation *g)
                   ", finish %s, %s, device %s, model %s\n",
                   g->n_prompt, g->prefill_seconds, rate(g->n_prompt, g->prefill_seconds), g->n_generated,
                   g->decode_seconds, rate(g->n_generated, g->decode_seconds), r->sampling.params.seed,
-                  finish_name(g->finish), r->chat.chat ? chat_name(r->chat.chat) : "raw", opened_device(&r->x, device), m->name);
+                  finish_name(g->finish), r->chat.chat ? chat_name(r->chat.chat) : "raw", opened_device(&r->x, device),
+                  m->name);
 }
 
 static int generate_text(struct run *r)

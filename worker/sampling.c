@@ -25,6 +25,14 @@ static bool parse_bias(const char *text, struct sampler_bias *out)
     return end != number && *end == '\0' && bias >= -100 && bias <= 100; /* false for NaN */
 }
 
+int sampling_seed(const struct options *o, struct sampling *s)
+{
+    const bool failed = !option_given(o, OPT_SEED) &&
+                        getrandom(&s->params.seed, sizeof s->params.seed, 0) != (ssize_t)sizeof s->params.seed;
+    return failed ? fail(CODE_INTERNAL, "the system gives no random seed: %s; name one with --seed", strerror(errno))
+                  : EXIT_DONE;
+}
+
 int sampling_read(const struct options *o, struct sampling *out)
 {
     const char *given[SAMPLING_BIASES], *command = command_table[o->command].name;
@@ -45,10 +53,7 @@ int sampling_read(const struct options *o, struct sampling *out)
                                            .top_p = (float)option_real(o, OPT_TOP_P),
                                            .min_p = (float)option_real(o, OPT_MIN_P),
                                            .seed = option_u64(o, OPT_SEED) };
-    if (!option_given(o, OPT_SEED) &&
-        getrandom(&out->params.seed, sizeof out->params.seed, 0) != (ssize_t)sizeof out->params.seed)
-        return fail(CODE_INTERNAL, "the system gives no random seed: %s; name one with --seed", strerror(errno));
-    return EXIT_DONE;
+    return sampling_seed(o, out);
 }
 
 /* Seeds and ids beyond what JSON's readers keep exactly go as texts. */

@@ -20,6 +20,8 @@ struct sampling {
 
 /* The seed is random where none is given. Returns an exit status; what is wrong has been said. */
 int sampling_read(const struct options *o, struct sampling *out);
+/* For one more answer: another random seed, where none is given. */
+int sampling_seed(const struct options *o, struct sampling *s);
 /* max_tokens and the rest as OpenAI's clients name them, into the body of a request. False: no memory, or a stop string
  * that is not UTF-8. */
 bool sampling_put(const struct options *o, const struct sampling *s, json_t *body);

@@ -17,6 +17,8 @@
 /* A way to call each command that succeeds. */
 static const char *const calls[CMD_COUNT] = {
     [CMD_RUN] = "run -m tiny.gguf -p a -n 1",
+    [CMD_COMPLETE] = "complete a -m tiny.gguf -n 1",
+    [CMD_CHAT] = "chat -n 1 <hello",
     [CMD_RENDER] = "render --template chat.jinja --context chat.json --as-is",
     [CMD_TOKENIZE] = "tokenize -m tiny.gguf a",
     [CMD_DETOKENIZE] = "detokenize -m tiny.gguf 5",
@@ -32,6 +34,11 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_GRAMMAR] = "grammar --regex a+",
     [CMD_AUDIT] = "audit verify --key-file audit.key audit.log",
     [CMD_ADMIN] = "admin api-keys list --policy-file policy",
+    [CMD_STATUS] = "status --url http://127.0.0.1:1",
+    [CMD_JOBS] = "jobs --url http://127.0.0.1:1",
+    [CMD_CANCEL] = "cancel x --url http://127.0.0.1:1",
+    [CMD_MODELS] = "models --url http://127.0.0.1:1",
+    [CMD_METRICS] = "metrics --url http://127.0.0.1:1",
     [CMD_HELP] = "help",
 };
 
@@ -75,6 +82,7 @@ static void full_output(void **state)
     char command[512], text[4096];
     for (int c = 0; c < CMD_COUNT; c++) {
         if (c == CMD_QUANTIZE || c == CMD_SERVE || c == CMD_VERIFY) continue; /* they print nothing there, or fail */
+        if (c >= CMD_STATUS && c <= CMD_METRICS) continue; /* tests/serve/test_remote.py: a worker must answer */
         assert_non_null(calls[c]);
         (void)snprintf(command, sizeof command, "'%s' %s >/dev/full", WORKER_BINARY, calls[c]);
         const int status = shell(command, text);
@@ -212,6 +220,7 @@ static int setup(void **state)
     const int result = enter_scratch(state);
     make_tiny(&(struct tiny_model){ .path = "tiny.gguf" });
     make_file("chat.jinja", "{{ a }}", 7);
+    make_file("hello", "Hello\n", 6);
     make_file("audit.log", "", 0);
     make_file("audit.key", "0123456789abcdef\n", 17);
     if (chmod("audit.key", 0600) != 0) return 1;

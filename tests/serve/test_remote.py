@@ -45,6 +45,11 @@ def states(w):
     check("models --json", status == 0 and json.loads(out) == w.get("/v1/models")[1], out)
     status, out, _ = worker("metrics", *at(w))
     check("metrics", status == 0 and "# TYPE worker_build_info gauge" in out, out)
+    for words in (("status",), ("jobs",), ("models", "--json"), ("metrics",), ("complete", TEXT, "-n", "2")):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            r = subprocess.run([program, *words, *at(w)], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        good = r.returncode == 1 and r.stderr.splitlines()[-1].startswith("worker: error: OUTPUT_FAILED: ")
+        check("%s: a disk that is full" % words[0], good, r.stderr)
     status, out, _ = worker("status", environment={"WORKER_URL": at(w)[1] + "/"})
     check("the address from the environment", status == 0 and at(w)[1] in out, out)
 

@@ -1,0 +1,284 @@
+/* chat.c: `worker chat`: a conversation, line by line: what is typed goes to whoever answers, and lines that begin with
+ * a slash are commands. Without a terminal it reads lines all the same, and shows answers and calls alone. */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "commands.h"
+#include "errors.h"
+#include "line_input.h"
+#include "setup.h"
+#include "speaker.h"
+
+struct talk {
+    const struct options *o;
+    struct sampling *sampling;
+    struct speaker speaker;
+    struct dialog dialog;
+    struct line_input *input;
+    bool terminal;   /* standard input and output are one */
+    size_t before;   /* messages before what is being said: where a failure goes back to */
+    json_t *pending; /* calls of the last answer whose results are wanted; borrowed from the dialog */
+    size_t n_given;  /* results that were typed */
+    int status;      /* of the first thing that failed */
+    bool over;
+};
+
+/* Of who types. */
+static void note(const struct talk *t, const char *text)
+{
+    if (t->terminal) (void)printf("%s\n", text);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+static int keep_answer(struct talk *t, struct spoken *s, enum speaker_end end)
+{
+    json_t *message = spoken_message(s);
+    if (s->failed) {
+        json_decref(message);
+        return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the answer");
+    }
+    if (!message) {
+        if (end == SPEAKER_INTERRUPT) dialog_cut(&t->dialog, t->before); /* as if it had not been asked */
+        return EXIT_DONE;
+    }
+    json_t *calls = json_object_get(message, "tool_calls");
+    const int result = dialog_answer(&t->dialog, message);
+    if (!result && json_array_size(calls)) {
+        t->pending = calls;
+        t->n_given = 0;
+        note(t, "(type the result of each call; /clear begins anew)");
+    }
+    return result;
+}
+
+static void answer(struct talk *t)
+{
+    struct spoken s;
+    enum speaker_end end = SPEAKER_STOP;
+    json_t *asked = t->pending;
+    int result = sampling_seed(t->o, t->sampling);
+    t->pending = NULL;
+    spoken_open(&s, isatty(STDOUT_FILENO));
+    if (!result) result = t->speaker.answer(t->speaker.self, &t->dialog, &s, &end);
+    spoken_end(&s, result || end != SPEAKER_STOP);
+    if (!result) result = keep_answer(t, &s, end);
+    spoken_close(&s);
+    if (result) {
+        dialog_cut(&t->dialog, t->before);
+        t->pending = asked;
+        t->n_given = 0;
+        if (!t->status) t->status = result;
+    }
+    if (!result && end == SPEAKER_LENGTH)
+        LOG(LOG_WARN, "answer_cut", "the limit came before the answer's end: raise --max-tokens, or --context");
+    if (!t->terminal && interrupted()) t->over = true;
+    if (t->terminal) interrupts_forget();
+    note(t, "");
+}
+
+/* What was typed: something new, or the result of a call. */
+static void say(struct talk *t, const char *text)
+{
+    int result;
+    if (t->pending) {
+        const json_t *call = json_array_get(t->pending, t->n_given);
+        if (!t->n_given) t->before = json_array_size(t->dialog.messages);
+        result = dialog_result(&t->dialog, json_string_value(json_object_get(call, "id")), text);
+        if (!result && ++t->n_given < json_array_size(t->pending)) return;
+    } else {
+        t->before = json_array_size(t->dialog.messages);
+        result = dialog_user(&t->dialog, text);
+    }
+    if (!result)
+        answer(t);
+    else if (!t->status)
+        t->status = result;
+}
+
+/* ---- commands ------------------------------------------------------------------------------------------ */
+
+/* Calls that wait for a result are forgotten with what they belong to. */
+static void forget_pending(struct talk *t)
+{
+    t->pending = NULL;
+    t->n_given = 0;
+}
+
+static int set_system(struct talk *t, const char *text)
+{
+    const int result = dialog_system(&t->dialog, text[0] ? text : NULL);
+    if (!result) note(t, text[0] ? "(the system prompt is set)" : "(there is no system prompt now)");
+    return result;
+}
+
+static int set_tools(struct talk *t, const char *path)
+{
+    const int result = dialog_tools(&t->dialog, path[0] ? path : NULL);
+    char text[64];
+    (void)snprintf(text, sizeof text, "(%zu tools)", json_array_size(t->dialog.tools));
+    if (!result) note(t, text);
+    return result;
+}
+
+static int save(struct talk *t, const char *path)
+{
+    const int result =
+        path[0] ? dialog_save(&t->dialog, path) : fail(CODE_INVALID_REQUEST, "/save: expected a file's name");
+    if (!result) note(t, "(saved)");
+    return result;
+}
+
+static int load(struct talk *t, const char *path)
+{
+    const int result =
+        path[0] ? dialog_load(&t->dialog, path) : fail(CODE_INVALID_REQUEST, "/load: expected a file's name");
+    char text[64];
+    (void)snprintf(text, sizeof text, "(%zu messages)", json_array_size(t->dialog.messages));
+    if (result) return result;
+    forget_pending(t);
+    note(t, text);
+    return EXIT_DONE;
+}
+
+static int clear(struct talk *t, const char *rest)
+{
+    (void)rest;
+    dialog_clear(&t->dialog);
+    forget_pending(t);
+    note(t, "(begun anew)");
+    return EXIT_DONE;
+}
+
+static int quit(struct talk *t, const char *rest)
+{
+    (void)rest;
+    t->over = true;
+    return EXIT_DONE;
+}
+
+static int help(struct talk *t, const char *rest);
+
+static const struct {
+    const char *name, *argument, *help;
+    int (*run)(struct talk *t, const char *rest);
+} commands[] = {
+    { "system", "[TEXT]", "set the system prompt; without TEXT there is none", set_system },
+    { "tools", "[FILE]", "offer the functions in FILE, a list as OpenAI's tools; without FILE none", set_tools },
+    { "save", "FILE", "write the conversation to FILE, as JSON", save },
+    { "load", "FILE", "go on with the conversation in FILE", load },
+    { "clear", "", "begin anew; system prompt and tools stay", clear },
+    { "help", "", "show this", help },
+    { "quit", "", "end; so does Ctrl-D", quit },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static int help(struct talk *t, const char *rest)
+{
+    (void)rest;
+    (void)t;
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        (void)printf("/%-7s%-8s %s\n", commands[i].name, commands[i].argument, commands[i].help);
+    (void)printf("Ctrl-C ends an answer. A line that begins with // is text that begins with /.\n");
+    return EXIT_DONE;
+}
+
+/* line: behind the slash. */
+static void command(struct talk *t, const char *line)
+{
+    const size_t n = strcspn(line, " \t");
+    const char *rest = line + n + strspn(line + n, " \t");
+    int result = -1;
+    for (size_t i = 0; i < N_COMMANDS && result < 0; i++)
+        if (strlen(commands[i].name) == n && strncmp(commands[i].name, line, n) == 0)
+            result = !commands[i].argument[0] && *rest
+                         ? fail(CODE_INVALID_REQUEST, "/%s takes nothing behind it", commands[i].name)
+                         : commands[i].run(t, rest);
+    if (result < 0) result = fail(CODE_INVALID_REQUEST, "/%.40s: unknown command; /help shows those there are", line);
+    if (result && !t->status) t->status = result;
+}
+
+/* ---- lines --------------------------------------------------------------------------------------------- */
+
+static void make_prompt(const struct talk *t, char *out, size_t cap)
+{
+    const json_t *call = json_array_get(t->pending, t->n_given);
+    const char *name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
+    if (name)
+        (void)snprintf(out, cap, "result of %.100s> ", name);
+    else
+        (void)snprintf(out, cap, "> ");
+}
+
+static void take_line(struct talk *t, const char *line, size_t n)
+{
+    if (memchr(line, 0, n)) {
+        const int result = fail(CODE_INVALID_REQUEST, "a line with a zero byte is no text");
+        if (!t->status) t->status = result;
+    } else if (line[0] == '/' && line[1] != '/') {
+        command(t, line + 1);
+    } else if (n || t->pending) {
+        say(t, line[0] == '/' ? line + 1 : line);
+    }
+    (void)fflush(stdout);
+}
+
+static int follow(struct talk *t)
+{
+    char prompt[128];
+    while (!t->over) {
+        const char *line;
+        size_t n;
+        make_prompt(t, prompt, sizeof prompt);
+        switch (line_input_next(t->input, prompt, &line, &n)) {
+        case LINE_READ: take_line(t, line, n); break;
+        case LINE_END: note(t, ""); return t->terminal ? EXIT_DONE : t->status;
+        case LINE_INTERRUPTED:
+            if (!t->terminal) return EXIT_INTERRUPTED;
+            interrupts_forget();
+            note(t, "^C");
+            break;
+        case LINE_FAILED: return fail(CODE_INVALID_REQUEST, "standard input cannot be read");
+        }
+    }
+    if (!t->terminal && interrupted()) return EXIT_INTERRUPTED;
+    return t->terminal ? EXIT_DONE : t->status;
+}
+
+static int talk(struct talk *t)
+{
+    char title[600];
+    (void)setlocale(LC_CTYPE, "C.UTF-8"); /* what libedit shows */
+    t->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (t->terminal)
+        interrupts_ask();
+    else
+        interrupts_catch();
+    int result = dialog_open(&t->dialog);
+    t->input = result ? NULL : line_input_open(t->terminal);
+    if (!result && !t->input) result = fail(CODE_INTERNAL, "the terminal cannot be used; is TERM set?");
+    (void)snprintf(title, sizeof title, "%s; /help shows the commands, Ctrl-D ends", t->speaker.title);
+    if (!result) note(t, title);
+    if (!result) result = follow(t);
+    line_input_close(t->input);
+    dialog_close(&t->dialog);
+    return result;
+}
+
+int command_chat(const struct options *o)
+{
+    bool elsewhere;
+    struct talk t = { .o = o, .sampling = calloc(1, sizeof *t.sampling) };
+    if (!t.sampling) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for a conversation");
+    int result = client_wanted(o, &elsewhere);
+    if (!result) result = sampling_read(o, t.sampling);
+    if (!result) result = (elsewhere ? speaker_elsewhere : speaker_here)(o, t.sampling, &t.speaker);
+    if (!result) result = talk(&t);
+    speaker_close(&t.speaker);
+    free(t.sampling);
+    return result;
+}

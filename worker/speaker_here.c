@@ -1,0 +1,269 @@
+/* speaker_here.c: answers of a model in this process: the conversation as ids, ids as text, reasoning and calls. What
+ * reads the ids is what reads them in a service (serve/token_text.h), so that both say the same. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat/constraint.h"
+#include "errors.h"
+#include "generate.h"
+#include "grammar/grammar.h"
+#include "model_chat.h"
+#include "serve/token_text.h"
+#include "setup.h"
+#include "speaker.h"
+
+struct here {
+    const struct options *o;
+    const struct sampling *sampling;
+    struct opened x;
+    struct model_chat chat;
+    size_t piece_max;
+    struct grammar_index *index; /* NULL: no function was offered yet, or the vocabulary cannot be masked */
+};
+
+/* One answer. */
+struct answering {
+    struct here *h;
+    struct spoken *spoken;
+    struct conversation said;
+    struct chat_prompt prompt;
+    struct tokens ids;
+    struct token_text *text;
+    struct tools_set *functions;     /* NULL: none are offered */
+    const struct tools_model *calls; /* how they are written; NULL: as harmony's messages */
+    bool one_call;
+    struct grammar *grammar; /* of answers that may call them; NULL: they are free */
+    struct sampler_constraint constraint;
+    uint32_t ends[SAMPLER_MAX_ENDS], n_ends;
+    struct http_text id, name, arguments; /* of a call that has no end yet */
+};
+
+static int refuse(const struct chat_problem *why)
+{
+    return fail(why->status == WK_NO_MEMORY ? CODE_INSUFFICIENT_MEMORY : CODE_INVALID_REQUEST, "%s", why->text);
+}
+
+/* ---- ids become an answer ------------------------------------------------------------------------------ */
+
+/* Calls are told once they are complete: what begins like one may be text. */
+static void take_call(struct answering *a, const struct tools_event *e)
+{
+    if (e->kind == TOOLS_CALL) {
+        a->id.n = a->name.n = a->arguments.n = 0;
+        http_text_add(&a->id, e->id.data, e->id.len);
+        http_text_add(&a->name, e->text.data, e->text.len);
+        http_text_add(&a->arguments, "", 0);
+    }
+    if (e->kind == TOOLS_ARGUMENTS) http_text_add(&a->arguments, e->text.data, e->text.len);
+    if (a->id.failed || a->name.failed || a->arguments.failed) a->spoken->failed = true;
+    if (e->kind != TOOLS_END || a->spoken->failed) return;
+    spoken_call(a->spoken, a->id.data, a->id.n, a->name.data, a->name.n);
+    spoken_arguments(a->spoken, a->arguments.data, a->arguments.n);
+}
+
+/* What the last id, or the end, has made certain. */
+static void take(struct answering *a, const struct token_line *line, int n)
+{
+    const struct token_bytes reasoning = token_text_reasoning(a->text);
+    const struct token_calls *calls = token_text_calls_of(a->text);
+    size_t n_events = 0;
+    spoken_reasoning(a->spoken, reasoning.data, reasoning.len);
+    for (int i = 0; i < n; i++) spoken_text(a->spoken, line[i].text, line[i].n);
+    const struct tools_event *events = calls ? token_calls_events(calls, &n_events) : NULL;
+    for (size_t i = 0; i < n_events; i++) take_call(a, &events[i]);
+    if (token_text_failed(a->text)) a->spoken->failed = true;
+}
+
+static bool take_id(void *user, uint32_t id)
+{
+    struct answering *a = user;
+    struct token_line line[2];
+    take(a, line, token_text_push(a->text, id, line));
+    return token_text_over(a->text) || a->spoken->failed;
+}
+
+static int open_text(struct answering *a)
+{
+    const struct here *h = a->h;
+    const struct sampling *s = h->sampling;
+    struct token_calls *calls;
+    size_t lens[STOP_MAX];
+    ERROR_TEXT(err);
+    for (uint32_t i = 0; i < s->n_stops; i++) lens[i] = strlen(s->stops[i]);
+    wk_status status = token_text_open(h->x.model->tokenizer, h->piece_max, s->stops, lens, s->n_stops, &a->text, &err);
+    if (!status && chat_is_harmony(h->chat.chat))
+        token_text_channels(a->text, &h->chat.harmony);
+    else if (!status && a->prompt.marks.open[0])
+        token_text_marks(a->text, &a->prompt.marks);
+    if (!status && a->functions) {
+        status = token_calls_open(a->calls, a->functions, s->params.seed + a->said.n, a->one_call, a->grammar != NULL,
+                                  &calls, &err);
+        if (!status) token_text_calls(a->text, calls);
+    }
+    return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
+}
+
+/* ---- functions ----------------------------------------------------------------------------------------- */
+
+/* Some models end with a mark of what stands around calls: it must pass. */
+static void find_ends(struct answering *a)
+{
+    size_t n, n_marks = 0;
+    const uint32_t *own = tokenizer_end_ids(a->h->x.model->tokenizer, &n),
+                   *marks = a->calls ? tools_model_marks(a->calls, &n_marks) : NULL;
+    for (size_t i = 0; i < n && a->n_ends < SAMPLER_MAX_ENDS; i++) {
+        bool is_mark = false;
+        for (size_t k = 0; k < n_marks; k++) is_mark = is_mark || marks[k] == own[i];
+        if (!is_mark) a->ends[a->n_ends++] = own[i];
+    }
+}
+
+/* Answers in which every call is of a function that is offered. What cannot be masked is free, unless a strict function
+ * was promised. */
+static int mask(struct answering *a, bool strict)
+{
+    struct here *h = a->h;
+    const struct model *m = h->x.model;
+    const struct tools_rule rule = { .single = a->one_call };
+    ERROR_TEXT(err);
+    wk_status status = h->index ? WK_OK : grammar_index_open(m->tokenizer, m->program->n_vocab, &h->index, &err);
+    if (!status)
+        status = a->calls ? tools_grammar(a->calls, a->functions, &rule, NULL, &a->grammar, &err)
+                          : tools_harmony_grammar(&h->chat.harmony, a->functions, &rule, NULL, &a->grammar, &err);
+    if (status && !strict && status != WK_NO_MEMORY) return EXIT_DONE;
+    return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
+}
+
+static int offer(struct answering *a, const char *json, size_t n)
+{
+    static const char nothing[] = "{\"type\":\"object\",\"additionalProperties\":false}";
+    struct chat_problem why;
+    struct chat_tools tools;
+    const char *unknown;
+    bool strict = false;
+    ERROR_TEXT(err);
+    a->calls = chat_calls(a->h->chat.chat, &a->one_call, &unknown);
+    if (!a->calls && !chat_is_harmony(a->h->chat.chat))
+        return fail(CODE_INVALID_REQUEST, "tools: this model's answers cannot be read for calls: %s", unknown);
+    if (!chat_tools_read(json, n, &tools, &why)) return refuse(&why);
+    struct tools_function *list = calloc(tools.n + 1, sizeof *list);
+    for (size_t i = 0; list && i < tools.n; i++) {
+        const struct chat_tool *f = &tools.list[i];
+        list[i] = f->parameters.data
+                      ? (struct tools_function){ f->name, f->parameters, f->strict }
+                      : (struct tools_function){ f->name, { nothing, sizeof nothing - 1 }, true }; /* takes none */
+        strict = strict || f->strict;
+    }
+    const wk_status status = list ? tools_set_open(list, tools.n, &a->functions, &err)
+                                  : wk_fail(&err, WK_NO_MEMORY, "no memory for the tools");
+    free(list);
+    chat_tools_free(&tools);
+    return status ? fail_status(STAGE_TOKENS, status, &err) : mask(a, strict);
+}
+
+static int constrain(struct answering *a)
+{
+    const struct here *h = a->h;
+    ERROR_TEXT(err);
+    if (!a->grammar) return EXIT_DONE;
+    const bool marked = !chat_is_harmony(h->chat.chat) && a->prompt.marks.open[0];
+    const struct constraint_lead lead = { .marks = marked ? &a->prompt.marks : NULL };
+    const wk_status status = constraint_open(a->grammar, h->index, h->x.model->tokenizer, h->x.model->program->n_vocab,
+                                             &lead, &a->constraint, &err);
+    return status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
+}
+
+/* ---- an answer ----------------------------------------------------------------------------------------- */
+
+static int make_prompt(struct answering *a, const char *messages, const char *tools)
+{
+    const struct here *h = a->h;
+    struct chat_problem why;
+    if (!conversation_read(messages, strlen(messages), &a->said, &why)) return refuse(&why);
+    if (!conversation_check_calls(&a->said, &why)) return refuse(&why);
+    struct chat_request q = CHAT_REQUEST_OF(&a->said);
+    q.tools = (struct token_bytes){ tools, tools ? strlen(tools) : 0 };
+    int result = tools ? offer(a, tools, q.tools.len) : EXIT_DONE;
+    if (!result) result = model_chat_encode(h->o, h->x.model, h->chat.chat, &q, &a->prompt, &a->ids);
+    return result ? result : model_chat_fits(h->x.model, &a->ids);
+}
+
+static int run(struct answering *a, enum speaker_end *end)
+{
+    const struct here *h = a->h;
+    struct token_line line[1];
+    struct generation g = { .model = h->x.model,
+                            .prompt = a->ids.ids,
+                            .n_prompt = (uint32_t)a->ids.n,
+                            .params = &h->sampling->params,
+                            .max_tokens = option_u32(h->o, OPT_MAX_TOKENS),
+                            .constraint = a->constraint.mask ? &a->constraint : NULL,
+                            .take = take_id,
+                            .user = a,
+                            .ends = a->ends,
+                            .n_ends = a->n_ends };
+    const int result = generate(&g);
+    if (!result) take(a, line, token_text_end(a->text, g.finish != FINISH_STOP, line));
+    *end = g.finish == FINISH_STOP ? SPEAKER_STOP : g.finish == FINISH_LENGTH ? SPEAKER_LENGTH : SPEAKER_INTERRUPT;
+    return result;
+}
+
+static void free_answering(struct answering *a)
+{
+    constraint_close(&a->constraint);
+    grammar_close(a->grammar);
+    token_text_close(a->text);
+    tools_set_close(a->functions);
+    tokens_free(&a->ids);
+    chat_prompt_free(&a->prompt);
+    conversation_free(&a->said);
+    http_text_free(&a->id);
+    http_text_free(&a->name);
+    http_text_free(&a->arguments);
+}
+
+static int answer(void *self, const struct dialog *d, struct spoken *s, enum speaker_end *end)
+{
+    struct answering a = { .h = self, .spoken = s };
+    char *messages = json_dumps(d->messages, JSON_COMPACT),
+         *tools = d->tools ? json_dumps(d->tools, JSON_COMPACT) : NULL;
+    int result = messages && (tools || !d->tools) ? make_prompt(&a, messages, tools)
+                                                  : fail(CODE_INSUFFICIENT_MEMORY, "no memory for the conversation");
+    find_ends(&a);
+    if (!result) result = constrain(&a);
+    if (!result) result = open_text(&a);
+    if (!result) result = run(&a, end);
+    free_answering(&a);
+    free(messages);
+    free(tools);
+    return result;
+}
+
+static void close_here(void *self)
+{
+    struct here *h = self;
+    grammar_index_close(h->index);
+    model_chat_close(&h->chat);
+    opened_close(&h->x);
+    free(h);
+}
+
+int speaker_here(const struct options *o, const struct sampling *sampling, struct speaker *out)
+{
+    char device[DEVICE_TEXT];
+    struct here *h = calloc(1, sizeof *h);
+    *out = (struct speaker){ .answer = answer, .close = h ? close_here : NULL, .self = h };
+    if (!h) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the model");
+    h->o = o;
+    h->sampling = sampling;
+    int result =
+        open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &h->x);
+    if (!result) result = model_chat_tokenizer(h->x.model);
+    if (!result) result = model_chat_open(o, h->x.model, "worker complete sends texts as they are", &h->chat);
+    if (!result) result = model_chat_reasoning(o, h->chat.chat);
+    if (result) return result;
+    h->piece_max = token_text_piece_max(h->x.model->tokenizer);
+    (void)snprintf(out->title, sizeof out->title, "%.200s on %s", h->x.model->name, opened_device(&h->x, device));
+    return EXIT_DONE;
+}
