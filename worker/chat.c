@@ -20,9 +20,8 @@ struct talk {
     struct dialog dialog;
     struct line_input *input;
     bool terminal;   /* standard input and output are one */
-    size_t before;   /* messages before what is being said: where a failure goes back to */
     json_t *pending; /* calls of the last answer whose results are wanted; borrowed from the dialog */
-    size_t n_given;  /* results that were typed */
+    size_t n_given;  /* results that were typed: the dialog's last messages */
     int status;      /* of the first thing that failed */
     bool over;
 };
@@ -35,45 +34,41 @@ static void note(const struct talk *t, const char *text)
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-static int keep_answer(struct talk *t, struct spoken *s, enum speaker_end end)
+/* *kept: something was said, and is part of the conversation now. */
+static int keep_answer(struct talk *t, struct spoken *s, bool *kept)
 {
     json_t *message = spoken_message(s);
-    if (s->failed) {
-        json_decref(message);
-        return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the answer");
-    }
-    if (!message) {
-        if (end == SPEAKER_INTERRUPT) dialog_cut(&t->dialog, t->before); /* as if it had not been asked */
-        return EXIT_DONE;
-    }
+    if (s->failed) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the answer");
+    if (!message) return EXIT_DONE;
     json_t *calls = json_object_get(message, "tool_calls");
     const int result = dialog_answer(&t->dialog, message);
-    if (!result && json_array_size(calls)) {
-        t->pending = calls;
-        t->n_given = 0;
-        note(t, "(type the result of each call; /clear begins anew)");
-    }
+    *kept = !result;
+    t->pending = result ? NULL : calls;
+    t->n_given = 0;
+    if (t->pending) note(t, "(type the result of each call; /clear begins anew)");
     return result;
 }
 
+/* Answers what was added last: a message, or the results of calls, which are taken back if nothing is said to them. */
 static void answer(struct talk *t)
 {
     struct spoken s;
     enum speaker_end end = SPEAKER_STOP;
-    json_t *asked = t->pending;
+    bool kept = false;
+    json_t *const asked = t->pending;
+    const size_t added = asked ? t->n_given : 1;
     int result = sampling_seed(t->o, t->sampling);
-    t->pending = NULL;
     spoken_open(&s, isatty(STDOUT_FILENO));
     if (!result) result = t->speaker.answer(t->speaker.self, &t->dialog, &s, &end);
     spoken_end(&s, result || end != SPEAKER_STOP);
-    if (!result) result = keep_answer(t, &s, end);
+    if (!result) result = keep_answer(t, &s, &kept);
     spoken_close(&s);
-    if (result) {
-        dialog_cut(&t->dialog, t->before);
+    if (!kept) {
+        dialog_take_back(&t->dialog, added);
         t->pending = asked;
         t->n_given = 0;
-        if (!t->status) t->status = result;
     }
+    if (!t->status) t->status = result;
     if (!result && end == SPEAKER_LENGTH)
         LOG(LOG_WARN, "answer_cut", "the limit came before the answer's end: raise --max-tokens, or --context");
     if (!t->terminal && interrupted()) t->over = true;
@@ -87,11 +82,9 @@ static void say(struct talk *t, const char *text)
     int result;
     if (t->pending) {
         const json_t *call = json_array_get(t->pending, t->n_given);
-        if (!t->n_given) t->before = json_array_size(t->dialog.messages);
         result = dialog_result(&t->dialog, json_string_value(json_object_get(call, "id")), text);
         if (!result && ++t->n_given < json_array_size(t->pending)) return;
     } else {
-        t->before = json_array_size(t->dialog.messages);
         result = dialog_user(&t->dialog, text);
     }
     if (!result)

@@ -74,12 +74,12 @@ int dialog_answer(struct dialog *d, json_t *message)
     return json_array_append_new(d->messages, message) ? no_memory() : EXIT_DONE;
 }
 
-void dialog_cut(struct dialog *d, size_t n)
+void dialog_take_back(struct dialog *d, size_t n)
 {
-    while (json_array_size(d->messages) > n) (void)json_array_remove(d->messages, json_array_size(d->messages) - 1);
+    for (size_t left = json_array_size(d->messages); n && left; n--) (void)json_array_remove(d->messages, --left);
 }
 
-void dialog_clear(struct dialog *d) { dialog_cut(d, has_system(d) ? 1 : 0); }
+void dialog_clear(struct dialog *d) { dialog_take_back(d, json_array_size(d->messages) - (has_system(d) ? 1 : 0)); }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 

@@ -25,8 +25,8 @@ int dialog_user(struct dialog *d, const char *text);
 int dialog_result(struct dialog *d, const char *call_id, const char *text);
 /* Adds an answer, which is taken over. */
 int dialog_answer(struct dialog *d, json_t *message);
-/* Takes messages back, down to so many. */
-void dialog_cut(struct dialog *d, size_t n);
+/* Takes the last n messages back, or as many as there are. */
+void dialog_take_back(struct dialog *d, size_t n);
 /* Forgets all but the system prompt and the tools. */
 void dialog_clear(struct dialog *d);
 

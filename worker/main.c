@@ -79,7 +79,9 @@ static void tell_errors(const struct options *o)
 {
     const char *model = option_text(o, OPT_MODEL), *device = option_text(o, OPT_DEVICE);
     const bool cuda = (device && strcmp(device, "cuda") == 0) || o->value[OPT_GPU_DEVICE].given;
-    if (!model && o->n_operands && option_of(&option_table[OPT_DEVICE], o->command)) model = o->operands[0];
+    if (!model && o->n_operands && option_of(&option_table[OPT_DEVICE], o->command) &&
+        !option_of(&option_table[OPT_MODEL], o->command))
+        model = o->operands[0]; /* where there is --model operands are other things, a prompt among them */
     errors_about(model, cuda ? (int)option_u32(o, OPT_GPU_DEVICE) : -1);
 }
 

@@ -106,7 +106,7 @@ void spoken_end(struct spoken *s, bool cut)
 json_t *spoken_message(struct spoken *s)
 {
     const bool calls = json_array_size(s->calls) > 0;
-    if (s->failed || (!s->text.n && !calls)) return NULL;
+    if (s->failed || (!s->text.n && !calls)) return NULL; /* reasoning alone is no answer */
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
                           s->text.n ? json_stringn(s->text.data, s->text.n) : json_null());
     bool good = m != NULL;

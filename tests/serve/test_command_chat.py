@@ -20,6 +20,7 @@ folder = scratch("worker-chat-")
 GREEDY = ("--temperature", "0")
 RAIN = "Write a haiku about rain"
 MINUTE = "Write a haiku about rivers that includes the current minute"
+ROLES = ["user", "assistant", "tool", "assistant"]
 TOOLS = [{"type": "function", "function": {"name": "current_minute", "description": "The minute of the clock."}}]
 
 
@@ -163,6 +164,11 @@ def functions(name, *words):
     status, out, _ = chat(*words, *GREEDY, lines=[*lines[:2], "/clear", "/tools", RAIN, "/save " + path("g.json")])
     check(name + "/clear forgets a call", [m["role"] for m in saved("g.json")["messages"]] == ["user", "assistant"])
     check(name + "/tools without a file", "tools" not in saved("g.json"))
+    lines[2:3] = ["a " * 2000, "/system Be brief", "forty-two"]
+    status, out, err = chat(*words, *GREEDY, lines=lines)
+    roles = [m["role"] for m in saved("f.json")["messages"]]
+    good = status == 1 and "context_length_exceeded" in err.lower()
+    check(name + "a result that does not fit is asked for again", good and roles[1:] == ROLES, (roles, err))
     return m[3]["content"]
 
 
