@@ -43,9 +43,9 @@ static void end_call(struct spoken *s)
 }
 
 /* Something else begins; what was there before ends with a line. */
-static void change(struct spoken *s, int to)
+static void change(struct spoken *s, enum spoken_part to)
 {
-    if ((int)s->now == to && to != SPOKEN_CALL) return;
+    if (s->now == to && to != SPOKEN_CALL) return;
     const bool shown = s->now != SPOKEN_NOTHING && (s->now != SPOKEN_REASONING || s->out.shows);
     if (s->now == SPOKEN_CALL) end_call(s);
     terminal_end(&s->out);

@@ -9,12 +9,14 @@
 #include "http/http.h"
 #include "terminal.h"
 
+enum spoken_part { SPOKEN_NOTHING = 0, SPOKEN_REASONING, SPOKEN_TEXT, SPOKEN_CALL };
+
 struct spoken {
     struct terminal out;
     struct http_text text, reasoning;
     struct http_text id, name, arguments; /* of the call that is open */
     json_t *calls;                        /* complete ones */
-    enum { SPOKEN_NOTHING = 0, SPOKEN_REASONING, SPOKEN_TEXT, SPOKEN_CALL } now;
+    enum spoken_part now;
     bool failed; /* no memory: something is missing */
 };
 
