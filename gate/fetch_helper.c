@@ -47,12 +47,14 @@ wk_status fetch_helper_find(const char *program, char *out, size_t cap, const st
     return n > 0 && (size_t)n < cap ? WK_OK : wk_fail(err, WK_IO, "the path of worker-fetch is too long");
 }
 
-/* It has the socket as standard input, our standard error, nothing else: no descriptor, no variable. */
+/* It has the socket as standard input, our standard error, nothing else: no descriptor, no variable. Signals that are
+ * for us and reach our whole process group wait until it ignores them. */
 static int spawn(const char *program, int socket, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
-    sigset_t all, none;
+    sigset_t all, held;
+    static const int quiet[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
     char *const arguments[] = { (char[]){ "worker-fetch" }, NULL }, *const environment[] = { NULL };
     int e = posix_spawn_file_actions_init(&files);
     if (e) return e;
@@ -61,12 +63,13 @@ static int spawn(const char *program, int socket, pid_t *pid)
         return e;
     }
     (void)sigfillset(&all);
-    (void)sigemptyset(&none);
+    (void)sigemptyset(&held);
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++) (void)sigaddset(&held, quiet[i]);
     e = posix_spawn_file_actions_adddup2(&files, socket, 0);
     if (!e) e = posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
     if (!e) e = posix_spawn_file_actions_addclosefrom_np(&files, 3);
     if (!e) e = posix_spawnattr_setsigdefault(&how, &all);
-    if (!e) e = posix_spawnattr_setsigmask(&how, &none);
+    if (!e) e = posix_spawnattr_setsigmask(&how, &held);
     if (!e) e = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     if (!e) e = posix_spawn(pid, program, &files, &how, arguments, environment);
     (void)posix_spawnattr_destroy(&how);

@@ -235,7 +235,7 @@ static int follow(struct talk *t)
             interrupts_forget();
             note(t, "^C");
             break;
-        case LINE_FAILED: return fail(CODE_INVALID_REQUEST, "standard input cannot be read");
+        case LINE_FAILED: return fail(CODE_INVALID_REQUEST, "standard input cannot be read, or a line is too long");
         }
     }
     if (!t->terminal && interrupted()) return EXIT_INTERRUPTED;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "setup.h"
+#include "text.h"
 #include "tokenizer/utf8.h"
 
 enum { KEPT_LINES = 1000, LOOK_MS = 50 /* how often Ctrl-C is looked for: it may come just before the wait */ };
@@ -19,9 +20,11 @@ struct line_input {
     EditLine *edit; /* NULL: lines as they come */
     History *history;
     const char *prompt;
-    char *line; /* without edit: getline's */
-    size_t cap;
-    bool stopped; /* Ctrl-C ended the line */
+    char *line;
+    size_t cap;             /* of line, without edit */
+    unsigned char in[4096]; /* of standard input, */
+    size_t n_in, at;        /* from `at` on not looked at yet */
+    bool stopped;           /* Ctrl-C ended the line */
 };
 
 static char *show_prompt(EditLine *e)
@@ -34,7 +37,7 @@ static char *show_prompt(EditLine *e)
 /* A byte of standard input: 1; 0: its end; -1: failed, or Ctrl-C. */
 static int read_byte(struct line_input *l, unsigned char *out)
 {
-    for (;;) {
+    while (l->at == l->n_in) {
         struct pollfd in = { STDIN_FILENO, POLLIN, 0 };
         const int ready = poll(&in, 1, LOOK_MS);
         if (interrupted()) {
@@ -43,9 +46,13 @@ static int read_byte(struct line_input *l, unsigned char *out)
         }
         if (ready < 0 && errno != EINTR) return -1;
         if (ready <= 0) continue;
-        const ssize_t n = read(STDIN_FILENO, out, 1);
-        if (n >= 0 || errno != EINTR) return (int)n;
+        const ssize_t n = read(STDIN_FILENO, l->in, sizeof l->in);
+        if (n == 0 || (n < 0 && errno != EINTR)) return (int)n;
+        l->at = 0;
+        l->n_in = n < 0 ? 0 : (size_t)n;
     }
+    *out = l->in[l->at++];
+    return 1;
 }
 
 /* A character of UTF-8. What is none is U+FFFD. */
@@ -99,14 +106,26 @@ void line_input_close(struct line_input *l)
     free(l);
 }
 
+/* The last line may be without an end. */
 static enum line_result read_plain(struct line_input *l, const char **out, size_t *n)
 {
-    const ssize_t got = getline(&l->line, &l->cap, stdin);
-    if (got < 0) return interrupted() ? LINE_INTERRUPTED : feof(stdin) ? LINE_END : LINE_FAILED;
-    *n = (size_t)got;
-    if (*n && l->line[*n - 1] == '\n') l->line[--*n] = '\0';
-    if (*n && l->line[*n - 1] == '\r') l->line[--*n] = '\0';
-    *out = l->line;
+    unsigned char c = 0;
+    int got;
+    for (*n = 0; (got = read_byte(l, &c)) == 1 && c != '\n';) {
+        if (*n + 1 >= l->cap) {
+            const size_t cap = l->cap ? 2 * l->cap : 4096;
+            char *grown = *n < TEXT_MAX_BYTES ? realloc(l->line, cap) : NULL;
+            if (!grown) return LINE_FAILED;
+            l->line = grown;
+            l->cap = cap;
+        }
+        l->line[(*n)++] = (char)c;
+    }
+    if (got < 0) return l->stopped ? LINE_INTERRUPTED : LINE_FAILED;
+    if (got == 0 && *n == 0) return LINE_END;
+    if (*n && l->line[*n - 1] == '\r') --*n;
+    if (l->cap) l->line[*n] = '\0';
+    *out = l->cap ? l->line : "";
     return LINE_READ;
 }
 
@@ -114,9 +133,9 @@ enum line_result line_input_next(struct line_input *l, const char *prompt, const
 {
     HistEvent event;
     int got;
+    l->stopped = false;
     if (!l->edit) return read_plain(l, out, n);
     l->prompt = prompt;
-    l->stopped = false;
     el_resize(l->edit);                     /* the window may have another size by now */
     (void)el_set(l->edit, EL_PREP_TERM, 1); /* before the prompt is there: keys that are typed at once are its, too */
     const char *line = el_gets(l->edit, &got);

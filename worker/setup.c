@@ -520,12 +520,15 @@ static void on_interrupt(int signal_number)
     stop_asked = 1;
 }
 
-void interrupts_catch(void)
+/* A write that is under way goes on: it has not failed. */
+static void catch_by(void (*handler)(int))
 {
-    struct sigaction action = { .sa_handler = on_interrupt };
+    struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
     (void)sigemptyset(&action.sa_mask);
     (void)sigaction(SIGINT, &action, NULL);
 }
+
+void interrupts_catch(void) { catch_by(on_interrupt); }
 
 static void on_question(int signal_number)
 {
@@ -533,12 +536,7 @@ static void on_question(int signal_number)
     stop_asked = 1;
 }
 
-void interrupts_ask(void)
-{
-    struct sigaction action = { .sa_handler = on_question };
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, NULL);
-}
+void interrupts_ask(void) { catch_by(on_question); }
 
 bool interrupted(void) { return stop_asked != 0; }
 void interrupts_forget(void) { stop_asked = 0; }

@@ -102,7 +102,7 @@ double seconds_now(void); /* monotonic */
 
 /* Ctrl-C: the first asks the command to stop, which it sees here; the second ends the process. */
 void interrupts_catch(void);
-/* From now on no Ctrl-C ends the process; each asks again. Calls that wait are cut short (EINTR). */
+/* From now on no Ctrl-C ends the process; each asks again. */
 void interrupts_ask(void);
 bool interrupted(void);
 void interrupts_forget(void); /* what was asked so far is done */

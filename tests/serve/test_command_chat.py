@@ -198,6 +198,11 @@ def mistakes(name, *words):
     check(name + "a cut answer is told", status == 0 and "the limit came before the answer's end" in err, err)
 
 
+def cancelled(w):
+    """Waits until every job of the worker has ended so."""
+    w.until(lambda: {j["state"] for j in w.get("/worker/jobs")[1]["jobs"]} == {"cancelled"})
+
+
 def pipes_are_interrupted(w):
     words = ["--url", w.url, "-n", "20000", "--repetition-penalty", "0.01", *GREEDY]
     p = subprocess.Popen(
@@ -209,8 +214,8 @@ def pipes_are_interrupted(w):
     p.send_signal(signal.SIGINT)
     _, err = p.communicate(timeout=PATIENCE)
     check("Ctrl-C without a terminal", p.returncode == 130, (p.returncode, err))
-    w.until(lambda: w.get("/health")[1]["queue"]["running"] == 0)
-    check("... cancels the job", w.get("/worker/jobs")[1]["jobs"][0]["state"] == "cancelled")
+    cancelled(w)
+    check("... cancels the job", True)
 
 
 # ---- a terminal --------------------------------------------------------------------------------------------
@@ -248,7 +253,8 @@ def stopped(name, *words):
     t.read()
     t.type(b"\x03\x03\x03")
     t.until(b"\r\n> ")
-    check(name + "and again", t.end(b"/quit\r") == 0)
+    status = t.end(b"/quit\r")
+    check(name + "and again", status == 0, (status, t.shown))
 
 
 def calls_on_a_terminal():
@@ -295,9 +301,8 @@ with Worker(program) as plain:
     mistakes("worker: ", *there)
 with Worker(program, *LONG) as long_worker:
     stopped("worker: ", *at(long_worker))
-    long_worker.until(lambda: long_worker.get("/health")[1]["queue"]["running"] == 0)
-    states = {j["state"] for j in long_worker.get("/worker/jobs")[1]["jobs"]}
-    check("... and the worker has cancelled", states == {"cancelled"}, states)
+    cancelled(long_worker)
+    check("... and the worker has cancelled", True)
     pipes_are_interrupted(long_worker)
 stopped("here: ", "--context", "32768")
 edited()

@@ -136,7 +136,7 @@ def interrupted(w):
     out, err = p.communicate(timeout=PATIENCE)
     good = first and p.returncode == 130 and b"finish interrupt" in err and out.endswith(b"\n")
     check("Ctrl-C ends complete", good, (p.returncode, err))
-    w.until(lambda: w.get("/health")[1]["queue"]["running"] == 0)
+    w.until(lambda: w.get("/worker/jobs")[1]["jobs"][0]["state"] not in ("decode", "over"))
     newest = w.get("/worker/jobs")[1]["jobs"][0]
     check("and cancels the job", newest["state"] == "cancelled" and newest["job_id"].startswith("cmpl-"), newest)
 
