@@ -142,16 +142,28 @@ bool client_error(const json_t *document, const struct wk_err *err)
     return true;
 }
 
-/* The worker's refusal, as it says it. */
-static int tell_refusal(uint32_t status, const char *body, size_t n)
+/* The worker's refusal, as it says it; how to show a key is another thing here than in HTTP. */
+static int tell_refusal(const struct client *c, uint32_t status, const char *body, size_t n)
 {
     ERROR_TEXT(err);
+    if (!c->authorization[0] && (status == 401 || status == 429))
+        return fail(CODE_INVALID_REQUEST,
+                    "the worker asks for a key: give it by WORKER_API_KEY or --api-key-file FILE");
     json_t *document = json_loadb(body, n, 0, NULL);
     const int result = client_error(document, &err)
                            ? fail(CODE_INVALID_REQUEST, "the worker answers %u %s", status, err_text)
                            : fail(CODE_INVALID_REQUEST, "the worker answers %u, and no more than that", status);
     json_decref(document);
     return result;
+}
+
+/* No answer, and what may help. */
+static int tell_silence(const struct client *c, const char *text)
+{
+    const char *hint = strstr(text, "certificate problem") && !c->ca ? "; --ca FILE names a CA of your own"
+                       : strstr(text, "Failed to connect")           ? "; --url or WORKER_URL names the worker"
+                                                                     : "";
+    return fail(CODE_INVALID_REQUEST, "%s: %s%s", c->url, text, hint);
 }
 
 int client_ask(struct client *c, const char *method, const char *path, const json_t *body, uint32_t also,
@@ -163,9 +175,9 @@ int client_ask(struct client *c, const char *method, const char *path, const jso
     int result = make_request(c, method, path, body, &asked);
     if (result) return result;
     if (fetch_do(c->fetch, &asked.request, out, &err))
-        result = fail(CODE_INVALID_REQUEST, "%s", err_text);
+        result = tell_silence(c, err_text);
     else if (out->status / 100 != 2 && out->status != also)
-        result = tell_refusal(out->status, out->body, out->body_len);
+        result = tell_refusal(c, out->status, out->body, out->body_len);
     free(asked.body);
     if (result) fetch_answer_free(out);
     return result;
@@ -240,7 +252,7 @@ static bool wait_for_part(struct waiting *w, struct http_text *into)
 }
 
 /* Follows the stream; what is left of it after Ctrl-C is nobody's. */
-static int follow(struct waiting *w, client_event event, void *user)
+static int follow(const struct client *c, struct waiting *w, client_event event, void *user)
 {
     struct event_stream events = { 0 };
     struct http_text refused = { 0 };
@@ -259,9 +271,9 @@ static int follow(struct waiting *w, client_event event, void *user)
     if (lost || events.failed || refused.failed)
         result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for the answer, or an event of it is too long");
     else if (over && more && w->failed)
-        result = fail(CODE_INVALID_REQUEST, "%s", w->failure);
+        result = tell_silence(c, w->failure);
     else if (over && w->status / 100 != 2)
-        result = tell_refusal(w->status, refused.data, refused.n);
+        result = tell_refusal(c, w->status, refused.data, refused.n);
     event_stream_free(&events);
     http_text_free(&refused);
     return result;
@@ -291,7 +303,7 @@ int client_stream(struct client *c, const char *path, const json_t *body, client
         if (fetch_start(c->fetch, &asked.request, end_stream, &w, &err))
             result = fail(CODE_INVALID_REQUEST, "%s", err_text);
         else
-            result = follow(&w, event, user);
+            result = follow(c, &w, event, user);
         leave(c, &w);
         free(asked.body);
     }
