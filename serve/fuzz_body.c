@@ -1,10 +1,11 @@
 /* fuzz_body.c: libFuzzer target: any bytes as the body of /execute, /worker/execute, of both completions of /v1,
- * of its responses and of its messages, and of /api/chat and /api/generate.
+ * of its responses and of its messages, of /completion and /infill, and of /api/chat and /api/generate.
  * What is accepted is within its ranges, what is refused says why. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "llama_request.h"
 #include "messages.h"
 #include "ollama_request.h"
 #include "openai_request.h"
@@ -73,6 +74,29 @@ static void write_ollama(const char *data, size_t size)
     }
 }
 
+static void try_llama(const char *data, size_t size, bool infill, const struct job_request_limits *limits)
+{
+    static const struct llama_model model = { .context = 512 };
+    static struct llama_request q;
+    struct refusal why;
+    struct http_text settings = { 0 };
+    if (!llama_request_read(data, size, infill, limits, &model, &q, &why)) {
+        require(why.text[0] && memchr(why.text, 0, sizeof why.text) && memchr(why.field, 0, sizeof why.field));
+        return;
+    }
+    const struct sampler_params *p = &q.o.q.params;
+    require(q.o.q.max_tokens <= 4096 && q.o.q.n_stops <= STOP_MAX && q.o.top <= SAMPLER_MAX_TOP);
+    require(q.n_prompts >= 1 && q.o.n >= 1 && q.n_prompts * q.o.n <= OPENAI_MOST_IN_ALL && q.infill == infill);
+    require(p->temperature >= 0 && p->temperature <= 2 && p->top_p >= 0 && p->top_p <= 1 && p->repetition_penalty > 0 &&
+            p->n_logit_bias <= SAMPLER_MAX_BIAS);
+    for (uint32_t i = 0; !infill && i < q.n_prompts; i++)
+        require(json_is_string(q.prompts[i]) || json_array_size(q.prompts[i]));
+    llama_request_settings(&q, NULL, &settings);
+    require(settings.n > 0);
+    http_text_free(&settings);
+    llama_request_free(&q);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct job_request_limits limits = {
@@ -121,6 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     write_responses((const char *)data, size);
     write_messages((const char *)data, size);
     write_ollama((const char *)data, size);
+    for (int infill = 0; infill < 2; infill++) try_llama((const char *)data, size, infill, &limits);
     char *text = malloc(size + 1);
     require(text != NULL);
     memcpy(text, data, size);
