@@ -61,6 +61,15 @@ static json_t *model_meta(const struct serve_model *m)
                      (json_int_t)gguf_file_bytes(file));
 }
 
+/* The names by which requests may call it, as llama-server tells them; "*", every name, is none. */
+static json_t *model_aliases(const struct serve_model *m)
+{
+    json_t *out = json_pack("[s]", m->name);
+    for (uint32_t i = 0; i < m->o->n_aliases; i++)
+        if (strcmp(m->o->aliases[i], "*") != 0) (void)json_array_append_new(out, json_string(m->o->aliases[i]));
+    return out;
+}
+
 static json_t *model_card(const struct serve *s, const struct serve_model *m)
 {
     char created[32];
@@ -76,9 +85,9 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     const uint64_t experts = count_of(m, "expert_count");
     serve_condition(s, &condition);
     return json_pack(
-        "{s:s, s:[s], s:[], s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, "
+        "{s:s, s:o, s:[], s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, "
         "s:I, s:f, s:o}",
-        "id", m->name, "aliases", m->name, "tags", "object", "model", "type", "model", "display_name", m->name,
+        "id", m->name, "aliases", model_aliases(m), "tags", "object", "model", "type", "model", "display_name", m->name,
         "created_at", created, "created", (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent",
         "max_model_len", context, "context_length", context, "device", s->device_text, "quantization", m->quant_kind,
         "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy",

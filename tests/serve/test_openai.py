@@ -579,6 +579,10 @@ with Worker(program, "--model-alias", "gpt-4.1", "--model-alias", "claude") as w
         for path, body in (("/v1/chat/completions", CHAT), ("/v1/responses", {"input": "x", "max_output_tokens": 1})):
             got, answer = w.post(path, dict(body, model=name))
             check("alias %s" % name, got == status and (got != 200 or answer["model"] == "haiku"), (got, answer))
+    card = w.get("/v1/models")[1]["data"][0]
+    check("/v1/models tells its aliases", card["aliases"] == ["haiku", "gpt-4.1", "claude"], card)
+    status, answer = w.post("/completion", {"prompt": "x", "n_predict": 1, "model": "gpt-4.1"})
+    check("/completion takes them", status == 200 and answer["model"] == "haiku", answer)
 with Worker(program, "--model-alias", "*") as w:
     check("any name", w.post("/v1/chat/completions", dict(CHAT, model="whatever"))[0] == 200)
 with Worker(program, "--wait-for-commit", "--model-dir", source + "/models/haiku", wait=False) as w:
