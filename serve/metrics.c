@@ -463,5 +463,8 @@ static void metrics(void *user, struct http_request *r)
     http_text_free(&t);
 }
 
-const struct http_route serve_metrics_routes[] = { { "GET", "/metrics", metrics, false } };
+const struct http_route serve_metrics_routes[] = {
+    { "GET", "/metrics", metrics, false },
+    { "GET", "/worker/live", live_figures, false },
+};
 const uint32_t serve_n_metrics_routes = sizeof serve_metrics_routes / sizeof *serve_metrics_routes;

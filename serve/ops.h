@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct http_request;
 struct serve;
 
 /* ---- health -------------------------------------------------------------------------------------------- */
@@ -22,6 +23,11 @@ void serve_condition(const struct serve *s, struct serve_condition *out);
 void metrics_answered(int status);                              /* an answer of any route, on either port */
 void metrics_tool_calls(uint32_t complete, uint32_t malformed); /* of an answer */
 void metrics_deadline(double remaining_seconds); /* an X-Deadline as it arrived; negative: it had passed */
+
+/* ---- live.c -------------------------------------------------------------------------------------------- */
+enum { OPS_LIVE_MOST = 8 }; /* streams of live figures at once, of a process */
+/* GET /worker/live, for the main port alone; user: the struct serve. [a handler] */
+void live_figures(void *user, struct http_request *r);
 
 /* ---- the supervisor (systemd's sd_notify protocol); all calls do nothing without one [main thread] ----- */
 /* Reads NOTIFY_SOCKET and WATCHDOG_USEC, and takes them out of the environment, where a child would find them. */

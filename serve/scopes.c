@@ -54,6 +54,7 @@ static const struct {
     { "GET", "/worker/jobs/", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
 
     { "GET", "/metrics", SCOPE_METRICS },
+    { "GET", "/worker/live", SCOPE_METRICS | SCOPE_ADMIN_READ },
 
     { "GET", "/worker/ready", SCOPE_ADMIN_READ },
     { "POST", "/worker/plan", SCOPE_ADMIN_READ },

@@ -233,8 +233,11 @@ static bool refuse_route(const struct http_route *route, const struct wk_err *er
     return wk_fail(err, WK_INTERNAL, "%s %s stands in no row of the scope table", route->method, route->path) == WK_OK;
 }
 
-/* The admin port has all but jobs, and few threads. What takes long shares the threads of streams, or some of the admin
- * port's, so that the others are there for probes. */
+/* What holds a thread for as long as somebody looks on. */
+static bool is_watched(const char *path) { return strcmp(path, "/worker/live") == 0; }
+
+/* The admin port has all but jobs and live figures, and few threads. What takes long shares the threads of streams, or
+ * some of the admin port's, so that the others are there for probes. */
 static bool gather_routes(struct supervisor *v, const struct wk_err *err)
 {
     struct serve_part part[SERVE_PARTS];
@@ -251,7 +254,7 @@ static bool gather_routes(struct supervisor *v, const struct wk_err *err)
             route.stream = job || takes_long(route.path);
             if (!serve_scope_of(&route)) return refuse_route(&route, err);
             v->routes[v->n_routes++] = route;
-            if (!job) v->admin_routes[v->n_admin_routes++] = route;
+            if (!job && !is_watched(route.path)) v->admin_routes[v->n_admin_routes++] = route;
         }
     }
     return true;
@@ -313,7 +316,7 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
     struct http_options http = { .host = o->host,
                                  .port = o->port,
                                  .max_streams = o->max_streams,
-                                 .reserve = RESERVE,
+                                 .reserve = RESERVE + 2 * OPS_LIVE_MOST, /* half may wait for bodies */
                                  .header_ms = HEADER_MS,
                                  .body_ms = BODY_MS,
                                  .write_ms = WRITE_MS,

@@ -4,6 +4,7 @@ ended."""
 import atexit
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
@@ -225,6 +226,18 @@ class Worker:
         """(status, events): [(name, data)] of a stream, or the error's JSON."""
         status, answer = self.post("/execute", dict({"job_id": "job-%d" % time.monotonic_ns()}, **body))
         return status, events(answer) if isinstance(answer, str) else answer
+
+    def some_events(self, path, n, headers=None):
+        """(status, headers, [(name, data)]) of the first n events of a stream that does not end, or of what else came;
+        then the client leaves."""
+        c = self.connection()
+        try:
+            c.request("GET", path, headers=headers or {})
+            r = c.getresponse()
+            stream = list(itertools.islice(each_event(r), n)) if r.status == 200 else []
+            return r.status, {k.lower(): v for k, v in r.getheaders()}, stream
+        finally:
+            c.close()
 
     def metrics(self, port=None):
         return Metrics(self.get("/metrics", port)[1])

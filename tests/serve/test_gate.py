@@ -108,6 +108,8 @@ def routes(w):
         full = path + ("nobody" if path.endswith("/") and path != "/" else "")
 
         def status(headers):
+            if path == "/worker/live":  # goes on
+                return w.some_events(path, 0, headers)[0]
             return w.ask(method, full, ask, headers=headers)[0]
 
         none, bad = status({}), status({"x-api-key": "wk_" + "0" * 36, "X-Forwarded-For": "1.2.3.4"})

@@ -1,6 +1,7 @@
 """/metrics: the document and the answer have the same names, types and labels; promtool accepts it; real requests move
 what they should. usage: test_metrics.py PROGRAM SOURCE"""
 
+import itertools
 import json
 import os
 import re
@@ -44,6 +45,54 @@ def answered(m):
         family = name if name in out else re.sub(r"_(bucket|sum|count)$", "", name)
         out[family][1].update(key for key, _ in labels if key != "le")
     return out
+
+
+def live(w):
+    """GET /worker/live of an idle worker has the figures of /metrics; streams are few, and end with their client."""
+    w.until(lambda: idle(w.metrics()))
+    status, headers, stream = w.some_events("/worker/live", 3)
+    check("a stream of figures", status == 200 and [n for n, _ in stream] == ["about", "sample", "sample"], stream)
+    about, sample, m = stream[0][1], stream[2][1], w.metrics()
+    wrong = {
+        n: (v, m("worker_" + n)) for n, v in sample.items() if "worker_" + n in m.types and type(v) in (int, float)
+    }
+    wrong = {n: v for n, v in wrong.items() if v[0] != v[1] and n != "uptime_seconds"}
+    check("its figures are those of /metrics", not wrong and sample["tokens_generated_total"] > 0, wrong)
+    for state in ("used", "cached", "free"):
+        pages = m("worker_kv_cache_pages", state=state)
+        check("pages that are " + state, sample["kv_cache_pages_" + state] == pages, (sample, pages))
+    for name in ("time_to_first_token_seconds", "inter_token_latency_seconds"):
+        added = list(itertools.accumulate(sample[name]["buckets"]))
+        told = [m("worker_%s_bucket" % name, le="%.9g" % le) for le in about["bucket_seconds"]]
+        check("buckets of " + name, added[:-1] == told and added[-1] == m("worker_%s_count" % name) > 0, (added, told))
+    check("the model's memory by kind", about["memory"]["total"] > about["memory"]["weights"] > 0, about)
+    check("its kernels have plugins that are loaded", about["kernels"], about)
+    loaded = {p["id"] for p in about["plugins"]}
+    check("... each", all(k["plugin"] in loaded for k in about["kernels"]), about)
+    check("not on the admin port", w.get("/worker/live", w.admin)[0] == 404)
+    open_now = []
+
+    def one_more():  # the one before is over a moment after its client has left
+        c = w.connection()
+        c.request("GET", "/worker/live")
+        r = c.getresponse()
+        if r.status == 200:
+            open_now.append((c, r))
+        return r.status == 200
+
+    for _ in range(8):
+        w.until(one_more)
+    status, refused = w.get("/worker/live")
+    check(
+        "eight streams at once, and no ninth",
+        status == 429 and refused["code"] == "QUEUE_FULL" and refused["retriable"],
+        refused,
+    )
+    check("which nobody else feels", w.get("/livez")[0] == 200 and w.execute(prompt="Hi", max_tokens=1)[0] == 200)
+    for c, r in open_now:
+        r.close()
+        c.close()
+    w.until(lambda: w.some_events("/worker/live", 0)[0] == 200)
 
 
 def bucket_sums(m):
@@ -288,7 +337,12 @@ def drained():
         running = Job(w, "running").until("token")
         queued = [Job(w, "queued-%d" % i) for i in range(2)]
         w.until(lambda: w.metrics()("worker_requests_queued") == 2)
+        c = w.connection()
+        c.request("GET", "/worker/live")
+        looks_on = c.getresponse()
         w.post("/shutdown", {})
+        check("who looks on is sent away", looks_on.read().startswith(b"event: about"))
+        c.close()
         codes = [j.over()[-1][1]["code"] for j in queued]
         check("queued jobs end", codes == ["NOT_READY"] * 2, codes)
         m = w.metrics(w.admin)
@@ -502,6 +556,7 @@ with Worker(program, *LONG, "--max-sequences", "2") as w:
     moves(w)
     hits(w)
     gauges(w)
+    live(w)
     compared(w.metrics(), OF_GATE)
     status, headers, _ = w.ask("GET", "/metrics", port=w.admin)
     check(

@@ -164,6 +164,8 @@ def schemathesis(w):
             "/shutdown",
             "--exclude-path",
             "/worker/commit",
+            "--exclude-path",
+            "/worker/live",
             "--max-examples",
             "20",
             "--seed",
@@ -250,6 +252,9 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
         ask(w, "GET", path, want=200)
         ask(w, "GET", path, want=200, port=w.admin)
     ask(w, "GET", "/", want=200)
+    status, head, stream = w.some_events("/worker/live", 3)
+    whole = "".join("event: %s\ndata: %s\n\n" % (n, json.dumps(d)) for n, d in stream)
+    fits("GET /worker/live", "GET", "/worker/live", status, head, whole.encode())
     haiku = {
         "job_id": "haiku",
         "prompt": "Write a haiku about GPU computing",
