@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_format.sh [--fix]: does every file have the one form: C and CUDA as .clang-format says, Python as .ruff.toml
-# says, nothing (CMake and shell too) over 120 columns? --fix formats C, CUDA and Python.
+# says, nothing (CMake, shell and the page too) over 120 columns? --fix formats C, CUDA and Python.
 #
 # The result depends on the formatters' versions, so each is pinned. If the one on PATH is another, the pinned one is
 # installed from PyPI into build-tools/.
@@ -22,7 +22,8 @@ ruff=$(tool ruff 0.8.6 bin/ruff)
 
 code=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 python=$(git ls-files '*.py')
-other=$(git ls-files '*CMakeLists.txt' '*.cmake' '*.cmake.in' '*.sh' quickstart .ci 'CMakePresets.json' systemd)
+other=$(git ls-files serve/page '*CMakeLists.txt' '*.cmake' '*.cmake.in' '*.sh' quickstart .ci \
+    CMakePresets.json systemd)
 # Lists of words on purpose from here on.
 # shellcheck disable=SC2086
 if [ "${1:-}" = --fix ]; then

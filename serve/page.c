@@ -1,4 +1,5 @@
-/* page.c: GET /: one self-contained page, and GET /openapi.json: both bytes of this program.
+/* page.c: GET /: one self-contained page, which CMake joins from the parts in page/, and GET /openapi.json: both bytes
+ * of this program.
  *
  * The page may run exactly the script and the style that it brings: the Content-Security-Policy names their SHA-256,
  * computed from the bytes themselves when first asked for, and allows connections to this server alone. Nothing is
