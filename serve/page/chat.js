@@ -185,7 +185,8 @@ async function answer() {
   job = null;
   busy(false);
   save(conversation);
-  if (conversation === current) showLog();
+  if (conversation !== current) return;
+  showLog();
   say(message.failure || "");
 }
 
@@ -209,6 +210,7 @@ function send() {
 
 function sendResults(results) {
   if (job) return;
+  $("chat").checked = true; // a result is part of a chat alone
   current.messages.push(...results);
   save();
   answer();
