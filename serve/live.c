@@ -152,7 +152,7 @@ static void follow(struct http_request *r, struct serve *s)
     struct http_text t = { 0 };
     const struct serve_model *told = NULL;
     uint64_t next_ns = serve_now_ns();
-    if (!http_stream_begin(r)) return;
+    if (!http_stream_begin(r, HTTP_EVENTS)) return;
     for (int i = 0; i < SAMPLES; i++) {
         const struct serve_model *m = atomic_load(&s->model);
         if ((!i || m != told) && !send_about(r, s, m)) break;
