@@ -284,7 +284,7 @@ static bool is_method(const struct fetch_request *r)
     return false;
 }
 
-static wk_status check(const struct fetch_request *r, const struct wk_err *err)
+wk_status fetch_check(const struct fetch_request *r, const struct wk_err *err)
 {
     const wk_status s = check_url(r, err);
     if (s) return s;
@@ -308,8 +308,7 @@ static void add_text(struct frame_request *head, char **at, enum frame_text whic
     *at += n + 1;
 }
 
-/* The frame of a request that was checked; NULL: no memory. */
-static char *make_frame(const struct fetch_request *r, uint64_t id, size_t *len)
+char *fetch_make_frame(const struct fetch_request *r, uint32_t flags, uint64_t id, size_t *len)
 {
     const char *text[FRAME_TEXTS] = { [FRAME_METHOD] = r->method,
                                       [FRAME_URL] = r->url,
@@ -332,7 +331,8 @@ static char *make_frame(const struct fetch_request *r, uint64_t id, size_t *len)
             h += k + 1;
         }
         struct frame_request head = { .bytes = (uint32_t)bytes,
-                                      .flags = (r->https_only ? FRAME_HTTPS_ONLY : 0u) | (r->part ? FRAME_STREAM : 0u),
+                                      .flags = flags | (r->https_only ? FRAME_HTTPS_ONLY : 0u) |
+                                               (r->part ? FRAME_STREAM : 0u),
                                       .id = id,
                                       .timeout_ms = r->timeout_ms,
                                       .most_bytes = r->most_bytes };
@@ -373,7 +373,7 @@ static wk_status submit(struct fetch *f, const struct fetch_request *r, struct f
     /* The helper's time is a little shorter than ours, so that it says what it waits for. */
     struct fetch_request sent = *r;
     sent.timeout_ms = r->timeout_ms - (r->timeout_ms > 1000 ? 100 : r->timeout_ms / 10);
-    c->frame = make_frame(&sent, id, &c->frame_len);
+    c->frame = fetch_make_frame(&sent, 0, id, &c->frame_len);
     if (!c->frame) return wk_fail(err, WK_NO_MEMORY, "out of memory for a request to another host");
     c->id = id;
     c->deadline = fetch_now() + r->timeout_ms;
@@ -405,7 +405,7 @@ wk_status fetch_do(struct fetch *f, const struct fetch_request *r, struct fetch_
                    const struct wk_err *err)
 {
     *answer = (struct fetch_answer){ 0 };
-    wk_status s = r->part ? wk_fail(err, WK_INVALID, "an answer in parts is of fetch_start") : check(r, err);
+    wk_status s = r->part ? wk_fail(err, WK_INVALID, "an answer in parts is of fetch_start") : fetch_check(r, err);
     if (s) return s;
     struct fetch_call *c = calloc(1, sizeof *c);
     if (!c) return wk_fail(err, WK_NO_MEMORY, "out of memory for a request to another host");
@@ -431,7 +431,7 @@ wk_status fetch_do(struct fetch *f, const struct fetch_request *r, struct fetch_
 wk_status fetch_start(struct fetch *f, const struct fetch_request *r, fetch_done done, void *arg,
                       const struct wk_err *err)
 {
-    wk_status s = check(r, err);
+    wk_status s = fetch_check(r, err);
     if (s) return s;
     struct fetch_call *c = calloc(1, sizeof *c);
     if (!c) return wk_fail(err, WK_NO_MEMORY, "out of memory for a request to another host");

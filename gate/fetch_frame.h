@@ -19,6 +19,8 @@ enum frame_text {
 enum {
     FRAME_HTTPS_ONLY = 1,        /* of flags */
     FRAME_STREAM = 2,            /* of flags: the body is answered in parts, as it comes */
+    FRAME_DOWNLOAD = 4,          /* of flags, with FRAME_STREAM: the first part is the answer's header, as it came; the
+                                  * body may be of any length, whatever most_bytes says */
     FRAME_HELLO = 0x77660001,    /* status of the first answer, whose id is 0: worker-fetch is ready; its version */
     FRAME_MOST_TEXTS = 64 << 10, /* all but the body */
     FRAME_MOST_FAILURE = 400

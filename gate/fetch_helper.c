@@ -47,9 +47,7 @@ wk_status fetch_helper_find(const char *program, char *out, size_t cap, const st
     return n > 0 && (size_t)n < cap ? WK_OK : wk_fail(err, WK_IO, "the path of worker-fetch is too long");
 }
 
-/* It has the socket as standard input, our standard error, nothing else: no descriptor, no variable. Signals that are
- * for us and reach our whole process group wait until it ignores them. */
-static int spawn(const char *program, int socket, pid_t *pid)
+int fetch_helper_spawn(const char *program, int socket, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
@@ -93,7 +91,7 @@ void fetch_helper_keep(struct fetch *f)
     int pair[2] = { -1, -1 }, e = 0;
     h->since = fetch_now();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) e = errno;
-    if (!e) e = spawn(h->program, pair[1], &h->pid);
+    if (!e) e = fetch_helper_spawn(h->program, pair[1], &h->pid);
     if (pair[1] >= 0) (void)close(pair[1]);
     if (!e) {
         h->socket = pair[0];

@@ -78,6 +78,14 @@ void fetch_helper_send(struct fetch *f);
 void fetch_helper_receive(struct fetch *f);
 /* Kills it; calls that were with it fail. why: NULL: as it ended by itself. */
 void fetch_helper_end(struct fetch *f, const char *why);
+/* WK_INVALID: the request breaks a limit. */
+wk_status fetch_check(const struct fetch_request *r, const struct wk_err *err);
+/* The frame of a request that was checked, FRAME_STREAM by its part, and these flags besides; the caller's, to be
+ * cleansed. NULL: no memory. */
+char *fetch_make_frame(const struct fetch_request *r, uint32_t flags, uint64_t id, size_t *len);
+/* Starts the program with `socket` as its standard input, our standard error and nothing else: no descriptor, no
+ * variable. Signals that are for us and reach our whole process group wait until it ignores them. 0 or errno. */
+int fetch_helper_spawn(const char *program, int socket, pid_t *pid);
 /* Where worker-fetch lies. */
 wk_status fetch_helper_find(const char *program, char *out, size_t cap, const struct wk_err *err);
 

@@ -28,6 +28,7 @@ struct transfer {
     const char *text[FRAME_TEXTS]; /* of frame */
     char *body;
     size_t len, cap, head;
+    bool told;          /* of a download: its header was passed on */
     const char *broken; /* why our own functions ended it; NULL: they did not */
     char error[CURL_ERROR_SIZE];
 };
@@ -83,17 +84,53 @@ static void drop(struct transfer *t)
     free(t);
 }
 
+static bool is_stream(const struct transfer *t) { return t->frame->flags & FRAME_STREAM; }
+static bool is_download(const struct transfer *t) { return t->frame->flags & FRAME_DOWNLOAD; }
+
+static bool keep(struct transfer *t, const char *bytes, size_t n)
+{
+    if (n > t->cap - t->len) {
+        size_t cap = t->cap ? t->cap * 2 : 4096;
+        while (cap - t->len < n) cap *= 2;
+        char *grown = realloc(t->body, cap);
+        if (!grown) {
+            t->broken = "out of memory";
+            return false;
+        }
+        t->body = grown;
+        t->cap = cap;
+    }
+    memcpy(t->body + t->len, bytes, n);
+    t->len += n;
+    return true;
+}
+
+/* A line of a download's header. An interim answer (1xx) has one, too, which is forgotten. */
+static bool keep_header(struct transfer *t, const char *line, size_t n)
+{
+    long status = 0;
+    if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) t->len = 0;
+    if (!keep(t, line, n)) return false;
+    if (n > 2 || line[n - 1] != '\n') return true; /* not the empty line at its end */
+    (void)curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200 || status > 999) return true;
+    t->told = true;
+    const bool heard = answer_part(t->frame->id, (uint32_t)status, t->body, t->len);
+    t->len = 0;
+    return heard;
+}
+
 static size_t take_head(char *bytes, size_t size, size_t n, void *arg)
 {
     struct transfer *t = arg;
-    (void)bytes;
-    t->head += size * n;
-    if (t->head <= MOST_HEAD) return size * n;
-    t->broken = "the header of its answer is longer than 64 KiB";
-    return 0;
+    const size_t more = size * n;
+    t->head += more;
+    if (t->head > MOST_HEAD) {
+        t->broken = "the header of its answer is longer than 64 KiB";
+        return 0;
+    }
+    return !more || !is_download(t) || t->told || keep_header(t, bytes, more) ? more : 0;
 }
-
-static bool is_stream(const struct transfer *t) { return t->frame->flags & FRAME_STREAM; }
 
 static size_t pass_on(struct transfer *t, const char *bytes, size_t n)
 {
@@ -111,25 +148,12 @@ static size_t take_body(char *bytes, size_t size, size_t n, void *arg)
 {
     struct transfer *t = arg;
     const size_t more = size * n;
-    if (more > t->frame->most_bytes - t->len) {
+    if (!is_download(t) && more > t->frame->most_bytes - t->len) {
         t->broken = "its answer is longer than allowed";
         return 0;
     }
     if (is_stream(t)) return pass_on(t, bytes, more);
-    if (more > t->cap - t->len) {
-        size_t cap = t->cap ? t->cap * 2 : 4096;
-        while (cap - t->len < more) cap *= 2;
-        char *grown = realloc(t->body, cap);
-        if (!grown) {
-            t->broken = "out of memory";
-            return 0;
-        }
-        t->body = grown;
-        t->cap = cap;
-    }
-    memcpy(t->body + t->len, bytes, more);
-    t->len += more;
-    return more;
+    return keep(t, bytes, more) ? more : 0;
 }
 
 /* Pointers to the texts; false: lengths that do not make the frame, or a zero within a text. */
@@ -206,7 +230,10 @@ static bool set_rules(struct transfer *t)
     } else {
         SET(CURLOPT_TIMEOUT_MS, (long)t->frame->timeout_ms);
     }
-    SET(CURLOPT_MAXFILESIZE, (long)t->frame->most_bytes);
+    if (is_download(t))
+        SET(CURLOPT_BUFFERSIZE, 256L << 10);
+    else
+        SET(CURLOPT_MAXFILESIZE, (long)t->frame->most_bytes);
     SET(CURLOPT_WRITEFUNCTION, take_body);
     SET(CURLOPT_WRITEDATA, t);
     SET(CURLOPT_HEADERFUNCTION, take_head);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "callback.h"
+#include "capability/capability.h"
 #include "capability/json_text.h"
 #include "grammars.h"
 #include "identity.h"
@@ -17,35 +18,6 @@
 #include "chat/chat.h"
 
 /* ---- what a model is called ---------------------------------------------------------------------------- */
-
-/* Names of general.file_type; a number that is not here, or a file without one, is named after the type that holds most
- * bytes. */
-static const char *const file_types[] = {
-    [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",
-    [8] = "Q5_0",    [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M",
-    [13] = "Q3_K_L", [14] = "Q4_K_S", [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M",
-    [18] = "Q6_K",   [25] = "IQ4_NL", [30] = "IQ4_XS", [32] = "BF16",   [38] = "MXFP4_MOE"
-};
-
-static void name_quantization(const struct serve *s, const struct model *m, char out[32])
-{
-    const struct gguf_kv *kv = gguf_find(m->file, "general.file_type");
-    struct tape_capabilities c;
-    uint64_t type, most = 0;
-    (void)snprintf(out, 32, "?");
-    if (kv && !gguf_u64(m->file, kv, &type, NULL) && type < sizeof file_types / sizeof *file_types &&
-        file_types[type]) {
-        (void)snprintf(out, 32, "%s", file_types[type]);
-        return;
-    }
-    tape_describe(m->program, &c);
-    for (uint32_t i = 0; i < c.n_types; i++) {
-        const struct wk_type_cpu *known = plugin_find_type(s->plugins, c.types[i], NULL);
-        if (!known || c.type_bytes[i] <= most) continue;
-        most = c.type_bytes[i];
-        (void)snprintf(out, 32, "%s", known->name);
-    }
-}
 
 static void name_plugin(const struct serve *s, const struct model *m, char out[64])
 {
@@ -201,7 +173,7 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     (void)snprintf(m->name, sizeof m->name, "%s", s->o->model_id ? s->o->model_id : model->name);
     (void)snprintf(m->path, sizeof m->path, "%s", l->ref ? l->ref : l->path ? l->path : "embedded model");
     name_plugin(s, model, m->plugin);
-    name_quantization(s, model, m->quant_kind);
+    capabilities_quantization(model->file, s->plugins, m->quant_kind);
     name_shard(s, model, l->shard_id, m->shard_id);
     if (!identity_make(s, m)) return fail(why, "INTERNAL", "no fingerprint of program and model can be made");
     m->piece_max = token_text_piece_max(model->tokenizer);

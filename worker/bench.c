@@ -7,7 +7,6 @@
  *
  * --constrained: so many of the sequences have a mask for each id, as a grammar makes them: of every second id in turn,
  * so that they may generate for ever. It costs what the way of the masks costs, not their making. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "model/generator.h"
 #include "parallel.h"
 #include "setup.h"
+#include "speed.h"
 
 struct spread {
     double median, least, most;
@@ -57,49 +57,6 @@ static struct spread spread_of(double *values, uint32_t n)
     qsort(values, n, sizeof *values, ascending);
     const double median = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
     return (struct spread){ median, values[0], values[n - 1] };
-}
-
-/* Bytes of a tensor that a pass of n tokens reads through operation `op`. */
-static double operand_bytes(const struct tape_program *p, const struct tape_op *op, uint32_t k, uint32_t n)
-{
-    const struct tape_tensor *t = &p->tensors[op->t[k]];
-    const double rows = (double)t->rows * t->slabs;
-    switch (op->kind) {
-    case WK_OP_EMBED: return (double)t->bytes / rows * n; /* one row each */
-    case WK_OP_LINEAR: return k == 0 ? (double)t->bytes * op->u.linear.n / rows : (double)t->bytes;
-    case WK_OP_EXPERT:
-        return (double)t->bytes * fmin(1, (double)p->values[op->in[1]].slots * n /
-                                              op->u.linear.slabs); /* the chosen experts, if no two choose the same */
-    default: return (double)t->bytes;
-    }
-}
-
-/* Of the cache, position p reads every key and value before it that it sees. */
-static double cache_bytes(const struct model *m, double position)
-{
-    const struct tape_program *p = m->program;
-    const double size = m->dev.kv_type == KV_F32 ? 4 : 2;
-    double bytes = 0;
-    for (uint32_t i = 0; i < p->n_kv_layers; i++) {
-        const struct tape_kv_layer *l = &p->kv_layers[i];
-        const struct tape_kv_group *g = &p->groups[l->group];
-        double seen = g->window && position > g->window ? g->window : position;
-        if (g->state) seen = 0;
-        if (g->chunk) seen = fmod(position, g->chunk);
-        bytes += seen * l->kv_heads * ((double)l->head_k + (l->value_in_key ? 0 : l->head_v)) * size;
-        bytes += 2 * (double)l->state_floats * sizeof(float); /* a state is read and written */
-    }
-    return bytes;
-}
-
-static double decode_bytes(const struct bench *b)
-{
-    const struct tape_program *p = b->model->program;
-    double bytes = b->sequences * cache_bytes(b->model, b->depth + b->n_generate / 2.0);
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        for (uint32_t k = 0; k < TAPE_IN; k++)
-            if (p->ops[i].t[k] != TAPE_NONE) bytes += operand_bytes(p, &p->ops[i], k, b->sequences);
-    return bytes / b->sequences;
 }
 
 static wk_status half_mask(void *user, uint64_t *bits, const struct wk_err *err)
@@ -196,7 +153,7 @@ static int measure_all(struct bench *b)
     if (interrupted()) return EXIT_INTERRUPTED;
     if (!status) status = measure_bandwidth(b, &err);
     if (status) return fail_status(STAGE_STEP, status, &err);
-    b->bytes_per_token = decode_bytes(b);
+    b->bytes_per_token = decode_bytes(b->model, b->sequences, b->depth + b->n_generate / 2.0);
     return EXIT_DONE;
 }
 

@@ -30,5 +30,8 @@ int command_jobs(const struct options *o);
 int command_cancel(const struct options *o);
 int command_models(const struct options *o);
 int command_metrics(const struct options *o);
+int command_pull(const struct options *o);
+int command_list(const struct options *o);
+int command_doctor(const struct options *o);
 
 #endif

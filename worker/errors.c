@@ -35,6 +35,7 @@ const struct error_def error_table[CODE_COUNT] = {
     [CODE_TLS_FAILED] = { "TLS_FAILED", EXIT_FAILED, 99, "certificate, key or client CA of TLS cannot be used" },
     [CODE_AUDIT_BROKEN] = { "AUDIT_BROKEN", EXIT_FAILED, 99, "an audit log is not as it was written" },
     [CODE_NOT_READY] = { "NOT_READY", EXIT_FAILED, 99, "the worker that was asked does no work now" },
+    [CODE_PULL_FAILED] = { "PULL_FAILED", EXIT_FAILED, 99, "a model could not be fetched from the hub" },
     [CODE_INTERNAL] = { "INTERNAL", EXIT_FAILED, 99, "a promise inside worker or one of its plugins was broken" },
 };
 

@@ -33,6 +33,7 @@ enum error_code {
     CODE_TLS_FAILED,
     CODE_AUDIT_BROKEN,
     CODE_NOT_READY,
+    CODE_PULL_FAILED,
     CODE_INTERNAL,
     CODE_COUNT
 };

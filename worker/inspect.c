@@ -163,7 +163,7 @@ int command_inspect(const struct options *o)
     struct inspection n = { 0 };
     struct gguf *file = NULL;
     struct plugin_registry *plugins = NULL;
-    int result = open_path(o->operands[0], &file);
+    int result = open_path(o, o->operands[0], &file);
     if (!result) result = open_plugins(o, &plugins);
     if (!result) {
         n.file = file;

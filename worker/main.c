@@ -42,7 +42,8 @@ static int (*const commands[CMD_COUNT])(const struct options *) = {
     [CMD_ADMIN] = command_admin,       [CMD_STATUS] = command_status,
     [CMD_JOBS] = command_jobs,         [CMD_CANCEL] = command_cancel,
     [CMD_MODELS] = command_models,     [CMD_METRICS] = command_metrics,
-    [CMD_HELP] = command_help,
+    [CMD_PULL] = command_pull,         [CMD_LIST] = command_list,
+    [CMD_DOCTOR] = command_doctor,     [CMD_HELP] = command_help,
 };
 
 static int print_version(void)

@@ -13,9 +13,11 @@
 #define EITHER (ON(CMD_COMPLETE) | ON(CMD_CHAT))
 #define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
-#define PLANS (LOADS | ON(CMD_PLAN))
+#define PLANS (LOADS | ON(CMD_PLAN) | ON(CMD_LIST) | ON(CMD_DOCTOR))
 #define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_RENDER) | ON(CMD_GRAMMAR))
 #define MODELS (LOADS | VOCABULARIES)
+/* Those that take a model by its name. */
+#define NAMES (MODELS | ON(CMD_PLAN) | ON(CMD_LIST) | ON(CMD_DOCTOR) | ON(CMD_INSPECT) | ON(CMD_QUANTIZE))
 #define PLUGINS (PLANS | ON(CMD_INSPECT) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_QUANTIZE))
 
 #define ANY64 0x1p64
@@ -23,8 +25,10 @@
 
 const struct option_def option_table[OPT_COUNT] = {
     [OPT_MODEL] = { "model", 'm', OPTION_TEXT, true, MODELS | ON(CMD_PLUGIN), "FILE", 1, 4096, NULL,
-                    "model to use, a GGUF file or embedded:NAME, a model inside the program; without it "
-                    "embedded:haiku, but for tokenize, detokenize and render, and for grammar, which then takes "
+                    "model to use: a GGUF file's path, which has a / or ends in .gguf; or the name of a model in "
+                    "--model-dir, of Ollama's or in the hub's cache, as worker list shows it, also hf:ORG/NAME:QUANT; "
+                    "or embedded:NAME, a model inside the program; without it embedded:haiku, but for tokenize, "
+                    "detokenize and render, and for grammar, which then takes "
                     "bytes" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, ON(CMD_RUN), "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
@@ -153,7 +157,7 @@ const struct option_def option_table[OPT_COUNT] = {
                     "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
     [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0",
                       "positions of a sequence; 0 is the model's own, within a default limit" },
-    [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN), "N", 0, 512, "0",
+    [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN) | ON(CMD_LIST), "N", 0, 512, "0",
                             "what worker serve takes with that flag; 0: what worker run takes" },
     [OPT_BENCH_PROMPT] = { "prompt-tokens", 'p', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "512",
                            "tokens of the prefill" },
@@ -169,12 +173,13 @@ const struct option_def option_table[OPT_COUNT] = {
                                 "sequences with a mask for each token" },
     [OPT_WORKER_ID] = { "worker-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "UUID", 36, 36, NULL,
                         "name of this worker in events, health and the ready callback; made up when not given" },
-    [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, "127.0.0.1",
+    [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_DOCTOR), "ADDRESS", 1, 64, "127.0.0.1",
                    "IPv4 or IPv6 address to listen on, or localhost (127.0.0.1 and ::1); 0.0.0.0 is all of IPv4, :: "
                    "all of both; beyond this machine keys or tokens are needed (--policy-file, --oidc-issuer)" },
     [OPT_ADMIN_HOST] = { "admin-host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "ADDRESS", 1, 64, NULL,
                          "address of the second port; that of --host when not given" },
-    [OPT_PORT] = { "port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1024, 65535, "7531", "port to listen on" },
+    [OPT_PORT] = { "port", 0, OPTION_INTEGER, true, ON(CMD_SERVE) | ON(CMD_DOCTOR), "N", 1024, 65535, "7531",
+                   "port to listen on" },
     [OPT_ADMIN_PORT] = { "admin-port", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 65535, "0",
                          "second port with threads of its own for probes, metrics, cancel and shutdown; 0 is none" },
     [OPT_TLS_CERT] = { "tls-cert", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
@@ -187,8 +192,10 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_TLS_CLIENT_CA] = { "tls-client-ca", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
                             "serve only clients with a certificate that one of those in FILE (PEM) has issued (mTLS); "
                             "probes are clients, too" },
-    [OPT_MODEL_DIR] = { "model-dir", 0, OPTION_TEXT, true, ON(CMD_SERVE), "DIR", 1, 4096, NULL,
-                        "folder in which /worker/plan and /worker/commit find models, and nowhere else" },
+    [OPT_MODEL_DIR] = { "model-dir", 0, OPTION_TEXT, true, NAMES | ON(CMD_PULL) | ON(CMD_PLUGIN), "DIR", 1, 4096, NULL,
+                        "folder of models, where names are looked for first; without it $XDG_DATA_HOME/worker/models, "
+                        "else ~/.local/share/worker/models; in serve /worker/plan and /worker/commit find models in "
+                        "the folder that is given here, and nowhere else" },
     [OPT_MODEL_ID] = { "model-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
                        "name of the model in answers; its own when not given" },
     [OPT_MODEL_ALIAS] = { "model-alias", 0, OPTION_LIST, false, ON(CMD_SERVE), "NAME", 0, 16, NULL,
@@ -229,8 +236,8 @@ const struct option_def option_table[OPT_COUNT] = {
                             "mebibytes of the cache of keys and values; 0 is as much as is useful and fits" },
     [OPT_SERVE_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 512, "16",
                               "requests computed at once; 1 serves one after another" },
-    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE) | ON(CMD_PLAN), "N", 0, 65536,
-                           "8192",
+    [OPT_BATCH_TOKENS] = { "max-batch-tokens", 0, OPTION_INTEGER, true, ON(CMD_SERVE) | ON(CMD_PLAN) | ON(CMD_LIST),
+                           "N", 0, 65536, "8192",
                            "tokens of all requests computed in one step: more makes long prompts faster and the pauses "
                            "of other streams longer; not fewer than --max-sequences; 0 is what was measured best for "
                            "the device" },
@@ -317,6 +324,8 @@ const struct option_def option_table[OPT_COUNT] = {
                            "file that holds this key" },
     [OPT_CA] = { "ca", 0, OPTION_TEXT, true, ASKS | EITHER, "FILE", 1, 4096, NULL,
                  "certificates (PEM) that the worker's https may have, instead of the system's" },
+    [OPT_HUB_CA] = { "ca", 0, OPTION_TEXT, false, ON(CMD_PULL), "FILE", 1, 4095, NULL,
+                     "certificates (PEM) that the hub's https may have, instead of the system's" },
     [OPT_BODY] = { "body", 0, OPTION_TEXT, false, ON(CMD_ADMIN), "FILE", 1, 4096, NULL,
                    "JSON object to send; - is standard input" },
     [OPT_SET] = { "set", 0, OPTION_LIST, false, ON(CMD_ADMIN), "NAME=VALUE", 0, 64, NULL,
@@ -331,7 +340,8 @@ const struct option_def option_table[OPT_COUNT] = {
                      "commands are checked and passed over" },
     [OPT_JSON] = { "json", 'j', OPTION_FLAG, false,
                    ON(CMD_INSPECT) | ON(CMD_PLAN) | ON(CMD_CAPABILITIES) | ON(CMD_PLUGIN) | ON(CMD_BENCH) |
-                       ON(CMD_VERIFY) | ON(CMD_AUDIT) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) | ON(CMD_MODELS),
+                       ON(CMD_VERIFY) | ON(CMD_AUDIT) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) |
+                       ON(CMD_MODELS) | ON(CMD_PULL) | ON(CMD_LIST) | ON(CMD_DOCTOR),
                    NULL, 0, 1, NULL, "print JSON" },
     [OPT_PLUGIN_DIR] = { "plugin-dir", 0, OPTION_LIST, false, PLUGINS, "DIR", 0, 16, NULL,
                          "look for plugins in DIR first; may be repeated; WORKER_PLUGIN_PATH (separated by colons) "
@@ -480,5 +490,22 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_MODELS] = { "models", "", 0, 0, "list the models of a running worker", "Asks /v1/models." },
     [CMD_METRICS] = { "metrics", "", 0, 0, "print the metrics of a running worker",
                       "Prometheus' text format, as /metrics gives it; docs/metrics.md explains each." },
+    [CMD_PULL] = { "pull", "hf:ORG/NAME[:QUANT|/FILE]", 1, 1, "fetch a model from the hub",
+                   "Fetches the one GGUF model of a repository, the one in the quantization QUANT, or FILE, with all "
+                   "files of a split one, into ORG/NAME of the model folder, where --model finds it by the same words. "
+                   "What is broken off goes on where it was: the same command again. A file gets its name when its "
+                   "size and SHA-256 are those that the hub gives. Needed for models that are not public: a token in "
+                   "HF_TOKEN. HF_ENDPOINT is the address of another hub. Ctrl-C stops (exit status 130) and keeps what "
+                   "came." },
+    [CMD_LIST] = { "list", "", 0, 0, "list the models of this machine, what runs here and how fast",
+                   "Shows what is in the model folder, among Ollama's models and in the hub's cache, by the names that "
+                   "--model takes. Each file's header is planned as worker plan does; nothing is loaded. TOK/S is how "
+                   "often the processor's memory, measured now, gives what a token reads: about what worker bench "
+                   "measures; of a GPU it is not told." },
+    [CMD_DOCTOR] = { "doctor", "", 0, 0, "say what is missing on this machine, and the command that mends it",
+                     "Looks at processor, memory, GPU, driver, CUDA module, plugins, limits, port, model folder and "
+                     "models; changes nothing. Each finding is ok, a note, advice (it works, but something is missing) "
+                     "or a fault, with the command that mends it below. Exit status 0 means that a model can be "
+                     "served on --device." },
     [CMD_HELP] = { "help", "[COMMAND]", 0, 1, "explain a command", "Without COMMAND: an overview." },
 };

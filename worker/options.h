@@ -36,6 +36,9 @@ enum command {
     CMD_CANCEL,
     CMD_MODELS,
     CMD_METRICS,
+    CMD_PULL,
+    CMD_LIST,
+    CMD_DOCTOR,
     CMD_HELP,
     CMD_COUNT
 };
@@ -163,6 +166,7 @@ enum option_id {
     OPT_API_KEY,
     OPT_API_KEY_FILE,
     OPT_CA,
+    OPT_HUB_CA,
     OPT_BODY,
     OPT_SET,
     OPT_KEY_FILE,

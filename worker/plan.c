@@ -10,20 +10,8 @@
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
+#include "planning.h"
 #include "setup.h"
-
-struct planning {
-    const struct model *model; /* NULL: it cannot be planned */
-    const char *path, *device;
-    uint32_t max_sequences;
-    struct device_info gpu; /* --device cuda */
-    bool gpu_missing;       /* why_gpu says why: the plan is made, what is available is not known */
-    uint64_t available;     /* 0: not known */
-    bool fits;
-    struct missing missing;
-    wk_status status; /* of model_plan */
-    char why[4096], why_gpu[512];
-};
 
 static uint64_t group_bytes(const struct model *m, uint32_t g)
 {
@@ -122,50 +110,24 @@ static int verdict(const struct planning *p)
     return EXIT_DONE;
 }
 
-/* A plan for a GPU needs none; where there is one, what it has free is known too. */
-static int look_at_device(const struct options *o, const struct device_ops *device, struct planning *p)
-{
-    const struct wk_err why = { p->why_gpu, sizeof p->why_gpu };
-    if (device->probe && device->probe(option_u32(o, OPT_GPU_DEVICE), &p->gpu, &why)) {
-        p->gpu = (struct device_info){ 0 };
-        p->gpu_missing = true;
-        return EXIT_DONE;
-    }
-    return device_available(device, &p->gpu, &p->available);
-}
-
 int command_plan(const struct options *o)
 {
     const struct device_ops *device;
     struct gguf *file = NULL;
     struct plugin_registry *plugins = NULL;
-    struct model *model = NULL;
-    struct model_options options;
-    struct planning p = { .path = o->operands[0],
-                          .device = option_text(o, OPT_DEVICE),
-                          .max_sequences = option_u32(o, OPT_MAX_SEQUENCES) ? option_u32(o, OPT_MAX_SEQUENCES) : 1 };
-    const bool serves = option_u32(o, OPT_MAX_SEQUENCES);
-    const struct model_needs needs = serves ? served_needs(p.max_sequences, option_u32(o, OPT_BATCH_TOKENS))
-                                            : (struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1 };
-    const struct wk_err why = { p.why, sizeof p.why };
-    int result = find_device(o, &device);
-    if (!result) result = look_at_device(o, device, &p);
-    if (!result) result = open_path(o->operands[0], &file);
+    struct planning p = { .path = o->operands[0] };
+    int result = planning_device(o, &device, &p);
+    if (!result) result = open_path(o, o->operands[0], &file);
     if (!result) result = open_plugins(o, &plugins);
     if (result) {
         gguf_close(file);
         return result;
     }
-    capabilities_missing(file, plugins, &p.missing);
-    model_options_from(o, device, plugins, &needs, &options);
-    p.status = model_plan(file, plugins, &options, &model, &why);
-    p.model = model;
-    p.fits = model && (!p.available || model->plan.total <= p.available);
-    result = model ? capabilities_check(model->file, p.path, plugins, model->program) : EXIT_DONE;
+    planning_file(o, device, plugins, file, &p);
+    result = p.model ? capabilities_check(p.model->file, p.path, plugins, p.model->program) : EXIT_DONE;
     if (!result) result = option_flag(o, OPT_JSON) ? print_json(&p) : print_text(&p);
     if (!result) result = verdict(&p);
-    missing_free(&p.missing);
-    model_close(model);
+    planning_drop(&p);
     plugin_registry_close(plugins);
     return result;
 }

@@ -106,7 +106,9 @@ int plugin_check_file(const struct options *o)
     if (!path) return fail(CODE_PLUGIN_REFUSED, "%s: %s", o->operands[1], strerror(errno));
     struct plugin_registry *plugins = NULL;
     uint32_t isa;
+    char model[MODEL_PATH] = "";
     int result = choose_isa(o, &isa);
+    if (!result && o->value[OPT_MODEL].flag) result = find_model(o, option_text(o, OPT_MODEL), model);
     if (!result) result = open_plugins(o, &plugins);
     if (result) {
         json_decref(report.checks);
@@ -114,7 +116,7 @@ int plugin_check_file(const struct options *o)
         return result;
     }
     const struct check_options options = { .path = path,
-                                           .model = o->value[OPT_MODEL].flag ? option_text(o, OPT_MODEL) : NULL,
+                                           .model = model[0] ? model : NULL,
                                            .only = only,
                                            .n_only = option_list(o, OPT_ONLY, only, MAX_ONLY),
                                            .plugins = plugins,

@@ -357,7 +357,7 @@ int command_quantize(const struct options *o)
     struct quantize q = { .threads = option_u32(o, OPT_THREADS) ? option_u32(o, OPT_THREADS) : parallel_processors() };
     struct gguf *in = NULL;
     struct plugin_registry *plugins = NULL;
-    int result = open_path(o->operands[0], &in);
+    int result = open_path(o, o->operands[0], &in);
     if (!result) result = open_plugins(o, &plugins);
     if (!result) {
         q.in = in;

@@ -40,7 +40,7 @@ struct serving {
     const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS], *aliases[MAX_ALIASES];
     struct text chat_template;
     struct jinja_options clock;
-    char worker_id[37], model_dir[4096], device_text[DEVICE_TEXT];
+    char worker_id[37], model_dir[4096], model_path[MODEL_PATH], device_text[DEVICE_TEXT];
 };
 
 /* ---- models -------------------------------------------------------------------------------------------- */
@@ -132,14 +132,15 @@ static int choose_worker_id(struct serving *v)
     return EXIT_DONE;
 }
 
-static int check_model(const struct serving *v)
+static int check_model(struct serving *v)
 {
     struct stat st;
-    const char *path = option_text(&v->o, OPT_MODEL);
-    if (!path) return EXIT_DONE;
+    const char *name = option_text(&v->o, OPT_MODEL), *path = v->model_path;
+    if (!name) return EXIT_DONE;
     if (option_flag(&v->o, OPT_WAIT_FOR_COMMIT))
         return fail_usage("serve", "--model and --wait-for-commit exclude each other");
-    if (embedded_named(path)) return EXIT_DONE;
+    const int result = find_model(&v->o, name, v->model_path);
+    if (result || embedded_named(path)) return result;
     if (stat(path, &st) || access(path, R_OK)) return fail(CODE_MODEL_LOAD_FAILED, "%s: %s", path, strerror(errno));
     return S_ISREG(st.st_mode) ? EXIT_DONE : fail(CODE_MODEL_LOAD_FAILED, "%s: not a regular file", path);
 }
@@ -283,7 +284,7 @@ static void service_options(struct serving *v)
         .tls_cert = option_text(o, OPT_TLS_CERT),
         .tls_key = option_text(o, OPT_TLS_KEY),
         .tls_client_ca = option_text(o, OPT_TLS_CLIENT_CA),
-        .model_path = option_text(o, OPT_MODEL),
+        .model_path = v->model_path[0] ? v->model_path : NULL,
         .wait_for_commit = option_flag(o, OPT_WAIT_FOR_COMMIT),
         .model_dir = v->model_dir[0] ? v->model_dir : NULL,
         .model_id = option_text(o, OPT_MODEL_ID),

@@ -14,6 +14,7 @@
 #include "capabilities.h"
 #include "device/kv_pages.h"
 #include "errors.h"
+#include "hub/catalog.h"
 #include "json_out.h"
 #include "log/log.h"
 #include "log/words.h"
@@ -99,10 +100,35 @@ wk_status open_named(const char *path, struct gguf **out, const struct wk_err *e
     return wk_fail(err, WK_INVALID, "%s: not a model of this program, which has %s", path, known);
 }
 
-int open_path(const char *path, struct gguf **out)
+static int find_in_catalog(const struct options *o, const char *name, char path[MODEL_PATH])
 {
+    struct catalog catalog;
+    const struct catalog_entry *found = NULL;
     ERROR_TEXT(err);
-    wk_status status = open_named(path, out, &err);
+    wk_status status = catalog_open(option_text(o, OPT_MODEL_DIR), &catalog, &err);
+    if (!status) status = catalog_find(&catalog, name, &found, &err);
+    if (found && !status) (void)snprintf(path, MODEL_PATH, "%s", found->path);
+    catalog_close(&catalog);
+    if (status && access(name, F_OK) == 0)
+        return fail(error_code_of(STAGE_MODEL, status), "%s; the file here of that name is ./%s", err_text, name);
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
+}
+
+int find_model(const struct options *o, const char *name, char path[MODEL_PATH])
+{
+    if (!embedded_named(name) && !catalog_is_path(name)) return find_in_catalog(o, name, path);
+    if ((size_t)snprintf(path, MODEL_PATH, "%s", name) < MODEL_PATH) return EXIT_DONE;
+    return fail(CODE_MODEL_LOAD_FAILED, "%.80s...: a path of at most %d bytes is expected", name, MODEL_PATH - 1);
+}
+
+int open_path(const struct options *o, const char *name, struct gguf **out)
+{
+    char path[MODEL_PATH];
+    ERROR_TEXT(err);
+    *out = NULL;
+    int result = name ? find_model(o, name, path) : EXIT_DONE;
+    if (result) return result;
+    wk_status status = open_named(name ? path : NULL, out, &err);
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
@@ -111,8 +137,9 @@ int open_model_file(const struct options *o, bool embedded, struct gguf **out)
     const char *path = option_text(o, OPT_MODEL);
     *out = NULL;
     if (!path && !embedded)
-        return fail_usage(command_table[o->command].name, "--model FILE is needed: a GGUF file, or embedded:haiku");
-    return open_path(path, out);
+        return fail_usage(command_table[o->command].name,
+                          "--model FILE is needed: a GGUF file, a model's name, or embedded:haiku");
+    return open_path(o, path, out);
 }
 
 int open_tokenizer(const struct options *o, struct tokenizer **out)

@@ -33,7 +33,11 @@ int open_plugins(const struct options *o, struct plugin_registry **out);
 int open_model_file(const struct options *o, bool embedded, struct gguf **out);
 /* The tokenizer that --model or --tokenizer names; the file may hold a vocabulary alone. */
 int open_tokenizer(const struct options *o, struct tokenizer **out);
-int open_path(const char *path, struct gguf **out);
+/* The path of a model's file: of a path itself, of an embedded model its name, of a name what hub/catalog.h finds. */
+enum { MODEL_PATH = 4097 };
+int find_model(const struct options *o, const char *name, char path[MODEL_PATH]);
+/* A model by what find_model takes. */
+int open_path(const struct options *o, const char *name, struct gguf **out);
 /* A file, or an embedded model by its name; NULL: the first of these. */
 wk_status open_named(const char *path, struct gguf **out, const struct wk_err *err);
 

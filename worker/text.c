@@ -97,6 +97,23 @@ const char *text_printable(const char *text, char *out, size_t cap)
     return out;
 }
 
+const char *size_text(uint64_t bytes, char out[SIZE_TEXT])
+{
+    static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        unit++;
+    }
+    (void)snprintf(out, SIZE_TEXT, "%.*f %s",
+                   unit == 0 || value >= 99.95 ? 0
+                   : value >= 9.995            ? 1
+                                               : 2,
+                   value, units[unit]);
+    return out;
+}
+
 void text_free(struct text *t)
 {
     free(t->bytes);

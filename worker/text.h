@@ -26,6 +26,10 @@ void text_free(struct text *t);
 /* Copy of a file's own words for a terminal: what it could obey (C0, DEL, C1) becomes '?'. Returns out. */
 const char *text_printable(const char *text, char *out, size_t cap);
 
+/* "1.23 GB", in units of thousands. Returns out. */
+enum { SIZE_TEXT = 32 };
+const char *size_text(uint64_t bytes, char out[SIZE_TEXT]);
+
 /* Ids separated by spaces or newlines, each below `limit`. */
 int ids_parse(const char *text, uint32_t limit, struct id_list *out);
 

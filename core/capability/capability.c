@@ -53,6 +53,56 @@ void capabilities_join(const json_t *array, char *out, size_t cap)
     if (!json_array_size(array)) (void)snprintf(out, cap, "none");
 }
 
+/* The numbers of general.file_type. */
+static const char *file_type_name(uint64_t type)
+{
+    static const char *const names[] = {
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",
+        [8] = "Q5_0",    [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M",
+        [13] = "Q3_K_L", [14] = "Q4_K_S", [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M",
+        [18] = "Q6_K",   [25] = "IQ4_NL", [30] = "IQ4_XS", [32] = "BF16",   [38] = "MXFP4_MOE"
+    };
+    return type < sizeof names / sizeof *names ? names[type] : NULL;
+}
+
+/* The type that holds most bytes; files have few types, of which each is added up once. */
+static uint32_t largest_type(const struct gguf *file)
+{
+    struct {
+        uint32_t type;
+        uint64_t bytes;
+    } types[64];
+    uint32_t n = 0, best = 0;
+    for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(file, i);
+        uint32_t k = 0;
+        while (k < n && types[k].type != t->ggml_type) k++;
+        if (k == sizeof types / sizeof *types) continue;
+        if (k == n) {
+            types[n].type = t->ggml_type;
+            types[n++].bytes = 0;
+        }
+        types[k].bytes += t->room; /* of one file's size together */
+        if (types[k].bytes > types[best].bytes) best = k;
+    }
+    return types[best].type;
+}
+
+void capabilities_quantization(const struct gguf *file, const struct plugin_registry *r, char out[QUANTIZATION_TEXT])
+{
+    const struct gguf_kv *kv = gguf_find(file, "general.file_type");
+    uint64_t type;
+    const char *name = kv && !gguf_u64(file, kv, &type, NULL) ? file_type_name(type) : NULL;
+    (void)snprintf(out, QUANTIZATION_TEXT, "%s", name ? name : "?");
+    if (name || !gguf_tensor_count(file)) return;
+    const uint32_t most = largest_type(file);
+    const struct wk_type_cpu *known = plugin_find_type(r, most, NULL);
+    if (known)
+        (void)snprintf(out, QUANTIZATION_TEXT, "%s", known->name);
+    else
+        (void)gguf_tensor_type_text(most, out);
+}
+
 /* ---- profile ------------------------------------------------------------------------------------------- */
 
 json_t *capabilities_profile(const struct plugin_registry *r, const char *worker_id, const struct device_info *gpu)

@@ -18,6 +18,11 @@ json_t *capabilities_profile(const struct plugin_registry *r, const char *worker
 /* "a, b, c" of an array of strings into out, cut where it does not fit; "none" of an empty one. */
 void capabilities_join(const json_t *array, char *out, size_t cap);
 
+/* What a file's encoding is called: after its general.file_type, "Q4_K_M"; a number that has no name here, or a file
+ * without one, after the type that holds most bytes. "?": it has no tensors. [any thread] */
+enum { QUANTIZATION_TEXT = 32 };
+void capabilities_quantization(const struct gguf *file, const struct plugin_registry *r, char out[QUANTIZATION_TEXT]);
+
 /* Positions that the model is made for: {architecture}.context_length of its file, whatever context it was recorded
  * with. */
 uint32_t capabilities_context(const struct tape_program *program);

@@ -39,6 +39,9 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_CANCEL] = "cancel x --url http://127.0.0.1:1",
     [CMD_MODELS] = "models --url http://127.0.0.1:1",
     [CMD_METRICS] = "metrics --url http://127.0.0.1:1",
+    [CMD_PULL] = "pull hf:org/name", /* with a hub: tests/hub */
+    [CMD_LIST] = "list --model-dir .",
+    [CMD_DOCTOR] = "doctor",
     [CMD_HELP] = "help",
 };
 
@@ -81,7 +84,8 @@ static void full_output(void **state)
     (void)state;
     char command[512], text[4096];
     for (int c = 0; c < CMD_COUNT; c++) {
-        if (c == CMD_QUANTIZE || c == CMD_SERVE || c == CMD_VERIFY) continue; /* they print nothing there, or fail */
+        if (c == CMD_QUANTIZE || c == CMD_SERVE || c == CMD_VERIFY || c == CMD_PULL)
+            continue;                                      /* they print nothing there, or fail */
         if (c >= CMD_STATUS && c <= CMD_METRICS) continue; /* tests/serve/test_remote.py: a worker must answer */
         assert_non_null(calls[c]);
         (void)snprintf(command, sizeof command, "'%s' %s >/dev/full", WORKER_BINARY, calls[c]);

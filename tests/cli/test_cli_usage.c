@@ -160,6 +160,8 @@ static const struct {
     { { "plugin", "list", "--id", "org.example.x" }, "--id goes with new" },
     { { "quantize", "a", "b" }, "expected IN OUT TYPE, got 2 operands" },
     { { "debug", "tap", "--model", "m", "--text", "x" }, "tap needs --tap NAME and --out DIR" },
+    { { "pull" }, "expected hf:ORG/NAME\\[:QUANT\\|/FILE\\], got 0 operands" },
+    { { "pull", "org/name" }, "org/name: expected hf:ORG/NAME, hf:ORG/NAME:QUANTIZATION or hf:ORG/NAME/FILE.gguf" },
     { { "grammar" }, "expected one of --schema FILE, --grammar FILE and --regex REGEX" },
     { { "debug", "dump" }, "expected tap or tape" },
 };
@@ -250,6 +252,9 @@ static void every_command_reads_a_file(void **state)
         { "cancel", "x", "--config", "worker.ini" },
         { "models", "--config", "worker.ini" },
         { "metrics", "--config", "worker.ini" },
+        { "pull", "hf:org/name", "--config", "worker.ini" },
+        { "list", "--config", "worker.ini" },
+        { "doctor", "--config", "worker.ini" },
         { "help", "run", "--config", "worker.ini" },
     };
     assert_int_equal(sizeof commands / sizeof *commands, CMD_COUNT);

@@ -46,10 +46,10 @@ def section(text, title):
 
 
 def commands(text, folder):
-    """Runs every line that is a command, but for those that serve, measure or need a GPU."""
+    """Runs every line that is a command, but for those that serve, measure, fetch or need a GPU."""
     for line in (l for b in blocks(text) for l in b if re.match(r"(worker|echo|printf) ", l)):
         line = re.sub(r" +#.*$", "", line)
-        if "cuda" in line or " serve" in line or "bench" in line or "my-plugin" in line:
+        if any(word in line for word in ("cuda", " serve", "bench", "my-plugin", "worker pull")):
             continue
         for name, instead in NAMES.items():
             line = line.replace(name, instead)
