@@ -138,6 +138,8 @@ static const struct form *form_of(const struct http_request *r)
         { "/infill", NULL, put_openai, steer_retries },
         { "/apply-template", NULL, put_openai, steer_retries },
         { "/props", NULL, put_openai, steer_retries },
+        { "/chat/completions", NULL, put_openai, steer_retries },
+        { "/responses", NULL, put_openai, steer_retries },
         { "/models", NULL, put_openai, steer_retries },
         { "/api", NULL, put_ollama, NULL },
         { "", NULL, put_own, NULL },

@@ -125,8 +125,11 @@ static void on_model(void *user, struct http_request *r)
 }
 
 const struct http_route serve_openai_routes[] = {
-    { "POST", "/v1/chat/completions", on_chat, true }, { "POST", "/v1/completions", on_completion, true },
-    { "GET", "/v1/models", on_models, false },         { "GET", "/models", on_models, false }, /* llama-server's */
+    { "POST", "/v1/chat/completions", on_chat, true },
+    { "POST", "/v1/completions", on_completion, true },
+    { "GET", "/v1/models", on_models, false },
     { "GET", "/v1/models/", on_model, false },
+    { "POST", "/chat/completions", on_chat, true }, /* llama-server has these without /v1, too */
+    { "GET", "/models", on_models, false },
 };
 const uint32_t serve_n_openai_routes = sizeof serve_openai_routes / sizeof *serve_openai_routes;

@@ -66,10 +66,8 @@ static const struct {
     { "/v2/health/", "use GET /livez or GET /readyz" },
     { "/v2/models/", "use GET /readyz" },
 
-    { "/chat/completions", BASE_URL "POST /v1/chat/completions" },
     { "/models/", BASE_URL "GET /v1/models" },
     { "/embeddings", NO_EMBEDDINGS },
-    { "/responses", BASE_URL "POST /v1/responses" },
     { "/messages", MESSAGES },
     { "/v1", BASE_URL "GET /v1/models" },
     { "/v1/v1/", BASE_URL "one /v1" },

@@ -420,5 +420,6 @@ static void tell_count(const struct exchange *e, const struct exchange_prompt *p
 static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &interface, tell_count); }
 
 const struct http_route serve_responses_routes[] = { { "POST", "/v1/responses", on_responses, true },
+                                                     { "POST", "/responses", on_responses, true }, /* llama-server's */
                                                      { "POST", "/v1/responses/input_tokens", on_count, false } };
 const uint32_t serve_n_responses_routes = sizeof serve_responses_routes / sizeof *serve_responses_routes;

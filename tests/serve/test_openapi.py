@@ -342,6 +342,9 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     for body in ({}, {"prompt": []}, {"prompt": "x", "mirostat": 1}, b"{"):
         ask(w, "POST", "/completion", body, want=400)
     ask(w, "POST", "/infill", {"input_prefix": "a", "input_suffix": "b"}, want=400)
+    hello = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5}
+    ask(w, "POST", "/chat/completions", hello, want=200)
+    ask(w, "POST", "/responses", {"input": "Hello", "max_output_tokens": 5}, want=200)
     for path in ("/props", "/models", "/version", "/v1/health", "/v1/loads"):
         ask(w, "GET", path, want=200)
     ask(w, "POST", "/props", {}, want=400)
