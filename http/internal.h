@@ -55,7 +55,7 @@ struct http_request {
     uint32_t n_extra;
     char *body;     /* and a terminator */
     size_t taken;   /* bytes of memory that count as this request's */
-    char asked[16]; /* the beginning of what the request is for, also if the guards refuse it: decides a failure's form
+    char asked[32]; /* the beginning of what the request is for, also if the guards refuse it: decides a failure's form
                      */
     bool vetted;    /* the guards passed it */
     bool answered, head, streaming, chunked, gone, slot, waits;

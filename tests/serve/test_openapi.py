@@ -345,6 +345,8 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     hello = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5}
     ask(w, "POST", "/chat/completions", hello, want=200)
     ask(w, "POST", "/responses", {"input": "Hello", "max_output_tokens": 5}, want=200)
+    for path in ("/chat/completions", "/responses", "/apply-template", "/completions"):
+        ask(w, "POST", path, {}, want=400)
     for path in ("/props", "/models", "/version", "/v1/health", "/v1/loads"):
         ask(w, "GET", path, want=200)
     ask(w, "POST", "/props", {}, want=400)
