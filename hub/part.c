@@ -215,8 +215,8 @@ wk_status part_write(struct part *p, const void *bytes, size_t n, const struct w
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) {
             const wk_status status = fail_errno(p->part, "cannot be written", err);
-            (void)ftruncate(p->fd, (off_t)p->bytes); /* what the sum knows */
-            return status;
+            /* back to what the sum knows */
+            return ftruncate(p->fd, (off_t)p->bytes) == 0 ? status : fail_errno(p->part, "cannot be cut back", err);
         }
         at += done;
         left -= (size_t)done;
@@ -250,8 +250,8 @@ wk_status part_finish(struct part *p, char sha256[HUB_SHA256], bool *right, cons
     if (!sum || !sha256_end(sum, found)) return no_memory(p->part, err);
     if (strcmp(found, sha256) != 0) {
         memcpy(sha256, found, sizeof found);
-        (void)ftruncate(p->fd, 0); /* and so removed when it is closed */
-        return WK_OK;
+        /* emptied, it is removed when it is closed */
+        return ftruncate(p->fd, 0) == 0 ? WK_OK : fail_errno(p->part, "is not what the hub has, and stays", err);
     }
     if (fsync(p->fd) != 0) return fail_errno(p->part, "cannot be written", err);
     if (rename(p->part, p->path) != 0) return fail_errno(p->path, "cannot be made", err);
