@@ -103,11 +103,13 @@ def memory_comes_back(w):
 def capabilities(w):
     c = w.get("/capabilities")[1]
     profile = json.loads(command("capabilities", "--json"))
+    # the command tells of every device of the machine, the service of its own
+    own = ("worker_id", "devices", "vram_bytes")
     check(
         "profile",
-        {k: v for k, v in c["worker"].items() if k != "worker_id"}
-        == {k: v for k, v in profile.items() if k != "worker_id"},
-        c["worker"],
+        {k: v for k, v in c["worker"].items() if k not in own} == {k: v for k, v in profile.items() if k not in own}
+        and set(c["worker"]["devices"]) <= set(profile["devices"]),
+        (c["worker"], profile),
     )
     check(
         "descriptor",
