@@ -398,3 +398,9 @@ void exchange_render(struct serve *s, struct http_request *r, const struct inter
     http_text_free(&out);
     work_close(&work);
 }
+
+void exchange_tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
+{
+    (void)e;
+    http_text_format(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", p->ids.n);
+}

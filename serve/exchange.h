@@ -21,12 +21,12 @@ struct interface {
     const char *prefix; /* of the ids that are chosen */
     bool chat;
     const struct exchange_name *names; /* NULL: it calls them alike */
+    /* The same where a list does not do it; false: the list is asked. NULL: it does. */
+    bool (*reword)(const struct exchange *e, struct refusal *why);
     /* The body as e->q, and what else the answer needs. False: why, or, if that has no text, it was answered; nothing
      * needs to be freed but e->body and e->own. The bytes outlive e->q. */
     bool (*read)(struct exchange *e, const char *bytes, size_t n, const struct job_request_limits *l,
                  struct refusal *why);
-    /* The same where a list does not do it; false: the list is asked. NULL: it does. */
-    bool (*reword)(const struct exchange *e, struct refusal *why);
     const struct encoder *stream, *whole;
     enum http_stream_kind kind;         /* of streams */
     bool untyped;                       /* clients send bodies without a Content-Type */
@@ -64,6 +64,8 @@ struct exchange_prompt {
 };
 void exchange_render(struct serve *s, struct http_request *r, const struct interface *i,
                      void (*tell)(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out));
+/* What OpenAI's and llama-server's routes tell of a prompt's length. */
+void exchange_tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out);
 /* e->body as a chat's, for interfaces that have written it. False: why, or, if that has no text, it was answered. */
 bool exchange_read_chat(struct exchange *e, const struct job_request_limits *l, struct refusal *why);
 /* The same as a completion's. */

@@ -67,16 +67,6 @@ static const struct {
     { "prompt_logprobs", NULL, false },
 };
 
-static bool asks_nothing(struct raw value)
-{
-    struct raw_walk w;
-    struct raw any;
-    raw_open(&w, value);
-    const bool empty = (value.kind == JR_OBJECT || value.kind == JR_ARRAY) && !raw_next(&w, &any) && !w.json.status;
-    raw_close(&w);
-    return empty;
-}
-
 /* Before a further member. */
 static void put_comma(struct http_text *out)
 {
@@ -89,7 +79,7 @@ static bool pass(struct reading *r, struct json_text key, struct raw value)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (jr_is(key, refused[i].name)) {
             const char *name = refused[i].name, *instead = refused[i].instead;
-            return (refused[i].empty && asks_nothing(value)) ||
+            return (refused[i].empty && raw_is_empty(value)) ||
                    refuse(r->why, SERVE_INVALID_REQUEST, name, "%s: this worker does not serve it here; %s%s", name,
                           instead ? "what it serves instead: " : "leave it out", instead ? instead : "");
         }

@@ -72,6 +72,16 @@ bool raw_member_of(struct raw object, const char *where, const char *name, enum 
     return refuse(why, SERVE_INVALID_REQUEST, field, "%s: expected %s, got %s", field, kinds[kind], kinds[out->kind]);
 }
 
+bool raw_is_empty(struct raw value)
+{
+    struct raw_walk w;
+    struct raw first;
+    raw_open(&w, value);
+    const bool empty = !w.json.status && !raw_next(&w, &first) && !w.json.status;
+    raw_close(&w);
+    return empty;
+}
+
 static bool take_string(struct raw string, struct json_reader *json, struct json_text *out)
 {
     jr_open(json, string.data, string.n, "", "", NULL);

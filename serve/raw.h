@@ -37,6 +37,8 @@ void raw_open(struct raw_walk *w, struct raw of);
 bool raw_next(struct raw_walk *w, struct raw *value);
 void raw_close(struct raw_walk *w);
 
+/* Is it a list or an object with nothing in it? */
+bool raw_is_empty(struct raw value);
 /* Is it a string that says `word`? */
 bool raw_says(struct raw value, const char *word);
 /* The string's text, without its escapes, is added to out; of what is no string nothing. */

@@ -45,17 +45,11 @@ static void tell_text(const struct exchange *e, const struct exchange_prompt *p,
     http_text_add(out, "}", 1);
 }
 
-static void tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
-{
-    (void)e;
-    http_text_format(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", p->ids.n);
-}
-
 static const struct interface chat = { .chat = true, .read = read_chat }, completion = { .read = read_completion };
 
 static void on_render(void *user, struct http_request *r) { exchange_render(user, r, &chat, tell_prompt); }
 static void on_template(void *user, struct http_request *r) { exchange_render(user, r, &chat, tell_text); }
-static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &chat, tell_count); }
+static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &chat, exchange_tell_count); }
 static void on_completion(void *user, struct http_request *r) { exchange_render(user, r, &completion, tell_prompt); }
 
 const struct http_route serve_render_routes[] = {

@@ -411,13 +411,7 @@ static const struct interface interface = { .prefix = "resp_",
 
 static void on_responses(void *user, struct http_request *r) { exchange_serve(user, r, &interface); }
 
-static void tell_count(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)
-{
-    (void)e;
-    http_text_format(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", p->ids.n);
-}
-
-static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &interface, tell_count); }
+static void on_count(void *user, struct http_request *r) { exchange_render(user, r, &interface, exchange_tell_count); }
 
 const struct http_route serve_responses_routes[] = { { "POST", "/v1/responses", on_responses, true },
                                                      { "POST", "/responses", on_responses, true }, /* llama-server's */

@@ -283,15 +283,8 @@ static const struct {
 
 static bool asks_for_nothing(struct raw value)
 {
-    struct raw_walk w;
-    struct raw first;
-    if (value.kind == JR_NULL || (value.kind == JR_BOOL && value.data[0] == 'f')) return true;
-    if (value.kind == JR_STRING) return value.n == 2;
-    if (value.kind != JR_OBJECT && value.kind != JR_ARRAY) return false;
-    raw_open(&w, value);
-    const bool any = raw_next(&w, &first);
-    raw_close(&w);
-    return !any;
+    return value.kind == JR_NULL || (value.kind == JR_BOOL && value.data[0] == 'f') ||
+           (value.kind == JR_STRING && value.n == 2) || raw_is_empty(value);
 }
 
 /* What a chat's body has under the same name goes there as it is, and is checked there. */

@@ -66,6 +66,11 @@ static void test_walk(void **state)
     assert_true(jr_is(w.key, "a"));
     assert_false(raw_next(&w, &value));
     raw_close(&w);
+    assert_true(raw_is_empty(of("[ ]")));
+    assert_true(raw_is_empty(of("{}")));
+    assert_false(raw_is_empty(of("[0]")));
+    assert_false(raw_is_empty(of("0")));
+    assert_false(raw_is_empty((struct raw){ 0 }));
     raw_open(&w, of("3")); /* neither list nor object: nothing in it */
     assert_false(raw_next(&w, &value));
     raw_close(&w);
