@@ -49,10 +49,7 @@ INTERFACES = {
     "/execute": (lambda i: dict(HAIKU, job_id="mixed-%d" % i), execute),
     "/v1/chat/completions": (lambda i: dict(SAMPLING, messages=MESSAGES, max_tokens=50, stream=True), openai),
     "/v1/responses": (lambda i: dict(SAMPLING, input=POEM, max_output_tokens=50, stream=True), responses),
-    "/v1/messages": (
-        lambda i: dict(SAMPLING, model="haiku", messages=MESSAGES, max_tokens=50, stream=True),
-        messages,
-    ),
+    "/v1/messages": (lambda i: dict(SAMPLING, model="haiku", messages=MESSAGES, max_tokens=50, stream=True), messages),
     "/api/chat": (lambda i: {"model": "haiku", "messages": MESSAGES, "options": OPTIONS}, ollama),
 }
 
