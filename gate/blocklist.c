@@ -89,7 +89,7 @@ static wk_status fold_phrase(const struct blocklist_phrase *p, size_t number, st
         return wk_fail(err, WK_INVALID,
                        "phrase %zu: the phrases have more than %u bytes when folded: make fewer of them", number,
                        BLOCKLIST_SYMBOLS);
-    t->len = begin + trim(t->bytes + begin, t->len - begin, p->anywhere);
+    if (t->len > begin) t->len = begin + trim(t->bytes + begin, t->len - begin, p->anywhere);
     if (t->len == begin)
         return wk_fail(err, WK_INVALID,
                        "phrase %zu: it holds nothing that could be found, only space or what shows "
