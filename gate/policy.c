@@ -143,7 +143,7 @@ wk_status policy_read(const char *json, size_t n, const struct policy **out, con
         const enum json_error_code code = json_error_code(&why);
         if (code == json_error_out_of_memory) return wk_fail(err, WK_NO_MEMORY, "no memory for the policy");
         const bool twice = code == json_error_duplicate_key; /* its text names the member; others show content */
-        for (char *c = why.text; *c; c++) /* a member's name may have what a terminal obeys */
+        for (char *c = why.text; *c; c++)                    /* a member's name may have what a terminal obeys */
             if ((uint8_t)*c < ' ' || *c == 0x7f) *c = '?';
         return wk_fail(err, WK_INVALID, "line %d, column %d: %s", why.line, why.column,
                        twice                                 ? why.text
