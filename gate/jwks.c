@@ -13,6 +13,8 @@
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
 
+#include "base/base64url.h"
+
 enum {
     LEAST_BITS = 2048,
     MOST_BITS = 8192,
@@ -34,34 +36,6 @@ struct jwks {
     uint32_t n;
     struct jwks_key keys[JWKS_MOST_KEYS];
 };
-
-static int digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
-bool base64url_decode(const char *text, size_t n, uint8_t *out, size_t cap, size_t *len)
-{
-    uint32_t bits = 0;
-    unsigned have = 0;
-    size_t k = 0;
-    if (n % 4 == 1) return false;
-    for (size_t i = 0; i < n; i++) {
-        const int d = digit(text[i]);
-        if (d < 0) return false;
-        bits = (bits << 6 | (uint32_t)d) & 0xffff;
-        have += 6;
-        if (have < 8) continue;
-        have -= 8;
-        if (k == cap) return false;
-        out[k++] = (uint8_t)(bits >> have);
-    }
-    *len = k;
-    return (bits & ((1u << have) - 1)) == 0;
-}
 
 /* ---- one key ---------------------------------------------------------------------------------------------------- */
 

@@ -32,8 +32,4 @@ enum jwks_found jwks_find(const struct jwks *set, enum jwt_alg alg, const char *
 bool jwks_verify(const struct jwks_key *key, const void *text, size_t n, const uint8_t *signature,
                  size_t signature_len);
 
-/* Base64url without padding (RFC 4648, 5): to out [cap]; false: another character, an impossible length, bits left over
- * that are not zero, or no room. */
-bool base64url_decode(const char *text, size_t n, uint8_t *out, size_t cap, size_t *len);
-
 #endif

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/base64url.h"
+
 enum { MOST_PARTS = 3, MOST_SIGNATURE = 1024 /* bytes: RSA of 8192 bits */ };
 static const double MOST_DATE = 253402300799.0; /* the last second of the year 9999 */
 

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "base/base64url.h"
+
 #include "jwks.h"
 #include "test_tokens.h"
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64url.h"
+
 struct input {
     struct responses *r;
     struct http_text *out; /* the list of messages */
@@ -216,31 +218,17 @@ void responses_seal(struct http_text *out, const struct http_text *text)
     if (n) http_text_add(out, &digits[bits << (6 - n) & 63], 1);
 }
 
-static int digit_of(char c)
-{
-    return c >= 'A' && c <= 'Z'   ? c - 'A'
-           : c >= 'a' && c <= 'z' ? c - 'a' + 26
-           : c >= '0' && c <= '9' ? c - '0' + 52
-           : c == '-'             ? 62
-           : c == '_'             ? 63
-                                  : -1;
-}
-
 bool responses_unseal(struct raw sealed, struct http_text *out)
 {
+    const size_t lead = sizeof mark - 1;
     struct http_text text = { 0 };
-    uint32_t bits = 0, n = 0;
+    size_t n = 0;
     raw_text(sealed, &text);
-    bool good = text.n >= sizeof mark - 1 && memcmp(text.data, mark, sizeof mark - 1) == 0;
-    for (size_t i = sizeof mark - 1; good && i < text.n; i++) {
-        const int digit = digit_of(text.data[i]);
-        good = digit >= 0;
-        bits = (bits << 6 | (uint32_t)(digit & 63)) & 0xffff;
-        n += 6;
-        if (n < 8) continue;
-        n -= 8;
-        http_text_add(out, &(char){ (char)(bits >> n & 255) }, 1);
-    }
+    const bool good =
+        text.n >= lead && memcmp(text.data, mark, lead) == 0 &&
+        base64url_decode(text.data + lead, text.n - lead, (uint8_t *)text.data + lead, text.n - lead, &n);
+    if (good) http_text_add(out, text.data + lead, n);
+    out->failed = out->failed || text.failed;
     http_text_free(&text);
     return good;
 }
