@@ -224,9 +224,8 @@ bool responses_unseal(struct raw sealed, struct http_text *out)
     struct http_text text = { 0 };
     size_t n = 0;
     raw_text(sealed, &text);
-    const bool good =
-        text.n >= lead && memcmp(text.data, mark, lead) == 0 &&
-        base64url_decode(text.data + lead, text.n - lead, (uint8_t *)text.data + lead, text.n - lead, &n);
+    const bool good = text.n >= lead && memcmp(text.data, mark, lead) == 0 &&
+                      base64url_decode(text.data + lead, text.n - lead, (uint8_t *)text.data + lead, text.n - lead, &n);
     if (good) http_text_add(out, text.data + lead, n);
     out->failed = out->failed || text.failed;
     http_text_free(&text);
