@@ -494,7 +494,7 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
         engine_end_job(e, j, JOB_FAILED, why);
         return;
     }
-    if (j->stored - m->n_rows < j->n_prompt) atomic_store(&j->n_done, least(j->stored, j->n_prompt));
+    if (j->stored - m->n_rows < j->n_prompt) job_tell_done(j, least(j->stored, j->n_prompt));
     take_probs(e, j, m);
     if (m->sampled) take_id(e, j, id, now);
     if (j->pending_drop && !j->in_flight)

@@ -87,6 +87,7 @@ struct engine_job {
      * computed, cached or not; its pages are kept for others all the same. */
     bool probs, prompt_probs;
     uint32_t top_n, prompt_top_n; /* at most SAMPLER_MAX_TOP */
+    bool progress;                /* EVENT_PROGRESS while its prompt is read */
 
     /* What it may generate, or NULL. The struct is copied. From a submit that succeeds on all calls come from the
      * engine's thread, close at the job's end; a job that is refused leaves it to the caller, nothing called. Other
@@ -109,11 +110,16 @@ struct engine_job {
     struct job *beside;
 };
 
-/* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_TOKEN each, EVENT_END once and
- * last (also of a job that never began). */
-enum event_kind { EVENT_STARTED = 0, EVENT_TOKEN, EVENT_END };
+/* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_PROGRESS of a job that asks,
+ * EVENT_TOKEN each, EVENT_END once and last (also of a job that never began).
+ *
+ * The first EVENT_PROGRESS tells n_cached, before any row was computed; each further one more rows than the one before;
+ * the one before the first EVENT_TOKEN all of them. A slow reader gets fewer; rows of a preempted job that are computed
+ * again are not told again. */
+enum event_kind { EVENT_STARTED = 0, EVENT_PROGRESS, EVENT_TOKEN, EVENT_END };
 struct job_event {
     enum event_kind kind;
+    uint32_t n_done;    /* EVENT_PROGRESS: rows of the prompt that are stored, cached ones included */
     uint32_t id, index; /* EVENT_TOKEN: the id, 0-based number */
     /* EVENT_TOKEN of a job with probs: [1 + n_top], the id's own first, then those of the best; valid until
      * job_release. EVENT_END of a job with probs that an id of `ends` ended: that id's. Else NULL. */

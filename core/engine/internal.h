@@ -84,6 +84,7 @@ struct job {
     struct job *after;                    /* a reference; NULL: it may begin */
     uint64_t constraint_digest[ENGINE_DIGEST / 8];
     bool completion; /* its answer may be kept, or be one that was kept */
+    bool progress;   /* its reader wants to know how much of the prompt is stored */
 
     /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before
      * it. */
@@ -96,8 +97,8 @@ struct job {
     _Atomic uint32_t notifying; /* 1: it lies in the notifier's ring */
     _Atomic uint32_t refs;      /* reader, engine, notifier */
     struct {
-        bool started, over;
-        uint32_t n;
+        bool started, over, told; /* told: how much of the prompt is stored, once; then `done` was told last */
+        uint32_t n, done;
     } read; /* the reader's */
 
     /* What anybody may read. */
@@ -153,6 +154,7 @@ static inline struct sampler_prob *job_row(struct sampler_prob *probs, uint32_t 
 }
 /* The engine's side: what the reader shall see. */
 void job_tell_started(struct job *j);
+void job_tell_done(struct job *j, uint32_t n_done); /* rows of its prompt that are stored */
 void job_tell_id(struct job *j, uint32_t id);
 void job_tell_end(struct job *j, enum job_end end);
 void job_add_turn(struct job *j, enum job_turn_kind kind, uint64_t now);

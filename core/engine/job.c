@@ -74,6 +74,7 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     j->owner_key = spec->owner;
     j->salt = spec->salt;
     j->deadline_ns = spec->deadline_ns;
+    j->progress = spec->progress;
     if (spec->constraint) j->constraint = *spec->constraint;
     if (spec->constraint && spec->constraint_digest)
         memcpy(j->constraint_digest, spec->constraint_digest, ENGINE_DIGEST);
@@ -201,6 +202,12 @@ void job_tell_started(struct job *j)
     tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_STARTED_BIT);
 }
 
+void job_tell_done(struct job *j, uint32_t n_done)
+{
+    atomic_store(&j->n_done, n_done);
+    if (j->progress) notify(j);
+}
+
 void job_tell_id(struct job *j, uint32_t id)
 {
     const uint64_t events = atomic_load_explicit(&j->events, memory_order_relaxed);
@@ -236,14 +243,27 @@ void job_answer(struct job *j, uint64_t now)
 
 /* ---- the reader ---------------------------------------------------------------------------------------- */
 
+/* How much of the prompt is stored, if that is news: what was found in the prefix cache, then more. */
+static bool read_progress(struct job *j, struct job_event *out)
+{
+    if (!j->progress || !j->read.started || j->read.n) return false;
+    const uint32_t done = j->read.told ? atomic_load(&j->n_done) : atomic_load(&j->n_cached);
+    if (j->read.told && done <= j->read.done) return false;
+    j->read.told = true;
+    j->read.done = done;
+    *out = (struct job_event){ .kind = EVENT_PROGRESS, .n_done = done };
+    return true;
+}
+
 static bool read_event(struct job *j, struct job_event *out)
 {
-    const uint64_t events = atomic_load(&j->events);
+    const uint64_t events = atomic_load(&j->events); /* before n_done: the last rows are told before the first id */
     if (!j->read.started && (events & EVENT_STARTED_BIT)) {
         j->read.started = true;
         *out = (struct job_event){ .kind = EVENT_STARTED };
         return true;
     }
+    if (read_progress(j, out)) return true;
     if (j->read.n < (uint32_t)events) {
         *out = (struct job_event){ .kind = EVENT_TOKEN, .id = j->ids[j->read.n], .index = j->read.n };
         if (j->probs) out->probs = job_row(j->probs, j->top, j->read.n), out->n_top = j->top;

@@ -637,6 +637,63 @@ static void test_one_reader(void **state)
     }
 }
 
+static uint32_t next_progress(struct job *j)
+{
+    struct job_event event;
+    assert_true(job_next(j, &event, -1));
+    assert_int_equal(event.kind, EVENT_PROGRESS);
+    return event.n_done;
+}
+
+/* How much of a prompt is stored is told after each step, beginning with what was found of it; who does not read it in
+ * time gets the newest. The ids are those of a job that does not ask. */
+static void test_progress(void **state)
+{
+    (void)state;
+    enum { ROWS = 20 };
+    struct test_answer want;
+    struct test_job job = test_make(8); /* 230 tokens */
+    struct test_model t = test_llama(device_cpu(), (struct device_options){ .max_sequences = 1 }, 2);
+    want.n = test_alone(t.m, &job, want.ids, &want.end);
+    test_unload(&t);
+    t = test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2 }, 2);
+    struct engine *e =
+        test_engine(t.m, (struct engine_options){ .max_sequences = 1, .max_batch_tokens = ROWS, .prefix_cache = true });
+    struct job_event event;
+    struct engine_job spec = test_spec(&job, "each");
+    spec.progress = true;
+    struct job *j = test_submit_spec(e, &spec);
+    assert_true(job_next(j, &event, -1));
+    assert_int_equal(event.kind, EVENT_STARTED);
+    assert_int_equal(next_progress(j), 0);
+    for (uint32_t done = ROWS; done < job.n + ROWS; done += ROWS) {
+        assert_false(job_next(j, &event, 0));
+        test_permit(1);
+        assert_int_equal(next_progress(j), done < job.n ? done : job.n);
+    }
+    assert_true(job_next(j, &event, -1));
+    assert_true(event.kind == EVENT_TOKEN && event.id == want.ids[0]);
+    job_release(j);
+    test_permit(UINT64_MAX);
+    test_wait_idle(e);
+    spec.id = "late";
+    j = test_submit_spec(e, &spec);
+    test_wait_idle(e);
+    assert_true(job_next(j, &event, -1));
+    assert_int_equal(event.kind, EVENT_STARTED);
+    assert_int_equal(next_progress(j), 224); /* whole pages */
+    assert_int_equal(next_progress(j), job.n);
+    for (uint32_t i = 0; i < want.n; i++) {
+        assert_true(job_next(j, &event, -1));
+        assert_true(event.kind == EVENT_TOKEN && event.id == want.ids[i]);
+    }
+    assert_true(job_next(j, &event, -1));
+    assert_int_equal(event.kind, EVENT_END);
+    job_release(j);
+    engine_close(e);
+    test_unload(&t);
+}
+
 /* Who is waited for never begins, or ends before its prompt is read: the others go on. Other jobs pass them. */
 static void test_first_is_lost(void **state)
 {
@@ -688,7 +745,7 @@ int main(void)
         cmocka_unit_test(test_constrained_ends),  cmocka_unit_test(test_preempted_constraint),
         cmocka_unit_test(test_lost_masks),        cmocka_unit_test(test_one_prompt),
         cmocka_unit_test(test_first_is_lost),     cmocka_unit_test(test_one_reader),
-        cmocka_unit_test(test_ending_id),
+        cmocka_unit_test(test_ending_id),         cmocka_unit_test(test_progress),
     };
     const int failed = test_open_plugins();
     if (failed) return failed;
