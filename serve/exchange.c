@@ -253,12 +253,13 @@ static void answer(struct work *w, struct exchange *e, uint64_t arrived_ns)
                         .q = q->q,
                         .probs = q->probs,
                         .top = q->top,
+                        .progress = q->progress,
                         .prompt_probs = q->prompt_probs || (q->echo && q->probs),
                         .prompt_top = q->echo && q->probs && q->top > q->prompt_top ? q->top : q->prompt_top,
                         .n_prompts = q->n_prompts,
                         .each = q->n,
                         .arrived_ns = arrived_ns };
-    items_form(!q->stream, &form);
+    items_form(e->items.encoder, !q->stream, &form);
     w->streams = q->stream;
     stream_run(&x, e->interface->prefix);
 }

@@ -160,6 +160,8 @@ static void on_started(struct stream *x, struct answer *a)
     if (encoder(x)->start) encoder(x)->start(x, a);
 }
 
+static void on_progress(struct stream *x, struct answer *a, uint32_t n_done) { encoder(x)->progress(x, a, n_done); }
+
 static void on_token(struct stream *x, struct answer *a)
 {
     const struct token_bytes said = token_text_reasoning(a->text);
@@ -241,9 +243,10 @@ static void on_done(struct stream *x)
 
 static void on_error(struct stream *x, const struct ending *e) { encoder(x)->error(x, e); }
 
-void items_form(bool whole, struct stream_form *out)
+void items_form(const struct encoder *e, bool whole, struct stream_form *out)
 {
     out->started = on_started;
+    out->progress = e->progress ? on_progress : NULL;
     out->token = on_token;
     out->line = on_line;
     out->calls = on_calls;

@@ -38,6 +38,7 @@ struct encoder {
     bool keeps_calls;                                  /* the arguments of calls alone */
     bool never_empty;                                  /* an answer with neither text nor calls has an empty text */
     void (*start)(struct stream *x, struct answer *a); /* its job has started */
+    void (*progress)(struct stream *x, struct answer *a, uint32_t n_done); /* so many rows of its prompt are stored */
     void (*line)(struct stream *x, struct answer *a, const struct token_line *line); /* before its text is told */
     void (*begin)(struct stream *x, struct answer *a, struct item *i);
     void (*grow)(struct stream *x, struct answer *a, struct item *i, const char *text, size_t n);
@@ -61,8 +62,9 @@ struct items {
 
 bool items_open(struct items *t, uint32_t n); /* n answers; the rest is given. False: no memory */
 void items_close(struct items *t);
-/* The parts of a form that follow an answer: all but encode, release and field; x->items is given with it. */
-void items_form(bool whole, struct stream_form *out);
+/* The parts of a form that follow an answer: all but encode, release and field; x->items, of encoder e, is given with
+ * it. */
+void items_form(const struct encoder *e, bool whole, struct stream_form *out);
 /* Of all prompts: each counts once, however many answers it has. */
 size_t items_prompt_tokens(const struct stream *x);
 /* A whole answer, or what a stream keeps, grows by so many bytes besides: memory for it out of what requests share. */

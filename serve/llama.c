@@ -82,6 +82,7 @@ static void answer(struct work *w, struct llama_completion *c, uint64_t arrived_
                         .q = q->q,
                         .probs = q->probs,
                         .top = all ? k : q->top,
+                        .progress = q->progress,
                         .n_prompts = c->n_prompts,
                         .each = q->n,
                         .arrived_ns = arrived_ns };

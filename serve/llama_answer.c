@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "llama_prompt.h"
+#include "timings.h"
 
 enum {
     RESERVE_STEP = 64 << 10,
@@ -149,20 +150,6 @@ static void put_probs_member(struct stream *x, struct llama_choice *o)
 
 static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
 
-static void put_speed(struct http_text *out, const char *what, uint32_t n, double ms)
-{
-    http_text_format(out, ",\"%s_n\":%u,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", what, n, what,
-                     ms, what, n ? ms / n : 0.0, what, ms > 0 ? n * 1e3 / ms : 0.0);
-}
-
-static void put_timings(struct http_text *out, const struct job_figures *f, uint32_t n_prompt, uint32_t n_ids)
-{
-    http_text_format(out, ",\"timings\":{\"cache_n\":%u", f->n_cached);
-    put_speed(out, "prompt", n_prompt - f->n_cached, ms_between(f->started_ns, f->first_token_ns));
-    put_speed(out, "predicted", n_ids, ms_between(f->first_token_ns, f->last_token_ns));
-    http_text_add(out, "}", 1);
-}
-
 static void put_stop(struct stream *x, const struct answer *a, const struct ending *e)
 {
     const int stopped = token_text_stopped(a->text);
@@ -200,7 +187,7 @@ static void put_document(struct stream *x, struct answer *a, const struct ending
     http_text_format(&x->line, ",\"has_new_line\":%s", o->new_line ? "true" : "false");
     put_stop(x, a, e);
     http_text_format(&x->line, ",\"tokens_cached\":%u", e->f.n_cached);
-    put_timings(&x->line, &e->f, n_prompt, o->n_ids);
+    timings_put(&x->line, &e->f, o->n_ids, e->f.last_token_ns);
     if (c->q.o.probs && !c->q.o.stream) put_probs_member(x, o);
     http_text_add(&x->line, "}", 1);
     x->line.failed = x->line.failed || o->text.failed || o->ids.failed;
@@ -297,16 +284,37 @@ static bool take_line(struct stream *x, struct answer *a, struct token_line *lin
 
 static void stream_started(struct stream *x, struct answer *a) { (void)x, (void)a; }
 
+static void begin_part(struct stream *x, const struct answer *a, const char *text, size_t n)
+{
+    http_text_format(&x->line, "{\"index\":%u,\"content\":", a->index);
+    http_text_json(&x->line, text, n);
+    http_text_format(&x->line, ",\"tokens\":[");
+}
+
+static void put_counts(struct stream *x, const struct answer *a, uint32_t n_ids)
+{
+    http_text_format(&x->line, "],\"stop\":false,\"id_slot\":-1,\"tokens_predicted\":%u,\"tokens_evaluated\":%zu",
+                     n_ids, x->prompts[a->prompt].ids.n);
+}
+
+static void stream_progress(struct stream *x, struct answer *a, uint32_t n_done)
+{
+    begin_part(x, a, "", 0);
+    put_counts(x, a, 0);
+    timings_put_progress(&x->line, a, n_done, own(x)->q.o.timings);
+    http_text_add(&x->line, "}", 1);
+    (void)stream_event(x, NULL);
+}
+
 static void stream_line(struct stream *x, struct answer *a, const struct token_line *line)
 {
     struct token_line told = *line;
     struct llama_choice *o = choice_of(x, a);
     if (!take_line(x, a, &told)) return;
-    http_text_format(&x->line, "{\"index\":%u,\"content\":", a->index);
-    http_text_json(&x->line, told.text, told.n);
-    http_text_format(&x->line,
-                     ",\"tokens\":[%u],\"stop\":false,\"id_slot\":-1,\"tokens_predicted\":%u,\"tokens_evaluated\":%zu",
-                     told.id, o->n_ids, x->prompts[a->prompt].ids.n);
+    begin_part(x, a, told.text, told.n);
+    http_text_format(&x->line, "%u", told.id);
+    put_counts(x, a, o->n_ids);
+    if (own(x)->q.o.timings) timings_put_now(&x->line, a, false);
     if (own(x)->q.o.probs) put_probs_member(x, o);
     http_text_add(&x->line, "}", 1);
     (void)stream_event(x, NULL);
@@ -391,12 +399,14 @@ struct stream_form llama_completion_form(const struct llama_completion *c)
     struct stream_form form = { .encode = encode,
                                 .release = release,
                                 .started = stream_started,
+                                .progress = stream_progress,
                                 .line = stream_line,
                                 .end = stream_end,
                                 .error = stream_error,
                                 .field = c->q.infill ? "input_prefix" : "prompt" };
     if (c->q.o.stream) return form;
     form.whole = true;
+    form.progress = NULL;
     form.line = whole_line;
     form.end = whole_end;
     form.done = whole_done;

@@ -277,7 +277,8 @@ static bool read_answer(const struct body_object *o, const struct job_request_li
         !body_integer(o, "n_cmpl", 1, OPENAI_MOST_ANSWERS, &n, why) ||
         !body_integer(o, "n_indent", 0, INT32_MAX, &indent, why) ||
         !body_integer(o, "t_max_predict_ms", -1, INT32_MAX, &ms, why) || !body_flag(o, "stream", &q->o.stream, why) ||
-        !body_flag(o, "return_tokens", &q->return_tokens, why) || !body_flag(o, "ignore_eos", &q->o.q.ignore_eos, why))
+        !openai_request_telemetry(o, &q->o, why) || !body_flag(o, "return_tokens", &q->return_tokens, why) ||
+        !body_flag(o, "ignore_eos", &q->o.q.ignore_eos, why))
         return false;
     q->o.n = (uint32_t)n;
     q->n_indent = (uint32_t)indent;
@@ -470,10 +471,10 @@ void llama_request_settings(const struct llama_request *q, const struct tokenize
     http_text_format(out,
                      ",\"n_predict\":%lld,\"max_tokens\":%lld,\"n_keep\":0,\"n_discard\":0,\"n_indent\":%u,"
                      "\"t_max_predict_ms\":%llu,\"ignore_eos\":%s,\"stream\":%s,\"n_probs\":%u,\"min_keep\":0,"
-                     "\"post_sampling_probs\":%s,\"timings_per_token\":false,\"lora\":[],\"grammar\":",
+                     "\"post_sampling_probs\":%s,\"timings_per_token\":%s,\"lora\":[],\"grammar\":",
                      (long long)q->n_predict, (long long)q->n_predict, q->n_indent, (unsigned long long)q->predict_ms,
                      q->o.q.ignore_eos ? "true" : "false", q->o.stream ? "true" : "false", q->o.top,
-                     q->post_probs ? "true" : "false");
+                     q->post_probs ? "true" : "false", q->o.timings ? "true" : "false");
     http_text_json(out, json_is_string(grammar) ? json_string_value(grammar) : "", json_string_length(grammar));
     put_names(q, out);
     put_biases(q, t, out);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "openai_probs.h"
+#include "timings.h"
 #include "tokenizer/utf8.h"
 
 static struct exchange *own(const struct stream *x) { return x->own; }
@@ -141,15 +142,22 @@ static void begin_choice(struct stream *x, const struct answer *a)
     http_text_format(&x->line, "{\"index\":%u,", a->index);
 }
 
-/* The choice's end, with the log probabilities that wait. reason NULL: not the last chunk. */
-static void send_choice(struct stream *x, const struct answer *a, const char *reason)
+/* The choice's end, with the log probabilities that wait; the chunk's is open. reason NULL: not the last chunk. */
+static void end_choice(struct stream *x, const struct answer *a, const char *reason)
 {
     put_probs(x, probs_of(x, a), false);
     if (reason)
         http_text_format(&x->line, ",\"finish_reason\":\"%s\"}]", reason);
     else
         http_text_format(&x->line, ",\"finish_reason\":null}]");
-    http_text_format(&x->line, own(x)->q.usage ? ",\"usage\":null}" : "}");
+    http_text_format(&x->line, own(x)->q.usage ? ",\"usage\":null" : "");
+}
+
+static void send_choice(struct stream *x, const struct answer *a, const char *reason)
+{
+    end_choice(x, a, reason);
+    if (own(x)->q.timings && (reason || a->tokens_out)) timings_put_now(&x->line, a, reason != NULL);
+    http_text_add(&x->line, "}", 1);
     (void)stream_event(x, NULL);
 }
 
@@ -173,6 +181,16 @@ static void stream_echo(struct stream *x, const struct answer *a)
 static void chat_start(struct stream *x, struct answer *a)
 {
     send_text(x, a, "\"role\":\"assistant\",\"content\":", "", 0, NULL);
+}
+
+static void stream_progress(struct stream *x, struct answer *a, uint32_t n_done)
+{
+    begin_choice(x, a);
+    http_text_format(&x->line, is_chat(x) ? "\"delta\":{}" : "\"text\":\"\"");
+    end_choice(x, a, NULL);
+    timings_put_progress(&x->line, a, n_done, own(x)->q.timings);
+    http_text_add(&x->line, "}", 1);
+    (void)stream_event(x, NULL);
 }
 
 static void stream_line(struct stream *x, struct answer *a, const struct token_line *line)
@@ -242,6 +260,7 @@ static void stream_done(struct stream *x)
         begin(x, true);
         http_text_format(&x->line, "],");
         put_usage(x);
+        if (own(x)->q.timings) timings_put_now(&x->line, &x->answers[0], true);
         http_text_format(&x->line, "}");
         (void)stream_event(x, NULL);
     }
@@ -378,6 +397,7 @@ static void whole_done(struct stream *x)
     http_text_format(&x->line, "],");
     put_usage(x);
     if (own(x)->q.prompt_probs && is_chat(x)) put_prompt_probs(x, &x->answers[0]);
+    if (own(x)->q.timings) timings_put_now(&x->line, &x->answers[0], true);
     http_text_format(&x->line, "}\n");
     items_send(x, good);
 }
@@ -385,15 +405,19 @@ static void whole_done(struct stream *x)
 /* ---- the encoders -------------------------------------------------------------------------------------- */
 
 const struct encoder openai_chat_stream = { .start = chat_start,
+                                            .progress = stream_progress,
                                             .line = stream_line,
                                             .begin = chat_begin,
                                             .grow = chat_grow,
                                             .over = stream_over,
                                             .done = stream_done,
                                             .error = items_stream_error };
-const struct encoder openai_completion_stream = {
-    .line = stream_line, .grow = completion_grow, .over = stream_over, .done = stream_done, .error = items_stream_error
-};
+const struct encoder openai_completion_stream = { .progress = stream_progress,
+                                                  .line = stream_line,
+                                                  .grow = completion_grow,
+                                                  .over = stream_over,
+                                                  .done = stream_done,
+                                                  .error = items_stream_error };
 const struct encoder openai_chat_whole = {
     .keeps = true, .line = whole_line, .over = whole_over, .done = whole_done, .error = items_whole_error
 };

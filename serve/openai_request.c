@@ -102,11 +102,17 @@ static bool read_params(const struct body_object *o, const struct job_request_li
     return true;
 }
 
+bool openai_request_telemetry(const struct body_object *o, struct openai_request *out, struct refusal *why)
+{
+    return body_flag(o, "timings_per_token", &out->timings, why) &&
+           body_flag(o, "return_progress", &out->progress, why);
+}
+
 static bool read_stream(const struct body_object *o, struct openai_request *r, struct refusal *why)
 {
     json_t *options = json_object_get(o->object, "stream_options");
     const struct body_object inside = { options, "stream_options." };
-    if (!body_flag(o, "stream", &r->stream, why)) return false;
+    if (!body_flag(o, "stream", &r->stream, why) || !openai_request_telemetry(o, r, why)) return false;
     if (!options) return true;
     if (!json_is_object(options)) return body_fail(o, "stream_options", why, "an object");
     bool each = false;

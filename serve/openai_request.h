@@ -30,6 +30,7 @@ struct openai_request {
     bool echo;                        /* a completion's text begins with its prompt */
     const char *model;                /* NULL: not named */
     bool stream, usage;               /* usage: a last chunk with the counts */
+    bool timings, progress;           /* llama-server's telemetry: openai_request_telemetry */
     bool reasoning;                   /* a chat's reasoning is shown */
     bool add_special;                 /* a completion's prompt begins as the model's texts do */
     struct conversation conversation; /* of a chat */
@@ -56,6 +57,8 @@ void openai_request_free(struct openai_request *r);
 /* For requests of other interfaces with these members. out->q.body alone, the rest zeroed: without nulls, whole numbers
  * that came as reals are whole. */
 bool openai_request_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why);
+/* timings_per_token and return_progress. */
+bool openai_request_telemetry(const struct body_object *o, struct openai_request *out, struct refusal *why);
 /* -1 is any seed; other negative ones are the 64 bits that they are made of. */
 void openai_request_seed(json_t *body);
 

@@ -55,6 +55,7 @@ static void on_completion(void *user, struct http_request *r) { exchange_render(
 const struct http_route serve_render_routes[] = {
     { "POST", "/v1/chat/completions/render", on_render, false },
     { "POST", "/v1/chat/completions/input_tokens", on_count, false },
+    { "POST", "/chat/completions/input_tokens", on_count, false }, /* llama-server's */
     { "POST", "/v1/completions/render", on_completion, false },
     { "POST", "/apply-template", on_template, false },
 };

@@ -9,6 +9,7 @@
 #include "exchange.h"
 #include "openai_probs.h"
 #include "ops.h"
+#include "timings.h"
 
 static struct responses *own(const struct stream *x) { return exchange_of(x)->own; }
 static struct item_list *items_of(const struct stream *x) { return &x->items->lists[0]; }
@@ -166,6 +167,11 @@ static void put_unfinished(struct stream *x)
     http_text_format(&x->line, ",\"error\":null,\"incomplete_details\":null,\"output\":[],\"usage\":null}");
 }
 
+static void put_timings(struct stream *x, bool over)
+{
+    if (exchange_of(x)->q.timings) timings_put_now(&x->line, &x->answers[0], over);
+}
+
 static bool is_complete(const struct stream *x) { return strcmp(items_of(x)->reason, "length") != 0; }
 
 static void put_finished(struct stream *x)
@@ -178,6 +184,7 @@ static void put_finished(struct stream *x)
     http_text_add(&x->line, r->items.n ? r->items.data : "", r->items.n);
     http_text_add(&x->line, "]", 1);
     put_usage(x);
+    if (x->form->whole) put_timings(x, true); /* events have them beside the response */
     http_text_add(&x->line, "}", 1);
     x->line.failed = x->line.failed || r->items.failed;
 }
@@ -204,12 +211,17 @@ static void send(struct stream *x, const char *type)
     (void)stream_event(x, type);
 }
 
-static void send_response(struct stream *x, const char *type, void (*put_response)(struct stream *x))
+static void begin_response_event(struct stream *x, const char *type, void (*put_response)(struct stream *x))
 {
-    if (x->gone) return;
     begin_event(x, type);
     http_text_format(&x->line, ",\"response\":");
     put_response(x);
+}
+
+static void send_response(struct stream *x, const char *type, void (*put_response)(struct stream *x))
+{
+    if (x->gone) return;
+    begin_response_event(x, type, put_response);
     send(x, type);
 }
 
@@ -236,6 +248,15 @@ static void on_start(struct stream *x, struct answer *a)
     (void)a;
     send_response(x, "response.created", put_unfinished);
     send_response(x, "response.in_progress", put_unfinished);
+}
+
+static void on_progress(struct stream *x, struct answer *a, uint32_t n_done)
+{
+    static const char type[] = "response.in_progress";
+    if (x->gone) return;
+    begin_response_event(x, type, put_unfinished);
+    timings_put_progress(&x->line, a, n_done, exchange_of(x)->q.timings);
+    send(x, type);
 }
 
 static void send_item(struct stream *x, const char *type, const struct item *i, bool with_text)
@@ -280,6 +301,7 @@ static void on_grow(struct stream *x, struct answer *a, struct item *i, const ch
         take_probs(x, &x->line);
         http_text_add(&x->line, "]", 1);
     }
+    put_timings(x, false);
     send(x, types[i->kind]);
 }
 
@@ -331,7 +353,11 @@ static void on_end(struct stream *x, struct answer *a, struct item *i)
 
 static void on_done(struct stream *x)
 {
-    send_response(x, is_complete(x) ? "response.completed" : "response.incomplete", put_finished);
+    const char *type = is_complete(x) ? "response.completed" : "response.incomplete";
+    if (x->gone) return;
+    begin_response_event(x, type, put_finished);
+    put_timings(x, true);
+    send(x, type);
 }
 
 /* A failure has the interface's document where the error of the response stands. */
@@ -371,6 +397,7 @@ static void whole_done(struct stream *x)
 static const struct encoder stream = { .keeps = true,
                                        .never_empty = true,
                                        .start = on_start,
+                                       .progress = on_progress,
                                        .line = add_line,
                                        .begin = on_begin,
                                        .grow = on_grow,
@@ -415,5 +442,6 @@ static void on_count(void *user, struct http_request *r) { exchange_render(user,
 
 const struct http_route serve_responses_routes[] = { { "POST", "/v1/responses", on_responses, true },
                                                      { "POST", "/responses", on_responses, true }, /* llama-server's */
-                                                     { "POST", "/v1/responses/input_tokens", on_count, false } };
+                                                     { "POST", "/v1/responses/input_tokens", on_count, false },
+                                                     { "POST", "/responses/input_tokens", on_count, false } };
 const uint32_t serve_n_responses_routes = sizeof serve_responses_routes / sizeof *serve_responses_routes;

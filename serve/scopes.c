@@ -37,6 +37,8 @@ static const struct {
     { "POST", "/apply-template", SCOPE_INFERENCE },
     { "POST", "/chat/completions", SCOPE_INFERENCE },
     { "POST", "/responses", SCOPE_INFERENCE },
+    { "POST", "/chat/completions/input_tokens", SCOPE_INFERENCE },
+    { "POST", "/responses/input_tokens", SCOPE_INFERENCE },
     { "GET", "/models", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
     { "GET", "/v1/loads", SCOPE_INFERENCE | SCOPE_ADMIN_READ },
     { "GET", "/v1/models", SCOPE_INFERENCE | SCOPE_ADMIN_READ },

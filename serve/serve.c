@@ -199,6 +199,8 @@ static bool takes_long(const char *path)
                                          "/v1/messages/count_tokens",
                                          "/v1/chat/completions/input_tokens",
                                          "/v1/responses/input_tokens",
+                                         "/chat/completions/input_tokens",
+                                         "/responses/input_tokens",
                                          "/v1/completions/render",
                                          "/apply-template" };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)

@@ -298,6 +298,7 @@ static void follow(struct stream *x)
         if (any) narrate_turns(x, a);
         if (any && e.kind == EVENT_END) take_end(x, a, &e);
         if (any && e.kind == EVENT_STARTED) start(x, a);
+        if (any && e.kind == EVENT_PROGRESS && is_heard(x)) x->form->progress(x, a, e.n_done);
         if (any && e.kind == EVENT_TOKEN) (a->hold ? hold_token : take_token)(x, a, &e);
         if (x->n_over == x->n_answers) break;
         look(x);
@@ -629,6 +630,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
                                      .top_n = x->top,
                                      .prompt_probs = x->prompt_probs && a == first,
                                      .prompt_top_n = x->prompt_top,
+                                     .progress = x->progress && x->form->progress,
                                      .after = a == first ? NULL : first->job,
                                      .beside = a->index ? x->answers[0].job : NULL };
     if (!open_text(x, a, why)) {

@@ -63,6 +63,7 @@ struct stream_form {
     void (*release)(struct stream *x); /* the request is jobs: its JSON is not needed any more, nor what lies in it */
     void (*refused)(struct stream *x, struct refusal *why); /* before it is told, or a job's failure; NULL: nothing */
     void (*started)(struct stream *x, struct answer *a);
+    void (*progress)(struct stream *x, struct answer *a, uint32_t n_done); /* of a stream that asks: EVENT_PROGRESS */
     void (*token)(struct stream *x, struct answer *a); /* a->text was given the next id; NULL: nothing */
     void (*line)(struct stream *x, struct answer *a, const struct token_line *line);
     void (*calls)(struct stream *x, struct answer *a); /* events of a->text's calls have come; NULL: nothing */
@@ -89,6 +90,7 @@ struct stream {
     struct job_request q; /* of each job; but for the prompt, which the form has, and seed and id, which answers have */
     bool probs, prompt_probs; /* log probabilities of the answers' ids, of the prompts' */
     uint32_t top, prompt_top; /* and of so many of the best */
+    bool progress;            /* how much of each prompt is read is told */
     uint32_t n_prompts, each; /* answers to each */
     struct stream_prompt *prompts;
     struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */

@@ -88,6 +88,112 @@ def streams(w):
     check("two prompts", sorted(p["index"] for p in both if p["stop"]) == [0, 1] and len(both) == 8, both)
 
 
+# ---- timings and progress -------------------------------------------------------------------------------------------
+
+LONG = "the rain falls on the old garden and the pond is still " * 10
+RATES = {"cache_n"} | {
+    "%s_%s" % (a, b) for a in ("prompt", "predicted") for b in ("n", "ms", "per_token_ms", "per_second")
+}
+
+
+def chunks(w, path, **members):
+    """Data of a stream's events, of any interface."""
+    lines = w.post(path, dict({"stream": True, "timings_per_token": True, "return_progress": True}, **members))[1]
+    data = [l[6:] for l in lines.splitlines() if l.startswith("data: ")]
+    return [json.loads(d) for d in data if d != "[DONE]"]
+
+
+def telemetry(w, name, path, said, **members):
+    """said: the text of a chunk; what comes before the first text is the beginning and the progress."""
+    found = []
+    for again in (False, True):
+        got = chunks(w, path, **members)
+        progress = [c["prompt_progress"] for c in got if "prompt_progress" in c]
+        of_prompt = [c["timings"] for c in got if "prompt_progress" in c]
+        timed = [c["timings"] for c in got if "timings" in c and "prompt_progress" not in c]
+        rows = [p["processed"] for p in progress]
+        total, cache = progress[0]["total"], progress[0]["cache"]
+        check(
+            name + ": total and cache stay", {(p["total"], p["cache"]) for p in progress} == {(total, cache)}, progress
+        )
+        check(name + ": from what was found to all", (rows[0], rows[-1]) == (cache, total), progress)
+        check(name + ": each tells of more", all(a < b for a, b in zip(rows, rows[1:])), rows)
+        check(name + ": found again", (cache >= 32) if again else (cache == 0 and len(rows) > 2), progress)
+        check(
+            name + ": timings of a prompt", [t["prompt_n"] for t in of_prompt] == [r - cache for r in rows], of_prompt
+        )
+        check(name + ": ... begin with nothing", of_prompt[0]["prompt_ms"] == 0 == progress[0]["time_ms"], of_prompt)
+        where = [i for i, c in enumerate(got) if "prompt_progress" in c]
+        check(name + ": before the text", not any(said(c) for c in got[: where[-1]]), got)
+        check(name + ": members", all(set(t) == RATES and min(t.values()) >= 0 for t in timed + of_prompt), timed[:1])
+        check(name + ": every text has them", all("timings" in c for c in got if said(c)), got)
+        check(name + ": counted", [t["predicted_n"] for t in timed] == sorted(t["predicted_n"] for t in timed), timed)
+        last = timed[-1]
+        check(name + ": the last one", "timings" in got[-1] and last["predicted_n"] == 12, got[-1])
+        check(name + ": the prompt", (last["prompt_n"], last["cache_n"]) == (total - cache, cache), last)
+        rate = last["predicted_per_second"] * last["predicted_ms"]
+        check(name + ": the first token costs no step", abs(rate / 1e3 - 11) < 0.01, last)
+        found.append([said(c) for c in got if said(c)])
+    plain = chunks(w, path, **dict(members, timings_per_token=False, return_progress=None))
+    check(name + ": nothing unasked", not any("prompt_progress" in c for c in plain), plain)
+    if path != "/completion":
+        check(name + ": ... nor timings", not any("timings" in c for c in plain), plain)
+    check(name + ": the same text", found[0] == found[1] == [said(c) for c in plain if said(c)], (found, plain))
+
+
+def of_choice(c):
+    choice = (c["choices"] or [{}])[0]
+    return choice.get("text") or choice.get("delta", {}).get("content")
+
+
+def speeds(w):
+    drawn = {"seed": 3, "temperature": 0.8, "max_tokens": 12, "ignore_eos": True}
+    user = [{"role": "user", "content": LONG}]
+    usage = {"stream_options": {"include_usage": True}}
+    telemetry(w, "a chat", "/v1/chat/completions", of_choice, messages=user, **drawn)
+    telemetry(
+        w,
+        "with usage",
+        "/chat/completions",
+        of_choice,
+        messages=[*USER, {"role": "assistant", "content": "Yes"}, *user],
+        **drawn,
+        **usage,
+    )
+    telemetry(w, "a completion", "/v1/completions", of_choice, prompt=LONG, **drawn)
+    telemetry(
+        w, "/completion", "/completion", lambda c: c["content"] if not c["stop"] else "", prompt="So " + LONG, **drawn
+    )
+    body = {"input": "Now " + LONG, "seed": 3, "temperature": 0.8, "max_output_tokens": 12, "ignore_eos": True}
+    telemetry(
+        w, "Responses", "/v1/responses", lambda c: c["type"] == "response.output_text.delta" and c["delta"], **body
+    )
+    types = [c["type"] for c in chunks(w, "/v1/responses", **body) if "prompt_progress" in c]
+    check("their progress", set(types) == {"response.in_progress"}, types)
+    first = chunks(w, "/v1/chat/completions", messages=user, **drawn)[0]
+    check("the role comes alone", "timings" not in first and first["choices"][0]["delta"]["role"] == "assistant", first)
+    for path, ask in (
+        ("/v1/chat/completions", {"messages": USER}),
+        ("/v1/completions", {"prompt": PROMPT}),
+        ("/v1/responses", {"input": PROMPT}),
+    ):
+        a = w.post(path, dict(ask, timings_per_token=True, return_progress=True, temperature=0))[1]
+        check(path + " whole", set(a["timings"]) == RATES and "prompt_progress" not in a, a)
+        check(path + " whole, unasked", "timings" not in w.post(path, dict(ask, temperature=0))[1])
+        status, a = w.post(path, dict(ask, return_progress="yes"))
+        check(path + " takes a boolean", status == 400 and error(a)["param"] == "return_progress", a)
+    both = [
+        c
+        for c in chunks(w, "/v1/completions", prompt=["Ten " + LONG, "Six " + LONG], **drawn)
+        if "prompt_progress" in c
+    ]
+    check("two prompts", {c["choices"][0]["index"] for c in both} == {0, 1}, both)
+    settings = complete(w, timings_per_token=True)["generation_settings"]
+    check("settings tell it", settings["timings_per_token"] is True, settings)
+    one = complete(w, n_predict=1)["timings"]
+    check("one token has no rate", one["predicted_per_second"] == 0 == one["predicted_per_token_ms"], one)
+
+
 def ends(w):
     free = complete(w, temperature=0, n_predict=40)["content"]
     word = free[5:9]
@@ -250,7 +356,12 @@ def texts(w):
     count = w.post("/v1/chat/completions/input_tokens", {"messages": USER, "tools": None})[1]
     check("input_tokens", count == {"object": "response.input_tokens", "input_tokens": rendered["count"]}, count)
     check("token_ids", rendered["token_ids"] == rendered["tokens"])
-    for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
+    check("... without /v1", count == w.post("/chat/completions/input_tokens", {"messages": USER})[1])
+    for path in ("/v1/responses/input_tokens", "/responses/input_tokens"):
+        check(path, w.post(path, {"input": USER})[1] == count)
+    status, answer = w.post("/responses/input_tokens", {"input": 5})
+    check("... refuses as Responses does", status == 400 and error(answer)["param"] == "input", answer)
+    for path in ("/apply-template", "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
         status, answer = w.post(path, {"messages": []})
         check(path + " refuses as the chat does", status == 400 and error(answer)["param"] == "messages", answer)
     asked = complete(w, prompt=rendered["prompt"])
@@ -389,6 +500,8 @@ with Worker(program) as w:
     sampling(w)
     texts(w)
     facts(w)
+    with Worker(program, "--max-batch-tokens", "40") as few:
+        speeds(few)
     status, answer = w.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
     check("a model without marks", status == 400 and "fim_pre_token_id" in error(answer)["message"], answer)
 

@@ -350,9 +350,17 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     for path in ("/props", "/models", "/version", "/v1/health", "/v1/loads"):
         ask(w, "GET", path, want=200)
     ask(w, "POST", "/props", {}, want=400)
-    for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
+    for path in ("/apply-template", "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
         ask(w, "POST", path, {"messages": [{"role": "user", "content": "Hi"}]}, want=200)
         ask(w, "POST", path, {"messages": []}, want=400)
+    ask(w, "POST", "/responses/input_tokens", {"input": "Hi"}, want=200)
+    ask(w, "POST", "/responses/input_tokens", {}, want=400)
+    told = {"timings_per_token": True, "return_progress": True}
+    for stream in (False, True):
+        ask(w, "POST", "/chat/completions", dict(hello, stream=stream, **told), want=200)
+        ask(w, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 2, "stream": stream, **told}, want=200)
+        ask(w, "POST", "/responses", {"input": "Hi", "max_output_tokens": 2, "stream": stream, **told}, want=200)
+        ask(w, "POST", "/completion", {"prompt": "x", "n_predict": 2, "stream": stream, **told}, want=200)
     ask(w, "POST", "/v1/completions/render", {"prompt": ["Hi", [1, 2]]}, want=200)
     render = "/v1/chat/completions/render"
     user = {"role": "user", "content": "Hi"}
