@@ -113,9 +113,10 @@ struct engine_job {
 /* What a job gives its reader, in this order: EVENT_STARTED once prefill begins, EVENT_PROGRESS of a job that asks,
  * EVENT_TOKEN each, EVENT_END once and last (also of a job that never began).
  *
- * The first EVENT_PROGRESS tells n_cached, before any row was computed; each further one more rows than the one before;
- * the one before the first EVENT_TOKEN all of them. A slow reader gets fewer; rows of a preempted job that are computed
- * again are not told again. */
+ * The first EVENT_PROGRESS tells n_cached, before any row was computed; then comes one for each step that had rows of
+ * the prompt, the last before the first EVENT_TOKEN. Rows of a preempted job that are computed again are not told
+ * again.
+ */
 enum event_kind { EVENT_STARTED = 0, EVENT_PROGRESS, EVENT_TOKEN, EVENT_END };
 struct job_event {
     enum event_kind kind;

@@ -84,21 +84,22 @@ struct job {
     struct job *after;                    /* a reference; NULL: it may begin */
     uint64_t constraint_digest[ENGINE_DIGEST / 8];
     bool completion; /* its answer may be kept, or be one that was kept */
-    bool progress;   /* its reader wants to know how much of the prompt is stored */
 
     /* Between engine and reader. events: number of ids, and EVENT_*_BIT; the engine's thread writes, its ids lie before
      * it. */
     uint32_t *ids;                             /* [most] */
     struct sampler_prob *probs, *prompt_probs; /* [most], [n_prompt], rows: job_row */
-    _Atomic uint32_t n_scored;                 /* rows of its prompt whose log probabilities are there */
+    uint32_t *progress;          /* [n_prompt + 1] rising: rows of the prompt that were stored; NULL: nobody asks */
+    _Atomic uint32_t n_progress; /* of them; each is there before the ids that follow from it */
+    _Atomic uint32_t n_scored;   /* rows of its prompt whose log probabilities are there */
     _Atomic uint64_t events;
     _Atomic uint32_t waiting;   /* 1: the reader sleeps on it */
     struct job *beside;         /* a reference: the reader sleeps on that job's; NULL: on its own */
     _Atomic uint32_t notifying; /* 1: it lies in the notifier's ring */
     _Atomic uint32_t refs;      /* reader, engine, notifier */
     struct {
-        bool started, over, told; /* told: how much of the prompt is stored, once; then `done` was told last */
-        uint32_t n, done;
+        bool started, over;
+        uint32_t n, n_progress;
     } read; /* the reader's */
 
     /* What anybody may read. */

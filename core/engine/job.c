@@ -74,7 +74,6 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     j->owner_key = spec->owner;
     j->salt = spec->salt;
     j->deadline_ns = spec->deadline_ns;
-    j->progress = spec->progress;
     if (spec->constraint) j->constraint = *spec->constraint;
     if (spec->constraint && spec->constraint_digest)
         memcpy(j->constraint_digest, spec->constraint_digest, ENGINE_DIGEST);
@@ -122,7 +121,8 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
     const uint32_t room = e->model->dev.context - spec->n_prompt, n_vocab = e->model->program->n_vocab,
                    most = spec->max_tokens < room ? spec->max_tokens : room, positions = spec->n_prompt + most - 1;
     const uint32_t n_nodes = e->prefix.cap ? spec->n_prompt / KV_PAGE : 0;
-    uint64_t words = (uint64_t)spec->n_prompt + spec->n_ends + most + n_nodes + 2ull * spec->params->n_logit_bias;
+    const uint64_t n_progress = spec->progress ? spec->n_prompt + 1ull : 0;
+    uint64_t words = spec->n_prompt + n_progress + spec->n_ends + most + n_nodes + 2ull * spec->params->n_logit_bias;
     for (uint32_t g = 0; g < e->n_groups; g++) words += table_cap(&e->pool[g], positions);
     struct job first = { .engine = e,
                          .most = most,
@@ -144,6 +144,7 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
     j->prompt = at, at += spec->n_prompt;
     j->ends = at, at += spec->n_ends;
     j->nodes = at, at += n_nodes;
+    j->progress = spec->progress ? at : NULL, at += n_progress;
     for (uint32_t g = 0; g < e->n_groups; g++) {
         j->pages[g].cap = table_cap(&e->pool[g], positions);
         j->tables[g] = j->pages[g].table = at;
@@ -197,15 +198,27 @@ static void tell(struct job *j, uint64_t events)
     notify(j);
 }
 
+/* More rows of its prompt are stored than were told. */
+static void add_progress(struct job *j, uint32_t n_done)
+{
+    const uint32_t n = atomic_load_explicit(&j->n_progress, memory_order_relaxed);
+    if (!j->progress || (n && n_done <= j->progress[n - 1])) return;
+    j->progress[n] = n_done;
+    atomic_store(&j->n_progress, n + 1);
+}
+
 void job_tell_started(struct job *j)
 {
+    add_progress(j, atomic_load(&j->n_cached));
     tell(j, atomic_load_explicit(&j->events, memory_order_relaxed) | EVENT_STARTED_BIT);
 }
 
 void job_tell_done(struct job *j, uint32_t n_done)
 {
     atomic_store(&j->n_done, n_done);
-    if (j->progress) notify(j);
+    if (!j->progress) return;
+    add_progress(j, n_done);
+    notify(j);
 }
 
 void job_tell_id(struct job *j, uint32_t id)
@@ -232,6 +245,7 @@ void job_answer(struct job *j, uint64_t now)
     j->over = j->completion_hit = true;
     atomic_store(&j->n_cached, j->n_prompt);
     atomic_store(&j->n_done, j->n_prompt);
+    add_progress(j, j->n_prompt);
     atomic_store(&j->queued_ns, now);
     atomic_store(&j->started_ns, now);
     if (j->n_ids) atomic_store(&j->first_token_ns, now);
@@ -243,27 +257,18 @@ void job_answer(struct job *j, uint64_t now)
 
 /* ---- the reader ---------------------------------------------------------------------------------------- */
 
-/* How much of the prompt is stored, if that is news: what was found in the prefix cache, then more. */
-static bool read_progress(struct job *j, struct job_event *out)
-{
-    if (!j->progress || !j->read.started || j->read.n) return false;
-    const uint32_t done = j->read.told ? atomic_load(&j->n_done) : atomic_load(&j->n_cached);
-    if (j->read.told && done <= j->read.done) return false;
-    j->read.told = true;
-    j->read.done = done;
-    *out = (struct job_event){ .kind = EVENT_PROGRESS, .n_done = done };
-    return true;
-}
-
 static bool read_event(struct job *j, struct job_event *out)
 {
-    const uint64_t events = atomic_load(&j->events); /* before n_done: the last rows are told before the first id */
+    const uint64_t events = atomic_load(&j->events); /* first: what was told before an id is then there */
     if (!j->read.started && (events & EVENT_STARTED_BIT)) {
         j->read.started = true;
         *out = (struct job_event){ .kind = EVENT_STARTED };
         return true;
     }
-    if (read_progress(j, out)) return true;
+    if (j->read.started && j->read.n_progress < atomic_load(&j->n_progress)) {
+        *out = (struct job_event){ .kind = EVENT_PROGRESS, .n_done = j->progress[j->read.n_progress++] };
+        return true;
+    }
     if (j->read.n < (uint32_t)events) {
         *out = (struct job_event){ .kind = EVENT_TOKEN, .id = j->ids[j->read.n], .index = j->read.n };
         if (j->probs) out->probs = job_row(j->probs, j->top, j->read.n), out->n_top = j->top;

@@ -645,8 +645,8 @@ static uint32_t next_progress(struct job *j)
     return event.n_done;
 }
 
-/* How much of a prompt is stored is told after each step, beginning with what was found of it; who does not read it in
- * time gets the newest. The ids are those of a job that does not ask. */
+/* How much of a prompt is stored is told after each step, beginning with what was found of it, also to who reads it
+ * late. The ids are those of a job that does not ask. */
 static void test_progress(void **state)
 {
     (void)state;
@@ -676,9 +676,17 @@ static void test_progress(void **state)
     job_release(j);
     test_permit(UINT64_MAX);
     test_wait_idle(e);
-    spec.id = "late";
-    j = test_submit_spec(e, &spec);
+    const struct test_job other = test_make(5); /* 150 tokens */
+    struct engine_job late = test_spec(&other, "late");
+    late.progress = true;
+    j = test_submit_spec(e, &late);
     test_wait_idle(e);
+    assert_true(job_next(j, &event, -1));
+    for (uint32_t done = 0; done < other.n + ROWS; done += ROWS)
+        assert_int_equal(next_progress(j), done < other.n ? done : other.n);
+    job_release(j);
+    spec.id = "again";
+    j = test_submit_spec(e, &spec);
     assert_true(job_next(j, &event, -1));
     assert_int_equal(event.kind, EVENT_STARTED);
     assert_int_equal(next_progress(j), 224); /* whole pages */
