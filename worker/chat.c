@@ -109,12 +109,18 @@ static int set_system(struct talk *t, const char *text)
     return result;
 }
 
+static void note_count(const struct talk *t, const json_t *list, const char *what)
+{
+    const size_t n = json_array_size(list);
+    char text[64];
+    (void)snprintf(text, sizeof text, "(%zu %s%s)", n, what, n == 1 ? "" : "s");
+    note(t, text);
+}
+
 static int set_tools(struct talk *t, const char *path)
 {
     const int result = dialog_tools(&t->dialog, path[0] ? path : NULL);
-    char text[64];
-    (void)snprintf(text, sizeof text, "(%zu tools)", json_array_size(t->dialog.tools));
-    if (!result) note(t, text);
+    if (!result) note_count(t, t->dialog.tools, "function");
     return result;
 }
 
@@ -130,11 +136,9 @@ static int load(struct talk *t, const char *path)
 {
     const int result =
         path[0] ? dialog_load(&t->dialog, path) : fail(CODE_INVALID_REQUEST, "/load: expected a file's name");
-    char text[64];
-    (void)snprintf(text, sizeof text, "(%zu messages)", json_array_size(t->dialog.messages));
     if (result) return result;
     forget_pending(t);
-    note(t, text);
+    note_count(t, t->dialog.messages, "message");
     return EXIT_DONE;
 }
 
@@ -157,16 +161,19 @@ static int quit(struct talk *t, const char *rest)
 static int help(struct talk *t, const char *rest);
 
 static const struct {
-    const char *name, *argument, *help;
+    const char *name, *argument;
+    const char *help; /* NULL: not shown */
     int (*run)(struct talk *t, const char *rest);
 } commands[] = {
     { "system", "[TEXT]", "set the system prompt; without TEXT there is none", set_system },
-    { "tools", "[FILE]", "offer the functions in FILE, a list as OpenAI's tools; without FILE none", set_tools },
+    { "tools", "[FILE]", "offer the functions in FILE (OpenAI's tools); without FILE none", set_tools },
     { "save", "FILE", "write the conversation to FILE, as JSON", save },
     { "load", "FILE", "go on with the conversation in FILE", load },
     { "clear", "", "begin anew; system prompt and tools stay", clear },
     { "help", "", "show this", help },
-    { "quit", "", "end; so does Ctrl-D", quit },
+    { "quit", "", "end; so do /exit, /bye and Ctrl-D", quit },
+    { "exit", "", NULL, quit }, /* the words of other programs */
+    { "bye", "", NULL, quit },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -175,7 +182,7 @@ static int help(struct talk *t, const char *rest)
     (void)rest;
     (void)t;
     for (size_t i = 0; i < N_COMMANDS; i++)
-        (void)printf("/%-7s%-8s %s\n", commands[i].name, commands[i].argument, commands[i].help);
+        if (commands[i].help) (void)printf("/%-7s%-8s %s\n", commands[i].name, commands[i].argument, commands[i].help);
     (void)printf("Ctrl-C ends an answer. A line that begins with // is text that begins with /.\n");
     return EXIT_DONE;
 }
@@ -254,7 +261,7 @@ static int talk(struct talk *t)
     int result = dialog_open(&t->dialog);
     t->input = result ? NULL : line_input_open(t->terminal);
     if (!result && !t->input) result = fail(CODE_INTERNAL, "the terminal cannot be used; is TERM set?");
-    (void)snprintf(title, sizeof title, "%s; /help shows the commands, Ctrl-D ends", t->speaker.title);
+    (void)snprintf(title, sizeof title, "%s\n/help shows the commands, Ctrl-D ends", t->speaker.title);
     if (!result) note(t, title);
     if (!result) result = follow(t);
     line_input_close(t->input);

@@ -79,12 +79,16 @@ int client_open(const struct options *o, struct client **out)
     const char *command = command_table[o->command].name, *either = option_text(o, OPT_SERVED_URL);
     struct client *c = *out = calloc(1, sizeof *c);
     if (!c) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for a request");
+    const struct option_value *given = &o->value[either ? OPT_SERVED_URL : OPT_URL];
+    const char *where = given->flag ? "--url" : given->filed ? "url" : "WORKER_URL";
     c->url = either ? either : option_text(o, OPT_URL);
     c->ca = option_text(o, OPT_CA);
     if (strncmp(c->url, "http://", 7) != 0 && strncmp(c->url, "https://", 8) != 0)
-        return fail_usage(command, "--url: expected http://HOST:PORT or https://HOST:PORT, got \"%.80s\"", c->url);
+        return fail_usage(command, "%s: expected http://HOST:PORT or https://HOST:PORT, got \"%.80s\"", where, c->url);
     c->url_len = strlen(c->url);
     while (c->url[c->url_len - 1] == '/') c->url_len--;
+    if (strncmp(c->url + c->url_len - 3, "/v1", 3) == 0) /* OpenAI's clients want it there */
+        return fail_usage(command, "%s: expected the worker's own address, without /v1, got \"%.80s\"", where, c->url);
     return read_key(o, c);
 }
 
@@ -152,18 +156,24 @@ static int tell_refusal(const struct client *c, uint32_t status, const char *bod
     json_t *document = json_loadb(body, n, 0, NULL);
     const int result = client_error(document, &err)
                            ? fail(CODE_INVALID_REQUEST, "the worker answers %u %s", status, err_text)
-                           : fail(CODE_INVALID_REQUEST, "the worker answers %u, and no more than that", status);
+                           : fail(CODE_INVALID_REQUEST,
+                                  "%s answers %u, and not as a worker does: is this a worker? --url or WORKER_URL "
+                                  "names it",
+                                  c->url, status);
     json_decref(document);
     return result;
 }
 
-/* No answer, and what may help. */
+/* No answer, and what may help; the text begins with the address. */
 static int tell_silence(const struct client *c, const char *text)
 {
-    const char *hint = strstr(text, "certificate problem") && !c->ca ? "; --ca FILE names a CA of your own"
-                       : strstr(text, "Failed to connect")           ? "; --url or WORKER_URL names the worker"
-                                                                     : "";
-    return fail(CODE_INVALID_REQUEST, "%s: %s%s", c->url, text, hint);
+    const bool nobody = strstr(text, "Failed to connect");
+    const char *hint = nobody ? "; worker serve starts a worker, --url or WORKER_URL names one that runs elsewhere"
+                       : strstr(text, "certificate problem") && !c->ca ? "; --ca FILE names a CA of your own"
+                       : strstr(text, "wrong version number") ? "; a worker without TLS is at http://, not at https://"
+                       : strstr(text, "resolve host")         ? "; --url or WORKER_URL names the worker"
+                                                              : "";
+    return fail(nobody ? CODE_NOT_READY : CODE_INVALID_REQUEST, "%s%s", text, hint);
 }
 
 int client_ask(struct client *c, const char *method, const char *path, const json_t *body, uint32_t also,

@@ -394,10 +394,10 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_CHAT] = { "chat", "", 0, 0, "talk with a model here or with a running worker",
                    "With --url a running worker answers, else the model of --model in this process. Each line is a "
                    "message; the conversation goes on until Ctrl-D or /quit, and /help shows the other commands: "
-                   "/system, /tools, /save, /load, /clear. Answers stream, reasoning and calls of functions dim; the "
-                   "result of a call is what is typed next. Ctrl-C ends an answer, not the program. Without a terminal "
-                   "lines are read from standard input, answers and calls are written without reasoning, and the exit "
-                   "status is that of the first failure." },
+                   "/system, /tools, /save, /load, /clear. Answers stream, reasoning and calls of functions dim, "
+                   "but not with NO_COLOR; the result of a call is what is typed next. Ctrl-C ends an answer, not the "
+                   "program. Without a terminal lines are read from standard input, answers and calls are written "
+                   "without reasoning, and the exit status is that of the first failure." },
     [CMD_RENDER] = { "render", "", 0, 0, "show the prompt that a chat template makes of a conversation",
                      "Prints the prompt and not a byte more, as /v1/chat/completions would make it, as ids or with the "
                      "origin of every byte: control tokens are read in what the template wrote alone. Messages are "

@@ -1,5 +1,5 @@
 /* remote.c: `worker status`, `jobs`, `cancel`, `models` and `metrics`: what a running worker says of itself, for
- * people, or with --json as it says it. */
+ * people, or with --json all of it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

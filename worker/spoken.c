@@ -1,13 +1,18 @@
 /* spoken.c: see spoken.h. */
 #include "spoken.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char dim[] = "\033[2m", plain[] = "\033[0m";
 
 void spoken_open(struct spoken *s, bool terminal)
 {
-    *s = (struct spoken){ .out = { .out = stdout, .shows = terminal }, .calls = json_array() };
+    const char *no_color = getenv("NO_COLOR"), *kind = getenv("TERM");
+    const bool plainly = (no_color && *no_color) || (kind && strcmp(kind, "dumb") == 0);
+    *s = (struct spoken){ .out = { .out = stdout, .shows = terminal },
+                          .styled = terminal && !plainly,
+                          .calls = json_array() };
     s->failed = !s->calls;
 }
 
@@ -24,7 +29,7 @@ void spoken_close(struct spoken *s)
 
 static void style(struct spoken *s, const char *sequence)
 {
-    if (s->out.shows) (void)fputs(sequence, s->out.out);
+    if (s->styled) (void)fputs(sequence, s->out.out);
 }
 
 static void keep(struct spoken *s, struct http_text *to, const char *bytes, size_t n)

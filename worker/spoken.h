@@ -1,6 +1,6 @@
 /* spoken.h: an answer while it comes, whoever writes it: shown as it grows, and kept for the conversation. On a
- * terminal reasoning and calls are dim and control characters are shown; elsewhere reasoning is left out. [one thread]
- */
+ * terminal reasoning and calls are dim, unless NO_COLOR is set or TERM is dumb, and control characters are shown;
+ * elsewhere reasoning is left out. [one thread] */
 #ifndef WORKER_SPOKEN_H
 #define WORKER_SPOKEN_H
 
@@ -13,6 +13,7 @@ enum spoken_part { SPOKEN_NOTHING = 0, SPOKEN_REASONING, SPOKEN_TEXT, SPOKEN_CAL
 
 struct spoken {
     struct terminal out;
+    bool styled; /* reasoning and calls are dim */
     struct http_text text, reasoning;
     struct http_text id, name, arguments; /* of the call that is open */
     json_t *calls;                        /* complete ones */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -306,15 +307,24 @@ void log_last_words(const char *event, const char *message, const struct log_fie
         plain_line(LOG_ERROR, event, message);
 }
 
+/* Cells of a bar behind these columns and before " 100 %": a line that wraps is not wiped whole. */
+static int bar_cells(size_t before)
+{
+    struct winsize w;
+    const int taken = (int)before + 9;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) || !w.ws_col) return BAR_CELLS;
+    return w.ws_col < taken ? 0 : w.ws_col - taken < BAR_CELLS ? w.ws_col - taken : BAR_CELLS;
+}
+
 static void draw_bar(const char *activity, int percent)
 {
     struct line l = { .n = 0, .limit = LINE_BYTES };
     add(&l, "\r\033[K", 4);
     if (percent < 100) {
         char cells[BAR_CELLS + 1];
-        const int done = percent * BAR_CELLS / 100;
-        for (int i = 0; i < BAR_CELLS; i++) cells[i] = i < done ? '#' : '.';
-        cells[BAR_CELLS] = 0;
+        const int all = bar_cells(strlen(activity)), done = percent * all / 100;
+        for (int i = 0; i < all; i++) cells[i] = i < done ? '#' : '.';
+        cells[all] = 0;
         add_escaped(&l, activity, LOG_PLAIN);
         add_format(&l, " [%s] %3d %%", cells, percent);
     }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -184,12 +185,36 @@ static void test_progress_events(void **state)
     }
 }
 
+/* The terminal whose bytes are read from *master; -1: there is none. columns 0: it does not say. */
+static int open_terminal(int *master, unsigned short columns)
+{
+    const struct winsize size = { .ws_col = columns };
+    *master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (*master < 0 || grantpt(*master) != 0 || unlockpt(*master) != 0) return -1;
+    const int terminal = open(ptsname(*master), O_RDWR | O_NOCTTY);
+    if (terminal >= 0) assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
+    return terminal;
+}
+
+/* A terminal hands its bytes over when it likes: read until all are there, or none has come for a while. */
+static void assert_shown(int master, const char *expected)
+{
+    size_t n = 0;
+    for (struct pollfd ready = { .fd = master, .events = POLLIN };
+         n < strlen(expected) && poll(&ready, 1, 2000) == 1;) {
+        const ssize_t got = read(master, captured + n, sizeof captured - 1 - n);
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    captured[n] = 0;
+    assert_string_equal(captured, expected);
+}
+
 static void test_bar(void **state)
 {
     (void)state;
-    const int master = posix_openpt(O_RDWR | O_NOCTTY);
-    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) skip();
-    const int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+    int master;
+    const int terminal = open_terminal(&master, 0);
     if (terminal < 0) skip();
     log_configure(LOG_INFO, LOG_PLAIN);
     begin_capture(terminal);
@@ -199,22 +224,34 @@ static void test_bar(void **state)
     log_progress("load_progress", "load", NULL, 0.75);
     log_progress("load_progress", "load", NULL, 1);
     restore_stderr();
-    static const char expected[] = "\r\033[Kload [###############...............]  50 %"
-                                   "\r\033[Kworker: warning: careful\r\n"
-                                   "\r\033[Kload [######################........]  75 %"
-                                   "\r\033[K";
-    /* A terminal hands its bytes over when it likes: read until all are there, or none has come for a while. */
-    size_t n = 0;
-    for (struct pollfd ready = { .fd = master, .events = POLLIN };
-         n < sizeof expected - 1 && poll(&ready, 1, 2000) == 1;) {
-        const ssize_t got = read(master, captured + n, sizeof captured - 1 - n);
-        if (got <= 0) break;
-        n += (size_t)got;
-    }
-    captured[n] = 0;
+    assert_shown(master, "\r\033[Kload [###############...............]  50 %"
+                         "\r\033[Kworker: warning: careful\r\n"
+                         "\r\033[Kload [######################........]  75 %"
+                         "\r\033[K");
     (void)close(terminal);
     (void)close(master);
-    assert_string_equal(captured, expected);
+}
+
+/* No longer than its line, which could not be wiped whole. */
+static void test_bar_of_narrow_terminals(void **state)
+{
+    (void)state;
+    int master;
+    const int terminal = open_terminal(&master, 23);
+    if (terminal < 0) skip();
+    log_configure(LOG_INFO, LOG_PLAIN);
+    begin_capture(terminal);
+    log_progress("load_progress", "load", NULL, 0.5);
+    const struct winsize tiny = { .ws_col = 5 };
+    assert_int_equal(ioctl(terminal, TIOCSWINSZ, &tiny), 0);
+    log_progress("load_progress", "load", NULL, 0.75);
+    log_progress("load_progress", "load", NULL, 1);
+    restore_stderr();
+    assert_shown(master, "\r\033[Kload [#####.....]  50 %"
+                         "\r\033[Kload []  75 %"
+                         "\r\033[K");
+    (void)close(terminal);
+    (void)close(master);
 }
 
 /* What every event carries, but for those that say it themselves. */
@@ -312,9 +349,16 @@ static void test_stopped_reader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_line), cmocka_unit_test(test_any_bytes),       cmocka_unit_test(test_long_line),
-        cmocka_unit_test(test_plain),     cmocka_unit_test(test_progress_events), cmocka_unit_test(test_bar),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_common),          cmocka_unit_test(test_stopped_reader),
+        cmocka_unit_test(test_json_line),
+        cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_progress_events),
+        cmocka_unit_test(test_bar),
+        cmocka_unit_test(test_bar_of_narrow_terminals),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_common),
+        cmocka_unit_test(test_stopped_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,10 +53,10 @@ def contents(name):
 class Terminal:
     """`worker chat` with a terminal: what it shows, until something is there."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, **environment):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.environ.update(TERM="xterm", LC_ALL="C")
+            os.environ.update(dict({"TERM": "xterm", "LC_ALL": "C"}, **environment))
             os.execv(program, [program, "chat", *words])
         self.shown = b""
         self.until(b"> ")
@@ -142,6 +142,10 @@ def conversation(name, *words):
         name + "/help",
         status == 0 and all("/" + c in out for c in ("system", "tools", "save", "load", "clear", "quit")),
     )
+    check(name + "/help fits into 80 columns", all(len(line) <= 80 for line in out.splitlines()), out)
+    for word in ("/exit", "/bye"):
+        status, out, err = chat(*words, lines=[word, RAIN])
+        check(name + word, status == 0 and out == "" and err == "", (out, err))
     seeded = [chat(*words, "--seed", "5", lines=[RAIN])[1] for _ in range(2)]
     check(name + "a seed", seeded[0] == seeded[1] and seeded[0].strip(), seeded)
     return said
@@ -258,6 +262,14 @@ def stopped(name, *words):
 
 
 def calls_on_a_terminal():
+    t = Terminal(*GREEDY, NO_COLOR="1")
+    shown = t.line("/tools " + path("tools.json"))
+    check("one function is not several", b"(1 function)\r\n" in shown, shown)
+    t.type(MINUTE.encode() + b"\r")
+    shown = t.until(b"result of current_minute> ")
+    good = b"[calls current_minute({})]\r\n" in shown and b"\x1b[2m" not in shown and b"\x1b[0m" not in shown
+    check("a call is not dim with NO_COLOR", good, shown)
+    t.end()
     t = Terminal(*GREEDY)
     t.line("/tools " + path("tools.json"))
     t.type(MINUTE.encode() + b"\r")

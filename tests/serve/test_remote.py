@@ -5,8 +5,10 @@ the worker refuses, Ctrl-C."""
 import json
 import os
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 
 from gated import Gated
 from service import LONG, PATIENCE, Job, Worker, cancelled, check, done, scratch
@@ -111,6 +113,14 @@ def completes(w):
     check("complete --log json", status == 0 and good, err)
 
 
+class Stranger(socketserver.BaseRequestHandler):
+    """Another program's server."""
+
+    def handle(self):
+        self.request.recv(65536)
+        self.request.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
+
+
 def refused(w):
     status, out, err = worker("complete", TEXT, "--logit-bias", "999999=1", *at(w))
     good = status == 1 and "INVALID_REQUEST: the worker answers 400 invalid_request: logit_bias: expected" in err
@@ -122,9 +132,23 @@ def refused(w):
     status, _, err = worker("complete", TEXT, "--log", "json", "--digest", "0" * 64)
     check("... nor in the place of a model", status == 1 and TEXT not in err and "MODEL_LOAD_FAILED" in err, err)
     status, _, err = worker("status", "--url", "http://127.0.0.1:1")
-    check("nobody listens", status == 1 and "127.0.0.1:1/health" in err and err.count("\n") == 1, err)
+    said = err.startswith("worker: error: NOT_READY: http://127.0.0.1:1/health: ") and "; worker serve starts" in err
+    check("nobody listens", status == 1 and said and err.count("\n") == 1, err)
+    status, _, err = worker("status", "--url", at(w)[1].replace("http", "https"))
+    check("no TLS there", status == 1 and "is at http://, not at https://" in err, err)
+    for words, where in ((at(w), "--url"), ((), "WORKER_URL")):
+        status, _, err = worker(
+            "jobs", *words[:1], *(u + "/v1/" for u in words[1:]), environment={"WORKER_URL": at(w)[1] + "/v1"}
+        )
+        check(
+            "an address of OpenAI's clients", status == 2 and where + ": expected the worker's own address" in err, err
+        )
     status, _, err = worker("models", "--url", at(w)[1] + "/elsewhere")
     check("another path", status == 1 and "answers 404 NOT_FOUND" in err, err)
+    with socketserver.TCPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.handle_request).start()
+        status, _, err = worker("models", "--url", "http://127.0.0.1:%d" % server.server_address[1])
+    check("something else answers", status == 1 and "answers 404, and not as a worker does: is this a" in err, err)
 
 
 def interrupted(w):
