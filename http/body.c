@@ -199,11 +199,15 @@ static bool is_json(const char *type)
     return !rest[strspn(rest, " ")] || rest[strspn(rest, " ")] == ';';
 }
 
+/* What `curl -d` says of any body, and a page's form. */
+static bool is_form(const char *type) { return strcasecmp(type, "application/x-www-form-urlencoded") == 0; }
+
 static bool has_type(const struct http_request *r, enum http_body_type wanted)
 {
     const char *type = http_header(r, "Content-Type");
     const bool of_a_page = r->origin[0] || http_header(r, "Sec-Fetch-Site");
-    return wanted == HTTP_ANY_TYPE || (wanted == HTTP_JSON_OR_NONE && !type && !of_a_page) || is_json(type);
+    const bool unsaid = !type || is_form(type);
+    return wanted == HTTP_ANY_TYPE || (wanted == HTTP_JSON_OR_UNSAID && unsaid && !of_a_page) || is_json(type);
 }
 
 static bool go_on(struct http_request *r)
@@ -247,7 +251,8 @@ bool http_body(struct http_request *r, size_t most, enum http_body_type type, co
     }
     if (!size && !chunked) return true;
     if (!has_type(r, type)) {
-        answer_refusal(r, 415, "the body must be JSON, and Content-Type say so: application/json");
+        answer_refusal(r, 415,
+                       "the body must be JSON, and the header Content-Type say so: Content-Type: application/json");
         return false;
     }
     r->body = malloc(room + 1); /* addresses: what has not come yet takes no memory, and none of what others may have */

@@ -166,9 +166,10 @@ struct http_peer {
 };
 /* NULL: none was asked for. */
 const struct http_peer *http_peer(const struct http_request *r);
-/* What a body's Content-Type must say. Of a request that a page may have made, which its Origin or Sec-Fetch-Site
- * tells, HTTP_JSON_OR_NONE is HTTP_JSON: what a page can send without asking first has no type that is JSON. */
-enum http_body_type { HTTP_ANY_TYPE = 0, HTTP_JSON, HTTP_JSON_OR_NONE };
+/* What a body's Content-Type must say. HTTP_JSON_OR_UNSAID: there may be none, or the one that `curl -d` sends of any
+ * body, a form's. Of a request that a page may have made, which its Origin or Sec-Fetch-Site tells, it is HTTP_JSON:
+ * what a page can send without asking first has no type that is JSON. */
+enum http_body_type { HTTP_ANY_TYPE = 0, HTTP_JSON, HTTP_JSON_OR_UNSAID };
 /* The whole body, at most `most` bytes, terminated, *n = 0 if there is none. False: an error was already answered (400,
  * 408, 413; 415 if the type is another; 503 if what has come of all bodies of the server, and what is
  * reserved besides, would exceed its memory) or the client is gone. Once per request. */

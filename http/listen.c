@@ -76,8 +76,11 @@ static wk_status refuse(const struct http_options *o, int why, const struct wk_e
     const bool six = strchr(o->host, ':');
     const char *before = six ? "[" : "", *behind = six ? "]" : "";
     if (why == EADDRINUSE)
-        return wk_fail(err, WK_IO, "%s%s%s:%u is in use by another program: stop it, or choose another port", before,
-                       o->host, behind, o->port);
+        return wk_fail(
+            err, WK_IO,
+            "%s%s%s:%u is in use by another program, perhaps by a worker (worker status tells): stop it, or choose "
+            "another port: --port N, --admin-port N",
+            before, o->host, behind, o->port);
     if (why == EADDRNOTAVAIL || why == EAFNOSUPPORT)
         return wk_fail(err, WK_IO, "%s is not an address of this machine", o->host);
     if (why == EACCES) return wk_fail(err, WK_IO, "port %u needs privileges: choose one from 1024 on", o->port);

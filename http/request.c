@@ -395,8 +395,10 @@ static void serve(struct http_request *r)
     if (allow[0] && !strcmp(r->method, "OPTIONS")) {
         answer_options(r, allow);
     } else if (allow[0]) {
+        char text[ALLOW_BYTES + 64];
+        (void)snprintf(text, sizeof text, "this path does not serve this method; it serves %s", allow);
         http_extra(r, "Allow", allow);
-        answer_refusal(r, 405, "this path does not serve this method");
+        answer_refusal(r, 405, text);
     } else {
         refuse_path(r);
     }

@@ -166,9 +166,7 @@ static void refused(struct stream *x, struct refusal *why) { rename_fields(excha
 bool exchange_suits(const struct serve_model *m, const struct exchange *e, struct refusal *why)
 {
     if (!m) return true;
-    if (e->q.model && !serve_is_called(m, e->q.model))
-        return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
-                      e->q.model);
+    if (e->q.model && !serve_suits_name(m, e->q.model, "model", why)) return false;
     if (e->interface->chat && !m->chat)
         return refuse(
             why, SERVE_INVALID_REQUEST, "messages",

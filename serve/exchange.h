@@ -29,7 +29,7 @@ struct interface {
                  struct refusal *why);
     const struct encoder *stream, *whole;
     enum http_stream_kind kind;         /* of streams */
-    bool untyped;                       /* clients send bodies without a Content-Type */
+    bool untyped;                       /* clients send bodies without a Content-Type that says JSON */
     void (*forget)(struct exchange *e); /* e->own; NULL: there is none */
 };
 

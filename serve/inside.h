@@ -74,6 +74,8 @@ void load_join(struct load *l);
 json_t *load_handle(const struct serve *s, const struct serve_model *m);
 /* Is the model called that, by its name or an alias, or that and :latest, as some clients complete every name? */
 bool serve_is_called(const struct serve_model *m, const char *name);
+/* False: it is not called that, and *why says so of this member of a request. */
+bool serve_suits_name(const struct serve_model *m, const char *name, const char *member, struct refusal *why);
 bool load_sealed(const struct serve_model *m); /* also true of a CPU, where nothing is sealed */
 void load_close(struct serve *s);              /* engine, model; every job is released. [main thread] */
 

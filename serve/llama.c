@@ -28,9 +28,7 @@ static struct llama_model facts_of(const struct serve_model *m)
 /* What only the model tells. */
 static bool suits_model(const struct serve_model *m, struct llama_request *q, struct refusal *why)
 {
-    if (q->o.model && !serve_is_called(m, q->o.model))
-        return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name,
-                      q->o.model);
+    if (q->o.model && !serve_suits_name(m, q->o.model, "model", why)) return false;
     if (!m->model->tokenizer) return refuse(why, SERVE_INVALID_REQUEST, "prompt", "prompt: the model has no tokenizer");
     if (!q->infill) return true;
     const struct llama_marks marks = llama_marks_of(m);

@@ -55,6 +55,15 @@ bool serve_is_called(const struct serve_model *m, const char *name)
     return is;
 }
 
+bool serve_suits_name(const struct serve_model *m, const char *name, const char *member, struct refusal *why)
+{
+    return serve_is_called(m, name) ||
+           refuse(why, SERVE_MODEL_NOT_FOUND, member,
+                  "%s: this worker serves %s, not %.255s: ask for that name, or start it with --model-alias NAME, "
+                  "which it then has, too ('*': every name)",
+                  member, m->name, name);
+}
+
 bool load_sealed(const struct serve_model *m)
 {
     struct shard_handle h = { 0 };
@@ -139,10 +148,12 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
     (void)printf("try it:\n"
                  "  curl %s '%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
                  "\"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
+                 "a page to chat: %s in a browser\n"
                  "OpenAI's clients: base URL %s/v1, model %s\n"
+                 "Anthropic's, Ollama's and llama-server's clients: %s\n"
                  "Ctrl-C ends it.\n",
                  s->o->tls_cert ? "-kN" : "-N" /* a certificate is of a name, this is an address */, at.text,
-                 m->chat ? ", \"chat\": true" : "", at.text, m->name);
+                 m->chat ? ", \"chat\": true" : "", at.text, at.text, m->name, at.text);
     (void)fflush(stdout);
 }
 

@@ -59,8 +59,7 @@ static bool answer_loaded(const struct exchange *e, struct refusal *why)
     const char *name = own->body.model;
     const struct serve_model *m = serve_ready(e->work->s, why);
     if (!m) return false;
-    if (name && !serve_is_called(m, name))
-        return refuse(why, SERVE_MODEL_NOT_FOUND, "model", "model: this worker serves %s, not %.255s", m->name, name);
+    if (name && !serve_suits_name(m, name, "model", why)) return false;
     ollama_put_head(&out, e, m);
     http_text_format(&out, ",%s,\"done\":true,\"done_reason\":\"%s\"}\n",
                      own->generate ? "\"response\":\"\"" : "\"message\":{\"role\":\"assistant\",\"content\":\"\"}",

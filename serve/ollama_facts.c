@@ -200,8 +200,7 @@ static bool read_show(struct work *w, const struct serve_model *m, struct refusa
     const char *member = json_object_get(body, "model") ? "model" : "name";
     bool ok = body_name(&o, member, 255, &name, why) && body_flag(&o, "verbose", &verbose, why);
     if (ok && verbose) ok = body_fail(&o, "verbose", why, "false: lists of the file, as its vocabulary, are not told");
-    if (ok && name && !serve_is_called(m, name))
-        ok = refuse(why, SERVE_MODEL_NOT_FOUND, member, "%s: this worker serves %s, not %.255s", member, m->name, name);
+    if (ok && name) ok = serve_suits_name(m, name, member, why);
     json_decref(body);
     return ok;
 }

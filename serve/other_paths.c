@@ -9,8 +9,10 @@
 #define NO_RANKING "this worker does not serve reranking, scores and classes: it generates text"
 #define NO_RESPONSES "this worker stores no responses; POST /v1/responses makes one"
 #define MESSAGES "this worker serves POST /v1/messages and /v1/messages/count_tokens of Anthropic's interface"
-#define ONE_MODEL \
-    "this worker serves one model, which it was started with: it pulls, pushes, creates, copies and deletes none"
+#define ONE_MODEL                                                                                                   \
+    "this worker serves one model, which it was started with: it pulls, pushes, creates, copies and deletes none; " \
+    "the "                                                                                                          \
+    "command worker pull fetches models, worker serve --model serves one"
 #define NO_MEDIA "this worker does not serve images, audio and video: it generates text; " CHAT_INSTEAD
 #define NO_STORE \
     "this worker stores nothing: no files, batches, assistants, threads, vector stores or fine-tuning; " CHAT_INSTEAD
@@ -66,11 +68,17 @@ static const struct {
     { "/v2/health/", "use GET /livez or GET /readyz" },
     { "/v2/models/", "use GET /readyz" },
 
+    { "/v1/v1/messages", "there is no such path here: Anthropic's clients want the base URL without /v1" },
+    { "/v1/v1/messages/", "there is no such path here: Anthropic's clients want the base URL without /v1" },
+    { "/v1/v1/", BASE_URL "one /v1" },
+    { "/v1/chat", CHAT_INSTEAD },
+    { "/v1/slots", "use GET /worker/jobs" },
+
     { "/models/", BASE_URL "GET /v1/models" },
+    { "/chat", CHAT_INSTEAD },
     { "/embeddings", NO_EMBEDDINGS },
     { "/messages", MESSAGES },
     { "/v1", BASE_URL "GET /v1/models" },
-    { "/v1/v1/", BASE_URL "one /v1" },
 
     { "/embedding", NO_EMBEDDINGS },
     { "/slots", "use GET /worker/jobs" },

@@ -87,7 +87,7 @@ bool work_turn(struct work *w, struct refusal *why)
 
 bool work_body(struct work *w, size_t most, const char **bytes, size_t *n)
 {
-    if (!http_body(w->r, most, w->untyped ? HTTP_JSON_OR_NONE : HTTP_JSON, bytes, n)) return false;
+    if (!http_body(w->r, most, w->untyped ? HTTP_JSON_OR_UNSAID : HTTP_JSON, bytes, n)) return false;
     if (*n > WORK_SMALL && !take_turn(w)) {
         struct refusal why = { 0 };
         (void)work_refuse(w, &why);

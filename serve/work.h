@@ -20,7 +20,7 @@ struct work {
     struct http_request *r;
     uint64_t deadline_ns;
     bool streams;         /* a client that has only shut down its sending side is still there */
-    bool untyped;         /* the body may come without a Content-Type */
+    bool untyped;         /* the body may come without a Content-Type that says JSON */
     bool placed, stopped; /* stopped: why says by what */
     enum serve_code why;
 };

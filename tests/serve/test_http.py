@@ -81,6 +81,7 @@ def pages(program):
                 status == 405 and "allow: post, options" in head and json.loads(said)["error"]["code"],
                 (status, head, said),
             )
+        check("PUT: the text says what is", "; it serves POST, OPTIONS" in said, said)
         check("it is still there", w.get("/readyz")[0] == 200)
         check("curl -X POST .../shutdown", raw(w, "POST /shutdown HTTP/1.1", local)[0] == 202 and w.status() == 0)
     with Worker(program, "--origin", "*") as w:

@@ -96,7 +96,11 @@ def arguments():
         got, last = run("serve", "--port", str(s.getsockname()[1]))
         check(
             "port in use: exit 1, one line",
-            got == 1 and "LISTEN_FAILED" in last and "in use" in last.lower(),
+            got == 1
+            and "LISTEN_FAILED" in last
+            and "in use" in last
+            and "--port N" in last
+            and "worker status" in last,
             (got, last),
         )
 
@@ -437,6 +441,15 @@ def first_minutes():
             ),
             text,
         )
+        base = "http://127.0.0.1:%d" % port
+        for clients in (
+            "OpenAI's clients: base URL %s/v1, model haiku",
+            "a page to chat: %s in a browser",
+            "clients: %s",
+        ):
+            check(
+                "start prints " + clients, clients % base in said or any(l.endswith(clients % base) for l in said), text
+            )
         line = next((l for l in said if l.startswith("curl ")), "")
         if shutil.which("curl"):
             r = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=PATIENCE, check=False)

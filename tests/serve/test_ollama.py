@@ -15,6 +15,8 @@ import tempfile
 from service import HAIKU, LONG, MOST, PATIENCE, Worker, check, done, events
 from thinking import HARMONY, thinker
 
+FORM = "application/x-www-form-urlencoded"
+
 program = sys.argv[1]
 USER = [{"role": "user", "content": HAIKU["prompt"]}]
 DRAWN = {"temperature": 0.7, "seed": 42}
@@ -551,6 +553,7 @@ def refusals(w):
             refused(w, path, bad, "")
         deep = b"[" * 100 + b"]" * 100
         refused(w, path, b'{"prompt":"x","messages":[{"role":"user","content":"x"}],"x":' + deep + b"}", "")
+    check("another", "--model-alias" in w.post("/api/chat", dict(ASK, model="another"))[1]["error"])
     check("text/plain", w.ask("POST", "/api/chat", b"{}", {"Content-Type": "text/plain"})[0] == 415)
     for path in ("/api/chat", "/api/generate", "/api/show"):
         for headers, status in (
@@ -559,6 +562,10 @@ def refusals(w):
             ({"Origin": "http://127.0.0.1:%d" % w.port}, 415),
             ({"Origin": "https://elsewhere.example"}, 403),
             ({"Content-Type": ""}, 415),
+            ({"Content-Type": FORM}, 200),  # of curl -d
+            ({"Content-Type": FORM, "Sec-Fetch-Site": "none"}, 415),
+            ({"Content-Type": FORM, "Origin": "null"}, 403),
+            ({"Content-Type": FORM, "Origin": "http://127.0.0.1:%d" % w.port}, 415),
         ):
             c = w.connection()
             c.request("POST", path, b'{"model":"haiku"}', headers)
