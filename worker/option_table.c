@@ -490,7 +490,7 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_MODELS] = { "models", "", 0, 0, "list the models of a running worker", "Asks /v1/models." },
     [CMD_METRICS] = { "metrics", "", 0, 0, "print the metrics of a running worker",
                       "Prometheus' text format, as /metrics gives it; docs/metrics.md explains each." },
-    [CMD_PULL] = { "pull", "hf:ORG/NAME[:QUANT|/FILE]", 1, 1, "fetch a model from the hub",
+    [CMD_PULL] = { "pull", "hf:ORG/NAME[:QUANT|/FILE]", 1, 1, "fetch a model from Hugging Face's hub",
                    "Fetches the one GGUF model of a repository, the one in the quantization QUANT, or FILE, with all "
                    "files of a split one, into ORG/NAME of the model folder, where --model finds it by the same words. "
                    "What is broken off goes on where it was: the same command again. A file gets its name when its "
