@@ -348,18 +348,27 @@ static bool names_model(const char *word)
     return dot ? strcmp(dot, ".gguf") == 0 : strncmp(word, "embedded:", 9) == 0;
 }
 
-/* What was meant by a first word that is no command. */
+/* What was meant by a first word that is no command; the words of other programs among them. */
 static const char *command_hint(const char *word)
 {
-    if (strcmp(word, "version") == 0) return "--version";
+    static const struct {
+        const char *word, *command;
+    } others[] = { { "version", "--version" }, { "ls", "list" },       { "ps", "status" },   { "show", "inspect" },
+                   { "kill", "cancel" },       { "download", "pull" }, { "generate", "run" } };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(word, others[i].word) == 0) return others[i].command;
     return names_model(word) ? "run --model" : command_nearest(word);
 }
 
 /* Where the command takes none: the option that was meant, by what it looks like. */
-static const char *operand_hint(enum command c, const char *operand)
+static const char *operand_hint(const struct options *o)
 {
-    if (option_of(&option_table[OPT_MODEL], c) && names_model(operand)) return "; did you mean --model?";
-    return option_of(&option_table[OPT_PROMPT], c) ? "; did you mean --prompt?" : "";
+    const bool model = option_of(&option_table[OPT_MODEL], o->command),
+               prompt = option_of(&option_table[OPT_PROMPT], o->command),
+               url = option_of(&option_table[OPT_URL], o->command);
+    if (model && prompt && o->n_operands > 1) return "; did you mean --model and --prompt?";
+    if (model && (!prompt || names_model(o->operands[0]))) return "; did you mean --model?";
+    return prompt ? "; did you mean --prompt?" : url ? "; did you mean --url?" : "";
 }
 
 bool options_parse(int argc, char **argv, struct options *out)
@@ -381,8 +390,7 @@ bool options_parse(int argc, char **argv, struct options *out)
     if (ok && !out->help) ok = environment_check(out);
     if (ok && !out->help && (out->n_operands < def->min_operands || out->n_operands > def->max_operands))
         ok = usage(out->command, "expected %s, got %d operand%s%s", def->operands[0] ? def->operands : "no operands",
-                   out->n_operands, out->n_operands == 1 ? "" : "s",
-                   def->operands[0] ? "" : operand_hint(out->command, out->operands[0]));
+                   out->n_operands, out->n_operands == 1 ? "" : "s", def->operands[0] ? "" : operand_hint(out));
     if (!ok) options_free(out);
     return ok;
 }
