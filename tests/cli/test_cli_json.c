@@ -233,30 +233,59 @@ static char *made(const char *name)
     return text;
 }
 
-static void documents_name_every_option(void **state)
+/* A page for each command, that has the options of the command and no other one. */
+static void manual_names_every_option(void **state)
 {
     (void)state;
-    char *man = made("worker.1"), *bash = made("worker.bash"), *zsh = made("_worker");
-    for (int i = 0; i < OPT_COUNT; i++) {
-        char plain[64], escaped[96] = "\\-\\-", *out = escaped + 4;
-        (void)snprintf(plain, sizeof plain, "--%s", option_table[i].name);
-        for (const char *p = option_table[i].name; *p; p++) {
-            if (*p == '-') *out++ = '\\';
-            *out++ = *p;
+    free(made("man1/worker.1"));
+    for (int c = 0; c < CMD_COUNT; c++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "man1/worker-%s.1", command_table[c].name);
+        char *page = made(name);
+        for (int i = 0; i < OPT_COUNT; i++) {
+            char option[96] = "\\-\\-", *out = option + 4;
+            for (const char *p = option_table[i].name; *p; p++) {
+                if (*p == '-') *out++ = '\\';
+                *out++ = *p;
+            }
+            memcpy(out, "\n", 2);
+            if (option_table[i].argument) memcpy(out, " \\fI", 5);
+            bool has = false; /* at the end of a line that may have the letter in front */
+            for (const char *at = page; !has && (at = strstr(at, option)); at++)
+                has = strncmp(at - 3, ".B ", 3) == 0 || strncmp(at - 8, ".B \\-", 5) == 0;
+            bool wanted = false; /* some names are two options, each of some commands */
+            for (int k = 0; k < OPT_COUNT; k++)
+                wanted = wanted || (strcmp(option_table[k].name, option_table[i].name) == 0 &&
+                                    option_of(&option_table[k], (enum command)c) &&
+                                    !option_table[k].argument == !option_table[i].argument);
+            if (has != wanted) fail_msg("%s: --%s: %s", name, option_table[i].name, wanted ? "missing" : "not its own");
         }
-        *out = '\0';
-        if (i != OPT_HELP && !strstr(man, escaped)) fail_msg("worker.1: no %s", plain);
+        free(page);
+    }
+    if (system("command -v groff >/dev/null") == 0)
+        assert_int_equal(system("for f in '" WORKER_DOCUMENTS "'/man1/*.1; do test -z \"$(groff -man -ww -Tutf8 -z "
+                                "\"$f\" 2>&1)\" || exit 1; done"),
+                         0);
+    if (system("command -v mandoc >/dev/null") == 0)
+        assert_int_equal(system("mandoc -T lint '" WORKER_DOCUMENTS "'/man1/*.1"), 0);
+    if (system("command -v lexgrog >/dev/null") == 0)
+        assert_int_equal(system("lexgrog '" WORKER_DOCUMENTS "'/man1/*.1 >/dev/null"), 0);
+}
+
+static void completions_name_every_option(void **state)
+{
+    (void)state;
+    char *bash = made("worker.bash"), *zsh = made("_worker");
+    for (int i = 0; i < OPT_COUNT; i++) {
+        char plain[64];
+        (void)snprintf(plain, sizeof plain, "--%s", option_table[i].name);
         if (!strstr(bash, plain)) fail_msg("bash completion: no %s", plain);
         if (!strstr(zsh, plain)) fail_msg("zsh completion: no %s", plain);
     }
-    free(man);
     free(bash);
     free(zsh);
     assert_int_equal(system("bash -n '" WORKER_DOCUMENTS "/worker.bash'"), 0);
     if (system("command -v zsh >/dev/null") == 0) assert_int_equal(system("zsh -n '" WORKER_DOCUMENTS "/_worker'"), 0);
-    if (system("command -v groff >/dev/null") == 0)
-        assert_int_equal(system("test -z \"$(groff -man -ww -Tutf8 '" WORKER_DOCUMENTS "/worker.1' 2>&1 >/dev/null)\""),
-                         0);
 }
 
 static void bash_completes(void **state)
@@ -278,13 +307,17 @@ static void bash_completes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checker_refuses),    cmocka_unit_test(profile),
-        cmocka_unit_test(descriptor),         cmocka_unit_test(descriptors_of_all),
-        cmocka_unit_test(names_are_harmless), cmocka_unit_test(sidecar_names_the_model),
-        cmocka_unit_test(plan_adds_up),       cmocka_unit_test(plan_names_what_is_missing),
-        cmocka_unit_test(plugins_are_listed), cmocka_unit_test(documents_name_every_option),
-        cmocka_unit_test(bash_completes)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(checker_refuses),
+                                        cmocka_unit_test(profile),
+                                        cmocka_unit_test(descriptor),
+                                        cmocka_unit_test(descriptors_of_all),
+                                        cmocka_unit_test(names_are_harmless),
+                                        cmocka_unit_test(sidecar_names_the_model),
+                                        cmocka_unit_test(plan_adds_up),
+                                        cmocka_unit_test(plan_names_what_is_missing),
+                                        cmocka_unit_test(plugins_are_listed),
+                                        cmocka_unit_test(manual_names_every_option),
+                                        cmocka_unit_test(completions_name_every_option),
+                                        cmocka_unit_test(bash_completes) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -88,6 +88,12 @@ with tempfile.TemporaryDirectory() as folder:
         r = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True)
         mine = [line for line in (r.stdout + r.stderr).splitlines() if "worker" in line]
         check("systemd-analyze verify", not mine, mine)
+        r = subprocess.run(
+            ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=19", path],
+            capture_output=True,
+            text=True,
+        )
+        check("its sandbox scores below 2.0 of systemd-analyze security", r.returncode == 0, r.stdout[-200:] + r.stderr)
     else:
         print("not checked: systemd-analyze is not installed")
 done()
