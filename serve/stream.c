@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/sha256.h"
+#include "capability/capability.h"
 #include "chat/chat.h"
 #include "chat/constraint.h"
 #include "log/log.h"
@@ -400,17 +401,22 @@ uint32_t stream_prompt_limit(const struct stream *x)
     return most && most < context - 1 ? most : context - 1;
 }
 
-/* The context's refusal says by how much, in the words that clients look for: they shorten and try again. */
+/* The context's refusal says by how much, in the words that clients look for: they shorten and try again. A context
+ * that the command line left smaller than the model's own can be raised. */
 static bool check_context(const struct stream *x, const struct stream_prompt *p, struct refusal *why)
 {
     const uint32_t context = x->m->model->dev.context, limit = stream_prompt_limit(x);
     const size_t n = x->fewest ? x->fewest : p->ids.n;
     if (n <= limit) return true;
+    const uint32_t own = capabilities_context(x->m->model->program);
+    char raise[96] = "";
+    if (own > context && limit == context - 1)
+        (void)snprintf(raise, sizeof raise, ", or start the worker with --context N, up to %u of this model", own);
     (void)refuse(
         why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field,
-        "%s: This model's maximum context length is %u tokens. Expected at most %u tokens, got %s%zu: shorten it "
+        "%s: This model's maximum context length is %u tokens. Expected at most %u tokens, got %s%zu: shorten it%s "
         "(context_length_exceeded)",
-        x->form->field, context, limit, x->fewest ? "at least " : "", n);
+        x->form->field, context, limit, x->fewest ? "at least " : "", n, raise);
     refusal_add(why, "n_prompt_tokens", n);
     refusal_add(why, "n_ctx", context);
     return false;

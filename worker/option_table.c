@@ -156,7 +156,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_EXACT] = { "exact", 0, OPTION_FLAG, true, PLANS, NULL, 0, 1, NULL,
                     "32-bit activations and KV cache instead of 8-bit and 16-bit ones" },
     [OPT_CONTEXT] = { "context", 'c', OPTION_INTEGER, true, PLANS, "N", 0, 16777216, "0",
-                      "positions of a sequence; 0 is the model's own, within a default limit" },
+                      "tokens of a prompt and its answer together; 0 is what the model was trained for, but not more "
+                      "than "
+                      "4096: give a number for more" },
     [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN) | ON(CMD_LIST), "N", 0, 512, "0",
                             "what worker serve takes with that flag; 0: what worker run takes" },
     [OPT_BENCH_PROMPT] = { "prompt-tokens", 'p', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "512",

@@ -20,6 +20,8 @@
 #include "log/words.h"
 #include "parallel.h"
 
+_Static_assert(DEFAULT_CONTEXT == 4096, "the help of --context and the README say it");
+
 enum { MAX_DIRS = 16, MAX_PREFER = 64, FLASH_TILE = 128 };
 
 bool log_is_json(const struct options *o)

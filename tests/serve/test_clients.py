@@ -284,6 +284,20 @@ def context(w):
     )
 
 
+def raised(program):
+    """A context that is smaller than the model's: who was refused hears how to raise it."""
+    with Worker(program, "--context", "128") as w:
+        message = error(chat(w, messages=[{"role": "user", "content": "word " * 300}])[1]).get("message", "")
+        check("a context that can be raised", "--context N, up to 512 of this model (context_" in message, message)
+    with Worker(program, "--max-tokens-in", "100") as w:
+        message = error(chat(w, messages=[{"role": "user", "content": "word " * 300}])[1]).get("message", "")
+        check(
+            "... and one that is not the limit",
+            "Expected at most 100" in message and "--context" not in message,
+            message,
+        )
+
+
 def special(w):
     spelt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     texts = w.post("/tokenize", {"prompt": spelt})[1]["count"]
@@ -429,4 +443,5 @@ with Worker(program, "--log", "json", "--model-dir", os.path.join(source, "model
     paths(w)
     traces(w)
 configured()
+raised(program)
 done()
