@@ -1,5 +1,6 @@
-/* test_tokenizer_load.c: hostile texts of 1 MiB for every pre-tokenizer and SPM must end, and give the text back. Times
- * are printed, not judged: the test's TIMEOUT is the judge of what is not linear. */
+/* test_tokenizer_load.c: long hostile texts for every pre-tokenizer and SPM must end, and give the text back. Times
+ * are printed, not judged: the test's TIMEOUT is the judge of what is not linear. usage: test_tokenizer_load KIB, the
+ * length of the texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 
 #include "tokenizer/hf_builder.h"
 
+static size_t text_bytes;
 static struct builder builder;
 static char error_text[512];
 static const struct wk_err open_err = { error_text, sizeof error_text };
@@ -39,14 +41,13 @@ static void expect_text_back(const struct tokenizer *t, const char *text, size_t
     tokens_free(&ids);
 }
 
-/* A megabyte of each unit, whole and with a last character of another class, which is where backtracking begins. */
+/* So much of each unit, whole and with a last character of another class, which is where backtracking begins. */
 static void test_long_runs(void **state)
 {
     (void)state;
     static const char *const units[] = { "a",        "A",   " ",         "\n",   ".",  "7", "\xE4\xB8\xAD",
                                          "\xCC\x81", " \n", "A\xCC\x81", "\xFF", "'s", "<x" };
-    enum { MEBIBYTE = 1 << 20 };
-    char *text = malloc(MEBIBYTE);
+    char *text = malloc(text_bytes);
     assert_non_null(text);
     for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
         struct tokenizer *t = builder_open_kind(&builder, pres[p], &open_err);
@@ -54,7 +55,7 @@ static void test_long_runs(void **state)
         const char *slowest = "";
         double worst = 0;
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
-            const size_t len = strlen(units[u]), n = MEBIBYTE / len * len;
+            const size_t len = strlen(units[u]), n = text_bytes / len * len;
             for (size_t i = 0; i < n; i++) text[i] = units[u][i % len];
             text[n - 1] = u % 2 ? text[n - 1] : len == 1 ? '1' : text[n - 1];
             const double begin = seconds();
@@ -89,7 +90,6 @@ static void test_too_long(void **state)
 static void test_json_made_to_be_slow(void **state)
 {
     (void)state;
-    enum { MEBIBYTE = 1 << 20 };
     static const char *const units[] = { "a", " ", ".", "\u2581", "\u0301", "e\u0301", "<", "\xFF", "aaaaaaaaab" };
     struct hf_text added = { 0 };
     char one[700];
@@ -104,7 +104,7 @@ static void test_json_made_to_be_slow(void **state)
         hf_say(&added, entry);
     }
     hf_say(&added, "]");
-    char *text = malloc(MEBIBYTE);
+    char *text = malloc(text_bytes);
     assert_non_null(text);
     for (int kind = 0; kind < 2; kind++) {
         const struct hf_parts bytes = { .added = added.data, .normalizer = "{\"type\":\"NFC\"}" }, characters = {
@@ -122,7 +122,7 @@ static void test_json_made_to_be_slow(void **state)
         for (size_t u = 0; u < sizeof units / sizeof *units; u++)
             for (int special = 0; special < 2; special++) {
                 struct tokens got = { 0 };
-                const size_t len = strlen(units[u]), n = MEBIBYTE / len * len;
+                const size_t len = strlen(units[u]), n = text_bytes / len * len;
                 for (size_t i = 0; i < n; i++) text[i] = units[u][i % len];
                 assert_int_equal(tokenizer_encode(t, text, n, special, false, &got, NULL), WK_OK);
                 assert_true(got.n > 0);
@@ -134,8 +134,10 @@ static void test_json_made_to_be_slow(void **state)
     free(added.data);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    text_bytes = argc == 2 ? strtoul(argv[1], NULL, 10) << 10 : 0;
+    if (!text_bytes) return EXIT_FAILURE;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_too_long), cmocka_unit_test(test_long_runs),
                                         cmocka_unit_test(test_json_made_to_be_slow) };
     return cmocka_run_group_tests(tests, NULL, NULL);
