@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "openai_probs.h"
+#include "raw.h"
 
 static bool is_generate(const struct stream *x) { return ollama_of(exchange_of(x))->generate; }
 static struct token_probs *probs_of(const struct stream *x, const struct answer *a)
@@ -49,16 +50,6 @@ static void free_said(struct said *s)
     http_text_free(&s->calls);
 }
 
-/* Arguments are JSON as the model has written it, in which a line may end between two tokens; a line of the stream must
- * not. */
-static void put_on_one_line(struct http_text *out, const struct http_text *json)
-{
-    const size_t from = out->n;
-    http_text_add(out, json->n ? json->data : "{}", json->n ? json->n : 2);
-    for (size_t i = from; !out->failed && i < out->n; i++)
-        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
-}
-
 static void add_call(struct http_text *out, const struct item *i)
 {
     http_text_format(out, "%s{\"id\":", out->n ? "," : "");
@@ -66,7 +57,8 @@ static void add_call(struct http_text *out, const struct item *i)
     http_text_format(out, ",\"function\":{\"index\":%u,\"name\":", i->nth);
     http_text_json(out, i->name.n ? i->name.data : "", i->name.n);
     http_text_format(out, ",\"arguments\":");
-    put_on_one_line(out, &i->text);
+    /* JSON as the model has written it, in which a line may end between two tokens */
+    raw_copy_line(out, (struct raw){ i->text.n ? i->text.data : NULL, i->text.n, JR_OBJECT }, "{}");
     http_text_format(out, "}}");
 }
 

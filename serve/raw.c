@@ -118,6 +118,14 @@ void raw_copy(struct http_text *out, struct raw value, const char *otherwise)
         http_text_add(out, otherwise, strlen(otherwise));
 }
 
+void raw_copy_line(struct http_text *out, struct raw value, const char *otherwise)
+{
+    const size_t from = out->n;
+    raw_copy(out, value, otherwise);
+    for (size_t i = from; !out->failed && i < out->n; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r') out->data[i] = ' ';
+}
+
 void raw_copy_member(struct http_text *out, const char *name, struct raw value)
 {
     if (!value.data) return;

@@ -45,6 +45,9 @@ bool raw_says(struct raw value, const char *word);
 void raw_text(struct raw string, struct http_text *out);
 /* The piece as it is written is added to out; `otherwise` where there is none. */
 void raw_copy(struct http_text *out, struct raw value, const char *otherwise);
+/* The same for what is one line, as an event of a stream or a line of JSON is: ends of lines, which can stand between
+ * two tokens alone, become spaces. */
+void raw_copy_line(struct http_text *out, struct raw value, const char *otherwise);
 /* ,"NAME":VALUE if there is one. */
 void raw_copy_member(struct http_text *out, const char *name, struct raw value);
 

@@ -385,7 +385,7 @@ static void repeat(struct responses *r, struct raw root)
                   { "user", "null" } };
     for (size_t i = 0; i < sizeof as_is / sizeof *as_is; i++) {
         http_text_format(&r->repeated, ",\"%s\":", as_is[i].name);
-        raw_copy(&r->repeated, raw_member(root, as_is[i].name), as_is[i].otherwise);
+        raw_copy_line(&r->repeated, raw_member(root, as_is[i].name), as_is[i].otherwise);
     }
     http_text_format(&r->repeated, ",\"background\":false,\"previous_response_id\":null,\"service_tier\":\"default\","
                                    "\"store\":false,\"truncation\":\"disabled\"");

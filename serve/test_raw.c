@@ -101,6 +101,9 @@ static void test_text(void **state)
     raw_copy_member(&t, "k", raw_member(o, "b"));
     raw_copy_member(&t, "k", raw_member(o, "none"));
     assert_string_equal(t.data, "{},\"k\":7");
+    t.n = 0;
+    raw_copy_line(&t, of("{\r\n\"a\":\n\"\\n\"}"), "");
+    assert_string_equal(t.data, "{  \"a\": \"\\n\"}");
     assert_true(raw_says(of("\"a\\u0062\""), "ab"));
     assert_false(raw_says(of("\"ab\\u0000\""), "ab"));
     assert_false(raw_says(of("[\"ab\"]"), "ab"));

@@ -87,6 +87,14 @@ def texts(w):
         == ("Be short.", {"a": "b"}, 0.9, "u", 0.7),
         repeated,
     )
+    lines = json.dumps(dict(ASK, stream=True, metadata={"a": "b\n"}, tools=[{"type": "web_search"}]), indent=1)
+    status, text = w.post(PATH, lines.replace("\n", "\r\n").encode())
+    parts = [line.split(":")[0] for line in text.replace("\r", "\n").split("\n")]
+    check("a body of many lines: events of two", status == 200 and set(parts) == {"event", "data", ""}, text)
+    first, last = events(text)[0][1]["response"], events(text)[-1][1]["response"]
+    check(
+        "... which repeat it", first["metadata"] == last["metadata"] == {"a": "b\n"} and len(last["tools"]) == 1, last
+    )
     nothing = whole(w, input="x", max_output_tokens=0)
     check("no token: an empty message", nothing["output"][0]["content"][0]["text"] == "", nothing)
 
