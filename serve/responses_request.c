@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "body.h"
+#include "tools/tools.h"
 
 enum { MOST_WARNINGS = 64 };
 
@@ -61,6 +62,22 @@ static bool wrong(struct offering *o, const char *expected)
     return refuse(o->why, SERVE_INVALID_REQUEST, o->field, "%s: expected %s", o->field, expected);
 }
 
+/* A function more: how many there may be and how long names are is tested before anything is kept, since a namespace's
+ * name is in the names of all of its tools. */
+static bool may_offer(struct offering *o, struct raw space, struct raw name)
+{
+    struct http_text full = { 0 };
+    if (o->n == TOOLS_MAX)
+        return refuse(o->why, SERVE_INVALID_REQUEST, "tools", "tools: expected at most %d functions", TOOLS_MAX);
+    responses_full_name(&full, space, name);
+    const bool failed = full.failed, longer = full.n > TOOLS_MAX_NAME;
+    http_text_free(&full);
+    if (failed) return refuse(o->why, SERVE_INTERNAL, NULL, "no memory for the tools");
+    return !longer ||
+           refuse(o->why, SERVE_INVALID_REQUEST, o->field,
+                  "%s: expected names of at most %d bytes, with that of the namespace", o->field, TOOLS_MAX_NAME);
+}
+
 /* The tool answers by names of its own. */
 static bool remember(struct offering *o, struct raw space, struct raw name, bool custom)
 {
@@ -93,6 +110,7 @@ static bool offer_function(struct offering *o, struct raw space, struct raw tool
 {
     const struct raw name = raw_member(tool, "name");
     if (name.kind != JR_STRING) return wrong(o, "a function with a \"name\"");
+    if (!may_offer(o, space, name)) return false;
     if (space.data && !remember(o, space, name, false)) return false;
     begin_function(o, space, name);
     raw_copy_member(o->out, "description", raw_member(tool, "description"));
@@ -108,6 +126,7 @@ static bool offer_custom(struct offering *o, struct raw space, struct raw tool)
     struct http_text description = { 0 };
     const struct raw name = raw_member(tool, "name"), format = raw_member(tool, "format");
     if (name.kind != JR_STRING) return wrong(o, "a custom tool with a \"name\"");
+    if (!may_offer(o, space, name)) return false;
     if (!remember(o, space, name, true)) return false;
     raw_text(raw_member(tool, "description"), &description);
     if (raw_member(format, "definition").kind == JR_STRING) {

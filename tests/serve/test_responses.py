@@ -295,6 +295,11 @@ def refusals(w):
         "top_logprobs": [{"input": "x", "include": ["message.output_text.logprobs"], "top_logprobs": 99}],
         "model": [{"input": "x", "model": 3}],
     }
+    many = [{"type": "custom", "name": "t%d" % i} for i in range(1025)]
+    long = {"type": "function", "name": "t" * 129}
+    inside = {"type": "namespace", "name": "n" * 1000000, "tools": many[:1000]}  # its name is in 1,000 names
+    wrong["tools"] += [{"input": "x", "tools": many}]
+    wrong["tools[1]"] = [{"input": "x", "tools": [COUNT, t]} for t in (long, dict(long, type="custom"), inside)]
     for field, bodies in wrong.items():
         for body in bodies:
             status, a = w.post(PATH, body)
