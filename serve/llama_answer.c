@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "llama_prompt.h"
+#include "raw.h"
 #include "timings.h"
 
 enum {
@@ -193,42 +194,49 @@ static void put_document(struct stream *x, struct answer *a, const struct ending
     x->line.failed = x->line.failed || o->text.failed || o->ids.failed;
 }
 
-/* The member at a path with slashes; NULL: there is none. */
-static json_t *member_at(json_t *document, const char *path)
+/* The member at a path with slashes, as it is written; no data: there is none. */
+static struct raw member_at(struct raw document, const char *path)
 {
     char name[64];
-    while (document) {
+    for (;;) {
         const size_t n = strcspn(path, "/");
-        if (n >= sizeof name) return NULL;
+        if (n >= sizeof name) return (struct raw){ 0 };
         memcpy(name, path, n);
         name[n] = '\0';
-        document = json_object_get(document, name);
-        if (!path[n]) break;
+        document = raw_member(document, name);
+        if (!path[n] || !document.data) return document;
         path += n + 1;
     }
-    return document;
+}
+
+static bool is_asked_before(const json_t *fields, size_t i, const char *path)
+{
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(json_string_value(json_array_get(fields, k)), path) == 0) return true;
+    return false;
 }
 
 /* response_fields: those members alone, each by the name that it was asked for. */
 static void pick_fields(struct stream *x)
 {
     const json_t *fields = own(x)->q.fields;
+    struct http_text picked = { 0 };
     if (!fields || x->line.failed) return;
-    json_t *document = json_loadb(x->line.data, x->line.n, JSON_ALLOW_NUL, NULL), *picked = json_object();
+    const struct raw document = raw_of(x->line.data, x->line.n);
+    http_text_add(&picked, "{", 1);
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const char *path = json_string_value(json_array_get(fields, i));
-        json_t *value = member_at(document, path);
-        if (value) (void)json_object_set(picked, path, value);
+        const struct raw value = is_asked_before(fields, i, path) ? (struct raw){ 0 } : member_at(document, path);
+        if (!value.data) continue;
+        http_text_add(&picked, ",", picked.n > 1);
+        http_text_json(&picked, path, strlen(path));
+        http_text_add(&picked, ":", 1);
+        raw_copy(&picked, value, "");
     }
-    char *text = document && picked ? json_dumps(picked, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
-    x->line.n = 0;
-    if (text)
-        http_text_add(&x->line, text, strlen(text));
-    else
-        x->line.failed = true;
-    free(text);
-    json_decref(document);
-    json_decref(picked);
+    http_text_add(&picked, "}", 1);
+    picked.failed = picked.failed || !document.data;
+    http_text_free(&x->line);
+    x->line = picked;
 }
 
 /* ---- its text ------------------------------------------------------------------------------------------ */

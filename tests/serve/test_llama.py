@@ -299,6 +299,9 @@ def fields(w):
     a = complete(w, response_fields=names)
     check("response_fields", sorted(a) == sorted(names[:3]) and a["generation_settings/n_predict"] == 12, a)
     check("none named: all", set(complete(w, response_fields=[])) == WHOLE)
+    name = "generation_settings/seed"
+    for seed in (2**63, 2**64 - 2):
+        check("a seed of 64 bits", complete(w, seed=seed, response_fields=[name] * 2) == {name: seed})
     parts = events(w, response_fields=["stop", "stop_type"])
     check("the last event alone", parts[-1] == {"stop": True, "stop_type": "limit"} and set(parts[0]) == PART, parts)
     check("of each", complete(w, prompt=["a", "b"], response_fields=["index"]) == [{"index": 0}, {"index": 1}])
