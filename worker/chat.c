@@ -12,6 +12,8 @@
 #include "line_input.h"
 #include "setup.h"
 #include "speaker.h"
+#include "text.h"
+#include "tools/tools.h"
 
 struct talk {
     const struct options *o;
@@ -208,8 +210,9 @@ static void make_prompt(const struct talk *t, char *out, size_t cap)
 {
     const json_t *call = json_array_get(t->pending, t->n_given);
     const char *name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
-    if (name)
-        (void)snprintf(out, cap, "result of %.100s> ", name);
+    char shown[TOOLS_MAX_NAME + 1];
+    if (name) /* whoever answered may call it what he wants */
+        (void)snprintf(out, cap, "result of %s> ", text_printable(name, shown, sizeof shown));
     else
         (void)snprintf(out, cap, "> ");
 }
@@ -229,7 +232,7 @@ static void take_line(struct talk *t, const char *line, size_t n)
 
 static int follow(struct talk *t)
 {
-    char prompt[128];
+    char prompt[TOOLS_MAX_NAME + 32];
     while (!t->over) {
         const char *line;
         size_t n;

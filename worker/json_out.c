@@ -3,14 +3,34 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "errors.h"
 
+/* Jansson escapes what is below a space alone. DEL and U+0080 to U+009F, which terminals obey as well, stand in strings
+ * and nowhere else. */
+static bool write_escaped(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text, *from = at;
+    for (; *at; at++) {
+        const bool c1 = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+        if (*at != 0x7f && !c1) continue;
+        (void)fwrite(from, 1, (size_t)(at - from), stdout);
+        at += c1;
+        (void)printf("\\u%04x", *at);
+        from = at + 1;
+    }
+    (void)fwrite(from, 1, (size_t)(at - from), stdout);
+    return putchar('\n') != EOF && !ferror(stdout);
+}
+
 int json_print(json_t *document)
 {
-    if (!document) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the JSON document");
-    int failed = json_dumpf(document, stdout, JSON_INDENT(2)) || putchar('\n') == EOF;
+    char *text = document ? json_dumps(document, JSON_INDENT(2)) : NULL;
     json_decref(document);
+    if (!text) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the JSON document");
+    const bool failed = !write_escaped(text);
+    free(text);
     return failed ? fail(CODE_OUTPUT_FAILED, "standard output cannot be written") : EXIT_DONE;
 }
 

@@ -135,8 +135,8 @@ enum line_result line_input_next(struct line_input *l, const char *prompt, const
     int got;
     l->stopped = false;
     if (!l->edit) return read_plain(l, out, n);
-    l->prompt = prompt;
-    el_resize(l->edit);                     /* the window may have another size by now */
+    l->prompt = mbstowcs(NULL, prompt, 0) != (size_t)-1 ? prompt : "> "; /* of what is no text libedit makes NULL */
+    el_resize(l->edit);                                                  /* the window may have another size by now */
     (void)el_set(l->edit, EL_PREP_TERM, 1); /* before the prompt is there: keys that are typed at once are its, too */
     const char *line = el_gets(l->edit, &got);
     if (l->stopped) return LINE_INTERRUPTED;

@@ -88,11 +88,13 @@ int text_read(const char *argument, const char *path, struct text *out)
 const char *text_printable(const char *text, char *out, size_t cap)
 {
     size_t n = 0;
-    for (const unsigned char *p = (const unsigned char *)text; *p && n + 1 < cap; p++) {
+    const unsigned char *p = (const unsigned char *)text;
+    for (; *p && n + 1 < cap; p++) {
         const bool c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
         out[n++] = *p < ' ' || *p == 0x7f || c1 ? '?' : (char)*p;
         p += c1;
     }
+    for (; n && (*p & 0xc0) == 0x80; p--) n--; /* not within a character */
     out[n] = '\0';
     return out;
 }

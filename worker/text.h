@@ -23,7 +23,8 @@ int text_read(const char *argument, const char *path, struct text *out);
 int text_read_bytes(const char *path, struct text *out);
 void text_free(struct text *t);
 
-/* Copy of a file's own words for a terminal: what it could obey (C0, DEL, C1) becomes '?'. Returns out. */
+/* Copy of a file's own words for a terminal: what it could obey (C0, DEL, C1) becomes '?'. A longer one ends between
+ * two characters. Returns out. */
 const char *text_printable(const char *text, char *out, size_t cap);
 
 /* "1.23 GB", in units of thousands. Returns out. */

@@ -4,8 +4,6 @@ reasoning and Ctrl-C. usage: test_command_chat.py PROGRAM SOURCE"""
 
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import time
 
 from gated import Gated
 from service import LONG, PATIENCE, Worker, check, done, scratch
+from terminal import Terminal
 from thinking import thinker
 
 program = sys.argv[1]
@@ -48,54 +47,6 @@ def saved(name):
 
 def contents(name):
     return [m["content"] for m in saved(name)["messages"]]
-
-
-class Terminal:
-    """`worker chat` with a terminal: what it shows, until something is there."""
-
-    def __init__(self, *words, **environment):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(dict({"TERM": "xterm", "LC_ALL": "C"}, **environment))
-            os.execv(program, [program, "chat", *words])
-        self.shown = b""
-        self.until(b"> ")
-
-    def read(self):
-        if not select.select([self.fd], [], [], PATIENCE)[0]:
-            raise TimeoutError(self.shown)
-        try:
-            piece = os.read(self.fd, 65536)
-        except OSError:  # it has ended
-            piece = b""
-        self.shown += piece
-        return piece
-
-    def until(self, what):
-        """What was shown up to and with it; what follows is looked at next time."""
-        while what not in self.shown:
-            if not self.read():
-                raise EOFError(self.shown)
-        at = self.shown.index(what) + len(what)
-        before, self.shown = self.shown[:at], self.shown[at:]
-        return before
-
-    def type(self, keys):
-        os.write(self.fd, keys)
-
-    def line(self, text):
-        """Types a line; what is shown until the next prompt."""
-        self.type(text.encode() + b"\r")
-        self.until(b"\r\n")
-        return self.until(b"\r\n> ")
-
-    def end(self, keys=b"\x04"):
-        """The exit status, after Ctrl-D or other keys."""
-        self.type(keys)
-        while self.read():
-            pass
-        os.close(self.fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 # ---- lines from a pipe -------------------------------------------------------------------------------------
@@ -226,7 +177,7 @@ def pipes_are_interrupted(w):
 
 
 def edited():
-    t = Terminal(*GREEDY)
+    t = Terminal(program, *GREEDY)
     t.type("Writte a häiku".encode() + b"\x7f" * 5 + b"ocean")
     t.type(b"\x01" + b"\x06" * 3 + b"\x04" + b"\x05" + b"!\r")  # to the beginning, three on, delete; to the end
     t.until(b"\r\n> ")
@@ -243,7 +194,7 @@ def edited():
 
 def stopped(name, *words):
     """Ctrl-C stops an answer; the program goes on."""
-    t = Terminal(*words, "-n", "20000", "--repetition-penalty", "0.01", *GREEDY)
+    t = Terminal(program, *words, "-n", "20000", "--repetition-penalty", "0.01", *GREEDY)
     t.type(b"Once upon a time\r")
     t.until(b"\r\n")
     t.read()
@@ -262,7 +213,7 @@ def stopped(name, *words):
 
 
 def calls_on_a_terminal():
-    t = Terminal(*GREEDY, NO_COLOR="1")
+    t = Terminal(program, *GREEDY, NO_COLOR="1")
     shown = t.line("/tools " + path("tools.json"))
     check("one function is not several", b"(1 function)\r\n" in shown, shown)
     t.type(MINUTE.encode() + b"\r")
@@ -270,7 +221,7 @@ def calls_on_a_terminal():
     good = b"[calls current_minute({})]\r\n" in shown and b"\x1b[2m" not in shown and b"\x1b[0m" not in shown
     check("a call is not dim with NO_COLOR", good, shown)
     t.end()
-    t = Terminal(*GREEDY)
+    t = Terminal(program, *GREEDY)
     t.line("/tools " + path("tools.json"))
     t.type(MINUTE.encode() + b"\r")
     shown = t.until(b"result of current_minute> ")
@@ -287,7 +238,7 @@ def reasons(name, end_id, *words):
     m = saved("thought.json")["messages"][1]
     good = status == 0 and m["reasoning_content"].strip() and out == m["content"] + "\n"
     check(name + "reasoning is no part of what a pipe gets", good, (m, err))
-    t = Terminal(*words)
+    t = Terminal(program, *words)
     t.line("/system")
     shown = t.line("Yes or no?")
     dim, rest = shown.split(b"\x1b[0m", 1)
