@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "base/helper.h"
 #include "fetch.h"
 #include "fetch_frame.h"
 
@@ -83,10 +84,15 @@ wk_status fetch_check(const struct fetch_request *r, const struct wk_err *err);
 /* The frame of a request that was checked, FRAME_STREAM by its part, and these flags besides; the caller's, to be
  * cleansed. NULL: no memory. */
 char *fetch_make_frame(const struct fetch_request *r, uint32_t flags, uint64_t id, size_t *len);
-/* Starts the program with `socket` as its standard input, our standard error and nothing else: no descriptor, no
- * variable. Signals that are for us and reach our whole process group wait until it ignores them. 0 or errno. */
-int fetch_helper_spawn(const char *program, int socket, pid_t *pid);
-/* Where worker-fetch lies. */
-wk_status fetch_helper_find(const char *program, char *out, size_t cap, const struct wk_err *err);
+/* Where worker-fetch lies, and how it is started: base/helper.h. */
+static inline wk_status fetch_helper_find(const char *program, char *out, size_t cap, const struct wk_err *err)
+{
+    return helper_find("worker-fetch", "connects out", program, out, cap, err);
+}
+static inline int fetch_helper_spawn(const char *program, int socket, pid_t *pid)
+{
+    char name[] = "worker-fetch", *const arguments[] = { name, NULL };
+    return helper_spawn(program, arguments, socket, pid);
+}
 
 #endif

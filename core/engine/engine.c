@@ -243,9 +243,10 @@ static void attend(struct engine *e, uint64_t now)
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
 
-static void idle(struct engine *e, uint64_t now)
+/* No longer than `most`. */
+static void idle(struct engine *e, uint64_t now, uint64_t most)
 {
-    uint64_t until = now + IDLE_NS;
+    uint64_t until = now + (most < IDLE_NS ? most : IDLE_NS);
     if (e->next_deadline && e->next_deadline < until) until = e->next_deadline;
     if (e->n_waiting && e->schedule_at < until) until = e->schedule_at;
     atomic_store(&e->asleep, 1);
@@ -290,9 +291,10 @@ static void *engine_main(void *arg)
         stats_publish(e);
         atomic_store(&e->steps_under_way, e->n_under_way);
         notifier_flush(&e->notifier);
+        const uint64_t events = e->prefix.events ? page_events_turn(&e->prefix) : UINT64_MAX;
         if (more || e->n_under_way || e->call_waits || (e->schedule_due && e->n_waiting)) continue;
         if (e->closing) return NULL;
-        idle(e, now);
+        idle(e, now, events);
     }
 }
 
@@ -383,6 +385,7 @@ wk_status engine_open(struct model *m, const struct engine_options *o, struct en
     if (!s) s = owners_open(&e->owners, o->max_sequences + o->max_queue, err);
     if (!s) s = completions_open(&e->completions, o->completion_bytes, err);
     if (!s) s = pages_open(e, err);
+    if (!s) s = page_events_open(&e->prefix, o->page_events, err);
     if (!s) s = batch_open(e, err);
     if (!s) s = notifier_open(&e->notifier, o->max_sequences + o->max_queue, err);
     if (!s) {

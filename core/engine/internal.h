@@ -5,6 +5,7 @@
  *              thread need not
  *   pages.c    the KV cache's pages: free ones, promised ones, those of a job
  *   prefix.c   whole pages of prompts that are kept for later jobs: a tree over pages
+ *   page_events.c  what comes into that tree and goes, told to a reader
  *   completions.c  whole answers that are kept for jobs that ask the same
  *   owners.c   whose jobs they are, and whose turn it is
  *   schedule.c who runs: admission, ageing, time slices, preemption
@@ -213,7 +214,8 @@ struct prefix {
     uint32_t *pages;              /* [cap][n_groups]; ENGINE_NONE: of a group of bounded span, not kept */
     uint32_t *buckets, n_buckets; /* a power of two */
     uint32_t unused;
-    struct prefix_list held; /* nodes, by jobs */
+    struct page_events *events; /* NULL: nobody is told */
+    struct prefix_list held;    /* nodes, by jobs */
     /* Of each group of bounded span: nodes that have a page of it, by jobs whose next rows see this page. */
     struct {
         struct kv_span span;
@@ -235,6 +237,7 @@ void prefix_drop(struct prefix *p, uint32_t node);
  * which nobody finds before it is proven. ENGINE_NONE: another job computes it just now, or there is no room. */
 uint32_t prefix_add(struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
                     const uint32_t *tokens, bool *added);
+void prefix_prove(struct prefix *p, uint32_t node); /* its step was collected, and was good */
 /* Gives up an unproven node, whose pages nobody uses, or the next that goes of those that nobody holds (there must be
  * one): its pages [n_groups]. */
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
@@ -256,6 +259,17 @@ static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
 {
     return kv_bounded(p->group[group].span) ? p->group[group].used.n : p->held.n;
 }
+
+/* ---- page_events.c ------------------------------------------------------------------------------------- */
+
+/* p->events, if there is a cache, with room for `records`; 0: none. [before the engine's thread is started] */
+wk_status page_events_open(struct prefix *p, uint32_t records, const struct wk_err *err);
+void page_events_close(struct prefix *p);
+/* The tree's, with events: the node was proven; it goes, proven or not. */
+void page_events_stored(struct prefix *p, uint32_t node);
+void page_events_removed(struct prefix *p, uint32_t node);
+/* Of each turn, with events: how many nanoseconds later an idle engine shall take the next one; UINT64_MAX: any. */
+uint64_t page_events_turn(struct prefix *p);
 
 /* ---- completions.c ------------------------------------------------------------------------------------- */
 
@@ -334,7 +348,7 @@ struct engine_call_record {
 };
 
 /* Why the engine's thread should look up. */
-enum { ATTEND_INBOX = 1, ATTEND_REQUEST = 2, ATTEND_CALL = 4, ATTEND_DRAIN = 8, ATTEND_CLOSE = 16 };
+enum { ATTEND_INBOX = 1, ATTEND_REQUEST = 2, ATTEND_CALL = 4, ATTEND_DRAIN = 8, ATTEND_CLOSE = 16, ATTEND_EVENTS = 32 };
 
 struct engine {
     struct model *model;

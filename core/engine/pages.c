@@ -306,7 +306,7 @@ static void keep_prefix(struct engine *e, struct job *j)
 void pages_prove(struct engine *e, struct job *j)
 {
     while (j->n_proven < j->n_nodes && (j->n_proven + 1) * KV_PAGE <= j->stored)
-        e->prefix.nodes[j->nodes[j->n_proven++]].proven = true;
+        prefix_prove(&e->prefix, j->nodes[j->n_proven++]);
 }
 
 /* ---- giving back --------------------------------------------------------------------------------------- */

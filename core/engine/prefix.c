@@ -61,6 +61,7 @@ void prefix_close(struct prefix *p)
     free(p->pages);
     free(p->buckets);
     free(p->held.link);
+    page_events_close(p);
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(p->group[g].used.link);
 }
 
@@ -234,8 +235,15 @@ uint32_t prefix_evict_page(struct prefix *p, uint32_t group)
     return page;
 }
 
+void prefix_prove(struct prefix *p, uint32_t node)
+{
+    p->nodes[node].proven = true;
+    if (p->events) page_events_stored(p, node);
+}
+
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node)
 {
+    if (p->events) page_events_removed(p, node);
     struct prefix_node *n = &p->nodes[node];
     uint32_t *from = &p->buckets[n->hash & (p->n_buckets - 1)];
     while (*from != node) from = &p->nodes[*from].next;
