@@ -11,6 +11,7 @@
 #include "capability/json_text.h"
 #include "grammars.h"
 #include "identity.h"
+#include "kv_events.h"
 #include "log/log.h"
 #include "plugin/plugin.h"
 #include "scheduler.h"
@@ -192,7 +193,10 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     struct engine_options engine = s->o->engine;
     if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows)
         engine.max_batch_tokens = model->dev.max_rows;
-    return !engine_open(m->model, &engine, &m->engine, &err) || fail(why, "INTERNAL", text);
+    engine.page_events = s->kv_events ? KV_EVENTS_RECORDS : 0;
+    return (!engine_open(m->model, &engine, &m->engine, &err) &&
+            !kv_events_begin(s->kv_events, m->engine, &err)) ||
+           fail(why, "INTERNAL", text);
 }
 
 static void free_model(struct serve_model *m)

@@ -15,6 +15,7 @@
 
 #include "log/log.h"
 #include "ops.h"
+#include "kv_events.h"
 #include "otlp.h"
 
 /* ---- counters that this file keeps --------------------------------------------------------------------- */
@@ -386,6 +387,15 @@ static void put_traces(struct http_text *t, const struct serve *s)
             "Answers whose spans were dropped: the collector was too slow, or did not take them.");
 }
 
+static void put_kv_events(struct http_text *t, const struct serve *s)
+{
+    struct kv_events_counts c;
+    if (!s->kv_events) return;
+    kv_events_counts(s->kv_events, &c);
+    counter(t, "worker_kv_event_batches_total", c.batches, "Batches of cache events that were published.");
+    counter(t, "worker_kv_event_restarts_total", c.starts - 1, "Restarts of the program that publishes cache events.");
+}
+
 /* ---- the process --------------------------------------------------------------------------------------- */
 
 static uint32_t open_files(void)
@@ -455,6 +465,7 @@ static void metrics(void *user, struct http_request *r)
     put_http(&t, s);
     put_gate(&t, s, m);
     put_traces(&t, s);
+    put_kv_events(&t, s);
     put_process(&t);
     if (t.failed)
         serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });

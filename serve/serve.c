@@ -15,6 +15,7 @@
 #include "caller.h"
 #include "identity.h"
 #include "jobs.h"
+#include "kv_events.h"
 #include "log/log.h"
 #include "log_names.h"
 #include "ops.h"
@@ -351,6 +352,15 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
     return true;
 }
 
+static bool open_kv_events(struct serve *s, struct serve_failure *why)
+{
+    const struct serve_options *o = s->o;
+    const struct kv_events_options kv = { o->kv_events, o->kv_events_replay, o->kv_events_topic };
+    if (!o->kv_events) return true;
+    (void)snprintf(why->code, sizeof why->code, "LISTEN_FAILED");
+    return !kv_events_open(&kv, &s->kv_events, &(struct wk_err){ why->text, sizeof why->text });
+}
+
 static bool open_supervisor(struct supervisor *v, const struct serve_options *o, struct serve_failure *why)
 {
     struct serve *s = v->s;
@@ -364,7 +374,7 @@ static bool open_supervisor(struct supervisor *v, const struct serve_options *o,
         (void)snprintf(why->text, sizeof why->text, "no memory or no descriptor for the service: %s", strerror(errno));
         return false;
     }
-    return bind_ports(v, why);
+    return open_kv_events(s, why) && bind_ports(v, why);
 }
 
 /* ---- the main thread's turns --------------------------------------------------------------------------- */
@@ -513,6 +523,7 @@ static void close_supervisor(struct supervisor *v)
     http_close(s->main);
     http_tls_close(v->tls);
     otlp_close(s->otlp);
+    kv_events_close(s->kv_events);
     load_close(s);
     job_log_close(s->jobs);
     free(v->routes);

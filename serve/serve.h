@@ -22,6 +22,7 @@
 #include "model/model.h"
 
 struct callback;
+struct kv_events;
 struct fetch;
 struct gate;
 struct otlp;
@@ -80,6 +81,8 @@ struct serve_options {
     const char *role;         /* "unified" */
     const char *callback_url; /* NULL: none */
     const char *otlp_url;     /* where traces go; NULL: nowhere */
+    /* Cache events (kv_events.h): NULL: none; no second socket; an empty topic. */
+    const char *kv_events, *kv_events_replay, *kv_events_topic;
     const char *const *origins;
     uint32_t n_origins; /* CORS: allowed origins */
     const char *const *hosts;
@@ -126,6 +129,7 @@ struct serve {
     const struct serve_options *o;
     struct fetch *fetch;                       /* what asks other hosts; NULL: nothing does */
     struct otlp *otlp;                         /* NULL: no traces */
+    struct kv_events *kv_events;               /* NULL: none */
     struct gate *gate;                         /* NULL: everybody may do everything, and nothing is written down */
     atomic_int state;                          /* enum serve_state */
     _Atomic(struct serve_model *) model;       /* NULL until loaded */

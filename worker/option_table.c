@@ -253,6 +253,14 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_COMPLETION_CACHE] = { "completion-cache", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "MIB", 0, 1048576, "0",
                                "mebibytes of host memory for whole answers, which are given again to who asks the "
                                "same with a seed or with temperature 0; 0 keeps none" },
+    [OPT_KV_EVENTS] = { "kv-events", 0, OPTION_TEXT, true, ON(CMD_SERVE), "tcp://HOST:PORT", 1, 255, NULL,
+                        "publish what the prefix cache keeps there, by ZeroMQ in vLLM's form, for routers that send a "
+                        "request where its prompt is kept; whoever reaches it can read the tokens of prompts" },
+    [OPT_KV_EVENTS_REPLAY] = { "kv-events-replay", 0, OPTION_TEXT, true, ON(CMD_SERVE), "tcp://HOST:PORT", 1, 255, NULL,
+                               "give events of --kv-events again there, from a sequence number on" },
+    [OPT_KV_EVENTS_TOPIC] = { "kv-events-topic", 0, OPTION_TEXT, true, ON(CMD_SERVE), "TEXT", 0, 400, NULL,
+                              "topic of events, which is empty unless it is given; llm-d wants kv@ADDRESS:PORT@MODEL, "
+                              "the worker's address as its router knows it" },
     [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                                "let a request of high priority take the place of a lower one, which is computed again "
                                "later" },

@@ -16,6 +16,7 @@
 #include "gate.h"
 #include "parallel.h"
 #include "serve/callback.h"
+#include "serve/kv_events.h"
 #include "serve/serve.h"
 #include "serve/signals.h"
 #include "chat/clock.h"
@@ -232,6 +233,25 @@ static int check_tls(const struct options *o)
     return EXIT_DONE;
 }
 
+static int check_kv_events(const struct options *o)
+{
+    static const enum option_id ids[] = { OPT_KV_EVENTS, OPT_KV_EVENTS_REPLAY };
+    ERROR_TEXT(err);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const char *endpoint = option_text(o, ids[i]);
+        if (endpoint && kv_events_check(endpoint, &err))
+            return fail_usage("serve", "--%s: %s", option_table[ids[i]].name, err_text);
+    }
+    const char *of = option_text(o, OPT_KV_EVENTS_REPLAY)  ? "kv-events-replay"
+                     : option_text(o, OPT_KV_EVENTS_TOPIC) ? "kv-events-topic"
+                                                           : NULL;
+    if (of && !option_text(o, OPT_KV_EVENTS))
+        return fail_usage("serve", "--%s is of --kv-events, which is not given", of);
+    if (option_text(o, OPT_KV_EVENTS) && option_flag(o, OPT_NO_PREFIX_CACHE))
+        return fail_usage("serve", "--kv-events are of the prefix cache, which --no-prefix-cache turns off");
+    return EXIT_DONE;
+}
+
 static int check_addresses(struct serving *v)
 {
     const struct options *o = &v->o;
@@ -243,6 +263,7 @@ static int check_addresses(struct serving *v)
     if (!result && admin_host) result = check_host("admin-host", admin_host, &v->exposed);
     if (!result) result = check_askers(o);
     if (!result) result = check_tls(o);
+    if (!result) result = check_kv_events(o);
     if (result) return result;
     if (admin_host && !admin) return fail_usage("serve", "--admin-host is of --admin-port, which is not given");
     if (admin && admin < 1024) return fail_usage("serve", "--admin-port: expected 0 or 1024 to 65535, got %u", admin);
@@ -298,6 +319,9 @@ static void service_options(struct serving *v)
         .role = option_text(o, OPT_ROLE),
         .callback_url = option_text(o, OPT_CALLBACK_URL),
         .otlp_url = option_text(o, OPT_OTLP),
+        .kv_events = option_text(o, OPT_KV_EVENTS),
+        .kv_events_replay = option_text(o, OPT_KV_EVENTS_REPLAY),
+        .kv_events_topic = option_text(o, OPT_KV_EVENTS_TOPIC),
         .origins = v->origins,
         .n_origins = option_list(o, OPT_ORIGIN, v->origins, MAX_ORIGINS),
         .hosts = v->hosts,
