@@ -27,18 +27,37 @@ static void begin(struct stream *x, bool chunk)
     http_text_format(&x->line, ",\"system_fingerprint\":\"%s\",\"choices\":[", x->m->fingerprint);
 }
 
-static void put_usage(struct stream *x)
+struct counts {
+    size_t prompt;
+    uint32_t out, cached, reasoning, again;
+};
+
+static void put_counts(struct stream *x, const struct counts *c)
 {
-    const struct items *t = x->items;
-    const size_t prompts = items_prompt_tokens(x);
     http_text_format(&x->line,
                      "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"total_tokens\":%zu,\"prompt_tokens_"
                      "details\":{\"cached_tokens\":%u}",
-                     prompts, t->tokens_out, prompts + t->tokens_out, t->cached);
+                     c->prompt, c->out, c->prompt + c->out, c->cached);
     if (is_chat(x))
-        http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", t->reasoning_ids);
-    if (t->again) http_text_format(&x->line, ",\"cached_completions\":%u", t->again);
+        http_text_format(&x->line, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", c->reasoning);
+    if (c->again) http_text_format(&x->line, ",\"cached_completions\":%u", c->again);
     http_text_format(&x->line, "}");
+}
+
+/* Of all answers. */
+static void put_usage(struct stream *x)
+{
+    const struct items *t = x->items;
+    put_counts(x, &(struct counts){ items_prompt_tokens(x), t->tokens_out, t->cached, t->reasoning_ids, t->again });
+}
+
+/* Of one, so far. */
+static void put_usage_of(struct stream *x, const struct answer *a)
+{
+    struct job_figures f;
+    job_figures(a->job, &f);
+    put_counts(x, &(struct counts){ x->prompts[a->prompt].ids.n, a->tokens_out, f.n_cached,
+                                    token_text_reasoning_ids(a->text), f.completion_hit });
 }
 
 /* always: also where there are none, as after a request for no token. */
@@ -150,7 +169,11 @@ static void end_choice(struct stream *x, const struct answer *a, const char *rea
         http_text_format(&x->line, ",\"finish_reason\":\"%s\"}]", reason);
     else
         http_text_format(&x->line, ",\"finish_reason\":null}]");
-    http_text_format(&x->line, own(x)->q.usage ? ",\"usage\":null" : "");
+    if (own(x)->q.usage) http_text_add(&x->line, ",", 1);
+    if (own(x)->q.usage_each)
+        put_usage_of(x, a);
+    else if (own(x)->q.usage)
+        http_text_format(&x->line, "\"usage\":null");
 }
 
 static void send_choice(struct stream *x, const struct answer *a, const char *reason)

@@ -115,11 +115,10 @@ static bool read_stream(const struct body_object *o, struct openai_request *r, s
     if (!body_flag(o, "stream", &r->stream, why) || !openai_request_telemetry(o, r, why)) return false;
     if (!options) return true;
     if (!json_is_object(options)) return body_fail(o, "stream_options", why, "an object");
-    bool each = false;
     if (!body_flag(&inside, "include_usage", &r->usage, why) ||
-        !body_flag(&inside, "continuous_usage_stats", &each, why))
+        !body_flag(&inside, "continuous_usage_stats", &r->usage_each, why))
         return false;
-    if (each) return body_fail(&inside, "continuous_usage_stats", why, "false: usage comes in the last chunk alone");
+    r->usage_each = r->usage_each && r->usage; /* as vLLM has it */
     return r->stream || !r->usage || body_fail(o, "stream_options", why, "it only with \"stream\": true");
 }
 

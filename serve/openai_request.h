@@ -29,7 +29,7 @@ struct openai_request {
     uint32_t top, prompt_top;         /* and of so many of the best at their places */
     bool echo;                        /* a completion's text begins with its prompt */
     const char *model;                /* NULL: not named */
-    bool stream, usage;               /* usage: a last chunk with the counts */
+    bool stream, usage, usage_each;   /* usage: a last chunk with the counts; each: every chunk has them */
     bool timings, progress;           /* llama-server's telemetry: openai_request_telemetry */
     bool reasoning;                   /* a chat's reasoning is shown */
     bool add_special;                 /* a completion's prompt begins as the model's texts do */

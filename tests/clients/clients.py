@@ -35,7 +35,12 @@ def installed(name, packages):
 
 def run(w, name, packages):
     paths = [installed(name, packages), os.path.join(HERE, "..", "serve")]
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths), WORKER_URL="http://127.0.0.1:%d" % w.port)
+    environment = dict(
+        os.environ,
+        PYTHONPATH=os.pathsep.join(paths),
+        WORKER_URL="http://127.0.0.1:%d" % w.port,
+        PROGRAM=os.path.abspath(sys.argv[1]),
+    )
     r = subprocess.run(
         [sys.executable, os.path.join(HERE, name + "_client.py")],
         env=environment,

@@ -82,6 +82,48 @@ def known_names(w):
     check("docs/http.md has every known name", not missing, missing)
 
 
+def chunks(text):
+    lines = [l[6:] for l in text.splitlines() if l.startswith("data: ")]
+    return [json.loads(l) for l in lines if l != "[DONE]"]
+
+
+def benchmarks(w):
+    """Requests of guidellm and of `vllm bench serve`: exactly so many tokens, counted by the last usage; the first
+    token is the first chunk with a text."""
+    each = {"include_usage": True, "continuous_usage_stats": True}
+    last = {"include_usage": True}
+    fixed = {"stop": None, "ignore_eos": True, "stream": True, "model": "haiku"}
+    vllm = {"temperature": 0.0, "repetition_penalty": 1.0, "logprobs": None, "ignore_eos": True, "stream": True}
+    parts = [{"type": "text", "text": "Write a haiku about rain"}]
+    said = [{"role": "user", "content": parts}]
+    for name, path, body in (
+        ("guidellm, chat", "/v1/chat/completions",
+         dict(fixed, max_completion_tokens=20, messages=said, stream_options=each)),
+        ("guidellm, completion", "/v1/completions", dict(fixed, max_tokens=20, prompt="the rain", stream_options=each)),
+        ("vllm bench, chat", "/v1/chat/completions",
+         dict(vllm, model="haiku", max_completion_tokens=20, messages=said, stream_options=last)),
+        ("vllm bench, completion", "/v1/completions",
+         dict(vllm, model="haiku", max_tokens=20, prompt="the rain", stream_options=last)),
+    ):  # fmt: skip
+        status, text = w.post(path, body)
+        got = chunks(text) if status == 200 else []
+        texts = [
+            c
+            for c in got
+            if c["choices"] and (c["choices"][0].get("text") or c["choices"][0].get("delta", {}).get("content"))
+        ]
+        check(name + ": so many tokens", status == 200 and got[-1]["usage"]["completion_tokens"] == 20, text[-500:])
+        check(name + ": a text for about each", 10 < len(texts) <= 20, texts)
+        check(name + ": a prompt", got and got[-1]["usage"]["prompt_tokens"] > 1 and got[0]["id"], got[-1:])
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "Write a haiku about rain"}]}]
+    status, text = w.post("/v1/responses", dict(fixed, max_output_tokens=20, instructions="Be brief", input=items))
+    events = chunks(text) if status == 200 else [{}]
+    deltas = [e for e in events if e.get("type") == "response.output_text.delta" and e["delta"]]
+    check("guidellm, responses", status == 200 and events[-1]["response"]["usage"]["output_tokens"] == 20, text[-800:])
+    check("guidellm, responses: texts", 10 < len(deltas) <= 20, deltas)
+    check("guidellm looks at /health and /v1/models", w.get("/health")[0] == 200 == w.get("/v1/models")[0])
+
+
 def routers(w):
     """Defaults that routers and benchmark clients write out."""
     text = chat(w)[1]["choices"][0]["message"]["content"]
@@ -244,16 +286,27 @@ def names(w):
 
 
 def streams(w):
-    """stream_options that ask for nothing, and those that are not served."""
+    """stream_options that ask for nothing, and counts with every chunk."""
     for options in ({}, {"include_usage": False}, {"include_obfuscation": False}, {"continuous_usage_stats": False}):
         status, answer = chat(w, max_tokens=1, stream_options=options)
         check("stream_options %s without a stream" % options, status == 200, (status, answer))
-    status, answer = chat(w, stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    each = {"include_usage": True, "continuous_usage_stats": True}
+    whole = chat(w)[1]["usage"]
+    usages = [c["usage"] for c in chunks(chat(w, stream=True, stream_options=each)[1])]
+    counts = [u["completion_tokens"] for u in usages]
+    check("every chunk has the counts so far", counts == sorted(counts) and counts[0] == 0, usages)
+    check("... the last those of all", usages[-1] == usages[-2] == whole and counts[-1] == 12, (usages, whole))
+    check("... added up", all(u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"] for u in usages), usages)
+    two = {"prompt": ["Once upon", "Once upon a time in a garden"], "stream": True, "stream_options": each}
+    got = [(c["choices"][0]["index"], c["usage"]) for c in chunks(raw(w, **two)[1]) if c["choices"]]
+    prompts = [{u["prompt_tokens"] for i, u in got if i == k} for k in (0, 1)]
     check(
-        "continuous_usage_stats is refused by name",
-        status == 400 and error(answer)["param"] == "stream_options.continuous_usage_stats",
-        (status, answer),
+        "of two prompts each choice has its own",
+        len(prompts[0]) == len(prompts[1]) == 1 and prompts[0] != prompts[1],
+        got,
     )
+    got = chunks(chat(w, stream=True, stream_options={"continuous_usage_stats": True})[1])
+    check("without include_usage it asks for nothing", not any("usage" in c for c in got), got)
     status, answer = w.get("/worker/jobs/nobody")
     check("a refusal names its job", status == 404 and answer["job_id"] == "nobody", answer)
 
@@ -432,6 +485,7 @@ def configured():
 with Worker(program, "--log", "json", "--model-dir", os.path.join(source, "models/haiku")) as w:
     known_names(w)
     routers(w)
+    benchmarks(w)
     seeds(w)
     limits(w)
     names(w)
