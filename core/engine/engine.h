@@ -97,6 +97,8 @@ struct engine_job {
     /* [ENGINE_DIGEST], of all that its masks follow from, or NULL: not known, so no answer is kept. Copied. */
     const uint8_t *constraint_digest;
     bool no_completion; /* its answer is neither looked for in the completion cache nor kept there */
+    bool keep; /* its prompt's pages stay under a lease (handover.h: job_lease); no answer that is kept is given.
+                  Refused with SUBMIT_INVALID where pages cannot be handed over (engine_layout) */
 
     /* Another job with the same prompt, or NULL: where they can share a page, this one does not begin before that
      * one's prompt is read, or it is over. So n answers to one prompt cost one prefill: submit the first, then n - 1
