@@ -15,6 +15,9 @@
 #include "device/device.h"
 #include "tape/tape.h"
 
+/* How values lie in a page: to be raised with each change, since pages pass between programs. */
+enum { KV_LAYOUT_VERSION = 1 };
+
 /* What a row sees of the positions before it: the last of `window`, its own included; or those of its chunk, of `chunk`
  * positions each, a multiple of KV_PAGE. Both 0: all of them. */
 struct kv_span {

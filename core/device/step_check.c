@@ -106,3 +106,17 @@ wk_status step_check_asks(const struct tape_program *p, const struct step *s, co
     }
     return WK_OK;
 }
+
+wk_status step_check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct device_page *pages,
+                           uint32_t n, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (pages[i].group >= p->n_groups)
+            return wk_fail(err, WK_INVALID, "page %u of group %u: there are %u groups", pages[i].page, pages[i].group,
+                           p->n_groups);
+        if (pages[i].page >= kv_pages[pages[i].group] && pages[i].page != KV_NO_PAGE)
+            return wk_fail(err, WK_INVALID, "page %u of group %u, which has %u", pages[i].page, pages[i].group,
+                           kv_pages[pages[i].group]);
+    }
+    return WK_OK;
+}

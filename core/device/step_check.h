@@ -17,6 +17,10 @@ wk_status step_check_sequences(const struct tape_program *p, const struct device
 /* What the wanted rows of a submitted step ask for: ids of the vocabulary, sampled rows the last of their sequences. */
 wk_status step_check_asks(const struct tape_program *p, const struct step *s, const struct wk_err *err);
 
+/* Pages that are to be read or written: groups of the program, and pages below kv_pages [groups] or KV_NO_PAGE. */
+wk_status step_check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct device_page *pages,
+                           uint32_t n, const struct wk_err *err);
+
 /* What is asked of wanted row i of a submitted step. */
 static inline struct step_ask step_ask_of(const struct step *s, uint32_t i)
 {

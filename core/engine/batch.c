@@ -481,8 +481,6 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
 {
     struct job *j = m->job;
     j->in_flight--;
-    j->stored += m->n_rows;
-    if (!failed) pages_prove(e, j);
     if (j->over) {
         if (!j->in_flight) engine_settle(e, j);
         return;
@@ -521,6 +519,17 @@ static void account(struct engine *e, const struct step_record *r, uint64_t now)
         e->row_seconds += (row - e->row_seconds) * (r->n_rows < 256 ? r->n_rows / 1024.0 : 0.25);
 }
 
+/* First of all jobs: what one has stored another may be waiting for, which keeps its pages. */
+static void prove(struct engine *e, const struct step_record *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        r->member[i].job->stored += r->member[i].n_rows;
+        if (!e->step_failed[i]) pages_prove(e, r->member[i].job);
+    }
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!e->step_failed[i] && lease_grows(r->member[i].job)) pages_keep(e, r->member[i].job);
+}
+
 void batch_collect(struct engine *e)
 {
     struct step_record *r = &e->under_way[e->oldest];
@@ -536,5 +545,7 @@ void batch_collect(struct engine *e)
     account(e, r, now);
     e->oldest = (e->oldest + 1) % STEP_QUEUE;
     e->n_under_way--;
+    prove(e, r);
+    import_collected(e);
     for (uint32_t i = 0; i < r->n; i++) take(e, &r->member[i], e->step_ids[i], e->step_failed[i], now);
 }

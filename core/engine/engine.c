@@ -82,6 +82,7 @@ void engine_end_job(struct engine *e, struct job *j, enum job_end end, const cha
     if (j->constraint.close) j->constraint.close(j->constraint.user);
     j->constraint = (struct sampler_constraint){ 0 };
     schedule_after(j);
+    lease_end(e, j);
     if (text) (void)snprintf(j->text, sizeof j->text, "%s", text);
     e->ended[e->n_ended++] = j;
     if (!j->in_flight) engine_settle(e, j);
@@ -136,6 +137,7 @@ void engine_die(struct engine *e, const char *text)
             if (!--j->in_flight && j->over) engine_settle(e, j);
         }
     end_all(e, JOB_DEVICE_LOST, text);
+    import_collected(e);
 }
 
 /* ---- what others ask ----------------------------------------------------------------------------------- */
@@ -230,6 +232,7 @@ static void attend(struct engine *e, uint64_t now)
     const uint32_t bits =
         atomic_load_explicit(&e->attention, memory_order_relaxed) ? atomic_exchange(&e->attention, 0) : 0;
     if (bits) receive(e);
+    if (bits & ATTEND_PAGES) import_attend(e);
     if (bits & ATTEND_REQUEST) judge(e, as_requested, now);
     if (bits && atomic_load(&e->draining)) judge(e, as_drained, now);
     if (bits & ATTEND_CLOSE) e->closing = true;
@@ -342,6 +345,10 @@ static bool allocate(struct engine *e)
 static void engine_free(struct engine *e)
 {
     notifier_close(&e->notifier);
+    for (struct engine_lease *l = e->released, *next; l; l = next) {
+        next = l->next;
+        lease_free(l);
+    }
     pages_close(e);
     owners_close(&e->owners);
     completions_close(&e->completions);
@@ -365,6 +372,7 @@ static struct engine *engine_new(struct model *m, const struct engine_options *o
     e->model = m;
     e->o = *o;
     e->inbox_end = &e->inbox;
+    e->imports_in_end = &e->imports_in;
     (void)pthread_mutex_init(&e->lock, NULL);
     engine_tune(e, o->preempt, o->high_priority, o->timeslice_tokens);
     (void)pthread_mutex_init(&e->published.reading, NULL);

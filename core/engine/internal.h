@@ -4,6 +4,7 @@
  *   job.c      a job's memory, its events and its reader; the notifier, which wakes readers so that the engine's
  *              thread need not
  *   pages.c    the KV cache's pages: free ones, promised ones, those of a job
+ *   lease.c    pages of prompts that stay for another engine;  import.c  pages that come from another engine
  *   prefix.c   whole pages of prompts that are kept for later jobs: a tree over pages
  *   page_events.c  what comes into that tree and goes, told to a reader
  *   completions.c  whole answers that are kept for jobs that ask the same
@@ -23,6 +24,7 @@
 
 #include "device/kv_pages.h"
 #include "engine/engine.h"
+#include "engine/handover.h"
 
 #define ENGINE_NONE UINT32_MAX
 
@@ -30,6 +32,7 @@ uint64_t engine_now(void); /* CLOCK_MONOTONIC, nanoseconds */
 /* Waits while *word == value, until woken or deadline_ns (0: without end); may return early. */
 void futex_wait_until(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_ns);
 void futex_wake_one(_Atomic uint32_t *word);
+void futex_wake_all(_Atomic uint32_t *word);
 
 wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const struct wk_err *err);
 
@@ -137,6 +140,7 @@ struct job {
     uint64_t turn;                /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
+    struct engine_lease *lease; /* a reference; NULL: its pages are not kept for another engine */
     uint32_t *nodes, n_nodes, n_proven; /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks
                                            [n_proven, n_nodes) are its own, in steps under way */
 };
@@ -230,6 +234,9 @@ void prefix_close(struct prefix *p);
  * bounded span only pages that its next row sees must be there. Into nodes [n], none of them held. */
 uint32_t prefix_find(const struct prefix *p, const struct engine_salt *salt, enum row_role role, const uint32_t *tokens,
                      uint32_t n, uint32_t *nodes);
+/* The same, whatever pages of bounded span are there: nobody can go on from there as it is. */
+uint32_t prefix_chain(const struct prefix *p, const struct engine_salt *salt, enum row_role role,
+                      const uint32_t *tokens, uint32_t n, uint32_t *nodes);
 void prefix_hold(struct prefix *p, uint32_t node);
 /* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
 void prefix_drop(struct prefix *p, uint32_t node);
@@ -242,6 +249,7 @@ void prefix_prove(struct prefix *p, uint32_t node); /* its step was collected, a
  * one): its pages [n_groups]. */
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
 const uint32_t *prefix_evict(struct prefix *p);
+static inline uint32_t prefix_users(const struct prefix *p, uint32_t node) { return p->held.link[node].users; }
 static inline uint32_t *prefix_pages(const struct prefix *p, uint32_t node)
 {
     return p->pages + (uint64_t)node * p->n_groups;
@@ -290,6 +298,58 @@ void completions_count(struct completions *c, const struct job *j, bool hit); /*
 /* j's end was read. [j's reader] */
 void completions_keep(struct completions *c, const struct job *j, enum job_end end);
 void completions_stats(struct completions *c, struct engine_stats *out); /* [any thread] */
+
+/* ---- lease.c, import.c --------------------------------------------------------------------------------- */
+
+struct engine_lease {
+    struct engine *engine;
+    _Atomic uint32_t refs;
+    uint32_t blocks, *tokens;        /* [blocks * KV_PAGE] */
+    uint32_t first[TAPE_MAX_GROUPS]; /* the first block that has a page of the group */
+
+    /* What readers wait for. */
+    _Atomic uint32_t state, ready, bell, sleepers;
+    char text[160]; /* before LEASE_LOST */
+
+    /* The engine's thread; readers: of blocks below `ready`. */
+    uint32_t *pages; /* [blocks][n_groups] */
+    uint32_t *nodes; /* [blocks] of the prefix cache: */
+    uint32_t n_held; /* blocks [0, n_held) are held, */
+    uint32_t used[TAPE_MAX_GROUPS]; /* of groups of bounded span pages of blocks [first, used) are used, also of nodes
+                                       that are only its job's yet */
+    bool counted;                   /* in engine.leased */
+    struct engine_lease *next;      /* of those that nobody refers to */
+    struct engine_lease *older;     /* of committed imports */
+};
+/* For a prompt; *why not: it is lost from the beginning. NULL: no memory. [any thread] */
+struct engine_lease *lease_new(struct engine *e, const uint32_t *prompt, uint32_t n_prompt, const char *why_not);
+const char *lease_refusal(const struct engine *e); /* why this engine gives and takes no pages; NULL: it does */
+/* Of a job: its pages are promised; it was given nodes; nodes are proven; it drops its pages; it is over. All do
+ * nothing for a job without a lease. */
+void lease_begin(struct engine *e, struct job *j);
+void lease_use(struct engine *e, struct job *j);
+void lease_follow(struct engine *e, struct job *j);
+void lease_forget(struct engine *e, struct job *j);
+void lease_end(struct engine *e, struct job *j);
+static inline bool lease_grows(const struct job *j)
+{
+    return j->lease && atomic_load_explicit(&j->lease->state, memory_order_relaxed) == LEASE_GROWING;
+}
+void lease_set(struct engine_lease *l, enum lease_state state, const char *text); /* and wakes who waits */
+/* Counts what a lease or an import will hold; false: there is no room for that, and nothing is counted. */
+bool lease_count(struct engine *e, struct engine_lease *l);
+void lease_uncount(struct engine *e, struct engine_lease *l);
+void lease_unpin(struct engine *e, struct engine_lease *l); /* gives back what it holds and uses, ready or not */
+void lease_free(struct engine_lease *l);
+/* Blocks [from, to) of its pages are written. [any thread] */
+wk_status lease_write(struct engine_lease *l, uint32_t from, uint32_t to, const void *bytes, const struct wk_err *err);
+
+/* What others asked for since the last time. */
+void import_attend(struct engine *e);
+/* A step was collected, or all are lost: imports that waited for it may begin. */
+void import_collected(struct engine *e);
+/* Gives up one committed import, which only saves work. False: there is none. */
+bool import_give_way(struct engine *e);
 
 /* ---- owners.c ------------------------------------------------------------------------------------------ */
 
@@ -348,7 +408,15 @@ struct engine_call_record {
 };
 
 /* Why the engine's thread should look up. */
-enum { ATTEND_INBOX = 1, ATTEND_REQUEST = 2, ATTEND_CALL = 4, ATTEND_DRAIN = 8, ATTEND_CLOSE = 16, ATTEND_EVENTS = 32 };
+enum {
+    ATTEND_INBOX = 1,
+    ATTEND_REQUEST = 2,
+    ATTEND_CALL = 4,
+    ATTEND_DRAIN = 8,
+    ATTEND_CLOSE = 16,
+    ATTEND_EVENTS = 32,
+    ATTEND_PAGES = 64
+};
 
 struct engine {
     struct model *model;
@@ -375,11 +443,17 @@ struct engine {
     uint32_t n_ids; /* hash table by id; a power of two */
     struct job *live_first, *live_last, *inbox, **inbox_end;
     struct engine_call_record *calls;
+    struct engine_import *imports_in, **imports_in_end; /* asked for something */
+    struct engine_lease *released;                      /* nobody refers to them any more */
+    _Atomic uint32_t n_leases;                          /* any thread: leases and imports that there are */
 
     /* The engine's thread. */
     struct page_pool pool[TAPE_MAX_GROUPS];
     uint32_t n_groups;
     struct prefix prefix;
+    uint64_t leased[TAPE_MAX_GROUPS]; /* pages that leases and imports hold or will hold */
+    struct engine_import *ripening;   /* imports that wait for steps */
+    struct engine_lease *imported;    /* committed, the newest first */
     struct owners owners;
     struct job **running;
     uint32_t n_running; /* [max_sequences] by rank, then turn */
@@ -435,6 +509,14 @@ wk_status pages_open(struct engine *e, const struct wk_err *err);
 void pages_close(struct engine *e);
 /* Pages of one group that a job of so many positions holds at most between steps. */
 uint32_t pages_needed(const struct page_pool *p, uint64_t positions);
+/* Pages of group g that nobody was promised; takes one that is there, promised or spare; gives one back. */
+uint64_t pages_spare(const struct engine *e, uint32_t g);
+uint32_t pages_take(struct engine *e, uint32_t g);
+void pages_put_free(struct engine *e, uint32_t g, uint32_t page);
+void pages_evict_node(struct engine *e); /* the next that goes of those that nobody holds, with all its pages */
+/* Of a group of bounded span: one more or one less needs node's page. */
+void pages_use(struct engine *e, uint32_t g, uint32_t node);
+void pages_leave(struct engine *e, uint32_t g, uint32_t node);
 /* Can all that j may need be promised? Finds its prompt's kept pages, into j->nodes and *found. */
 bool pages_can_promise(const struct engine *e, struct job *j, uint32_t *found);
 void pages_promise(struct engine *e, struct job *j, uint32_t found); /* after pages_can_promise said yes */
@@ -445,6 +527,8 @@ uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows);
  * back what its next row does not see. */
 void pages_settle(struct engine *e, struct job *j);
 void pages_prove(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
+/* What could not be kept before, because another job just computed the same, perhaps can now. */
+void pages_keep(struct engine *e, struct job *j);
 void pages_drop(struct engine *e, struct job *j);  /* all of it; no step under way has it */
 /* Would the pages of these jobs, given back, be enough for j? */
 bool pages_would_do(const struct engine *e, struct job *j, struct job *const *victims, uint32_t n);

@@ -37,6 +37,10 @@ void futex_wait_until(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_
 }
 
 void futex_wake_one(_Atomic uint32_t *word) { (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); }
+void futex_wake_all(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
 
 const char *job_end_name(enum job_end end)
 {
@@ -77,7 +81,7 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     if (spec->constraint) j->constraint = *spec->constraint;
     if (spec->constraint && spec->constraint_digest)
         memcpy(j->constraint_digest, spec->constraint_digest, ENGINE_DIGEST);
-    j->completion = !spec->no_completion && (!spec->constraint || spec->constraint_digest);
+    j->completion = !spec->no_completion && !spec->keep && (!spec->constraint || spec->constraint_digest);
     /* There is nothing to wait for where no page can be shared. */
     if (spec->after && j->engine->prefix.cap && !spec->prompt_probs && spec->n_prompt > KV_PAGE) {
         j->after = spec->after;
@@ -152,8 +156,13 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
     }
     j->ids = at; /* last: what is never generated is never touched */
     copy_spec(j, spec);
+    j->lease = spec->keep ? lease_new(e, j->prompt, j->n_prompt, lease_refusal(e)) : NULL;
     *out = j;
-    return WK_OK;
+    if (!spec->keep || j->lease) return WK_OK;
+    job_unref(j);
+    job_unref(j);
+    *out = NULL;
+    return wk_fail(err, WK_NO_MEMORY, "out of memory for the lease of %u prompt tokens", spec->n_prompt);
 }
 
 void job_ref(struct job *j) { (void)atomic_fetch_add_explicit(&j->refs, 1, memory_order_relaxed); }
@@ -163,6 +172,7 @@ void job_unref(struct job *j)
     if (atomic_fetch_sub(&j->refs, 1) != 1) return;
     if (j->after) job_unref(j->after);
     if (j->beside) job_unref(j->beside);
+    engine_lease_release(j->lease);
     free(j);
 }
 

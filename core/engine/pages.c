@@ -74,39 +74,36 @@ void pages_close(struct engine *e)
 
 uint32_t pages_needed(const struct page_pool *p, uint64_t positions) { return (uint32_t)kv_rest(p->span, positions); }
 
-static void put_free(struct engine *e, uint32_t g, uint32_t page) { e->pool[g].free[e->pool[g].n_free++] = page; }
+void pages_put_free(struct engine *e, uint32_t g, uint32_t page) { e->pool[g].free[e->pool[g].n_free++] = page; }
 
-/* A node that nobody holds, with all its pages. */
-static void evict(struct engine *e)
+void pages_evict_node(struct engine *e)
 {
     const uint32_t *pages = prefix_evict(&e->prefix);
     for (uint32_t g = 0; g < e->n_groups; g++) {
         if (pages[g] == ENGINE_NONE) continue;
-        put_free(e, g, pages[g]);
+        pages_put_free(e, g, pages[g]);
         e->stats.prefix_evicted_pages++;
     }
 }
 
 static void evict_page(struct engine *e, uint32_t g)
 {
-    put_free(e, g, prefix_evict_page(&e->prefix, g));
+    pages_put_free(e, g, prefix_evict_page(&e->prefix, g));
     e->stats.prefix_evicted_pages++;
 }
 
-/* Pages of group g that nobody was promised. */
-static uint64_t spare(const struct engine *e, uint32_t g)
+uint64_t pages_spare(const struct engine *e, uint32_t g)
 {
     return (uint64_t)e->pool[g].n_free + prefix_evictable(&e->prefix, g) - e->pool[g].promised;
 }
 
-/* One page that is there: promised, or spare. */
-static uint32_t take(struct engine *e, uint32_t g)
+uint32_t pages_take(struct engine *e, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
     if (!p->n_free && kv_bounded(p->span))
         evict_page(e, g);
     else if (!p->n_free)
-        evict(e);
+        pages_evict_node(e);
     return p->free[--p->n_free];
 }
 
@@ -124,7 +121,7 @@ static uint32_t share(const struct page_pool *p, const struct job *j)
 static bool fits(const struct engine *e, uint32_t g, const struct job *j, uint32_t found, uint64_t returned,
                  uint32_t pinned)
 {
-    const uint64_t there = spare(e, g) + returned, need = share(&e->pool[g], j);
+    const uint64_t there = pages_spare(e, g) + returned, need = share(&e->pool[g], j);
     return kv_bounded(e->pool[g].span) ? there >= need : there >= (need > found ? need - found : 0) + pinned;
 }
 
@@ -135,12 +132,10 @@ static uint32_t find(const struct engine *e, struct job *j)
     return prefix_find(&e->prefix, &j->salt, j->role, j->prompt, rows / KV_PAGE, j->nodes);
 }
 
-static uint32_t users(const struct engine *e, uint32_t node) { return e->prefix.held.link[node].users; }
-
 static uint32_t pinned_by(const struct engine *e, const struct job *j, uint32_t found)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < found; i++) n += users(e, j->nodes[i]) == 0;
+    for (uint32_t i = 0; i < found; i++) n += prefix_users(&e->prefix, j->nodes[i]) == 0;
     return n;
 }
 
@@ -161,7 +156,7 @@ static uint32_t returns(const struct engine *e, const struct job *victim, const 
     const struct job_pages *q = &victim->pages[g];
     uint32_t n = q->end - q->first + q->promise;
     for (uint32_t b = 0; !kv_bounded(e->pool[g].span) && b < victim->n_nodes; b++)
-        n -= users(e, victim->nodes[b]) > 1 || (b < found && j->nodes[b] == victim->nodes[b]);
+        n -= prefix_users(&e->prefix, victim->nodes[b]) > 1 || (b < found && j->nodes[b] == victim->nodes[b]);
     return n;
 }
 
@@ -176,12 +171,11 @@ bool pages_would_do(const struct engine *e, struct job *j, struct job *const *vi
     return true;
 }
 
-/* Of a group of bounded span: one more or one less job's next row sees node's page. */
-static void use_page(struct engine *e, uint32_t g, uint32_t node)
+void pages_use(struct engine *e, uint32_t g, uint32_t node)
 {
     e->pool[g].promised += prefix_use_page(&e->prefix, g, node) > 0;
 }
-static void leave_page(struct engine *e, uint32_t g, uint32_t node)
+void pages_leave(struct engine *e, uint32_t g, uint32_t node)
 {
     e->pool[g].promised -= prefix_leave_page(&e->prefix, g, node) > 0;
 }
@@ -199,11 +193,12 @@ void pages_promise(struct engine *e, struct job *j, uint32_t found)
         q->end = found;
         for (uint32_t b = q->first; b < found; b++) {
             q->table[b] = prefix_pages(&e->prefix, j->nodes[b])[g];
-            if (kv_bounded(e->pool[g].span)) use_page(e, g, j->nodes[b]);
+            if (kv_bounded(e->pool[g].span)) pages_use(e, g, j->nodes[b]);
         }
         q->promise = need > q->end - q->first ? need - (q->end - q->first) : 0;
         e->pool[g].promised += q->promise;
     }
+    lease_begin(e, j);
 }
 
 /* ---- pages of a step's rows ---------------------------------------------------------------------------- */
@@ -225,7 +220,7 @@ static uint32_t lacks_states(const struct engine *e, const struct job *j, uint32
 static uint32_t rows_that_fit(const struct engine *e, const struct job *j, uint32_t g, uint32_t rows)
 {
     const struct job_pages *q = &j->pages[g];
-    const uint64_t there = q->promise + spare(e, g);
+    const uint64_t there = q->promise + pages_spare(e, g);
     const uint32_t end = j->fed + rows, whole = rows ? (end - 1) / KV_PAGE * KV_PAGE : 0;
     uint64_t reach = (q->end + there) * KV_PAGE;
     uint32_t block[2];
@@ -239,7 +234,7 @@ static uint32_t rows_that_fit(const struct engine *e, const struct job *j, uint3
 
 static uint32_t take_promised(struct engine *e, struct job *j, uint32_t g)
 {
-    const uint32_t page = take(e, g);
+    const uint32_t page = pages_take(e, g);
     if (!j->pages[g].promise) return page;
     j->pages[g].promise--;
     e->pool[g].promised--;
@@ -278,21 +273,21 @@ static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t
         else if (*kept == ENGINE_NONE)
             *kept = *own;
         else {
-            put_free(e, g, *own);
+            pages_put_free(e, g, *own);
             *own = *kept;
-            if (kv_bounded(e->pool[g].span)) use_page(e, g, node);
+            if (kv_bounded(e->pool[g].span)) pages_use(e, g, node);
         }
     }
 }
 
-static void keep_prefix(struct engine *e, struct job *j)
+static void keep(struct engine *e, struct job *j)
 {
     struct prefix *p = &e->prefix;
     for (const uint32_t rows = j->fed < j->n_prompt ? j->fed : j->n_prompt;
          p->cap && (j->n_nodes + 1) * KV_PAGE <= rows; j->n_nodes++) {
         const uint32_t b = j->n_nodes;
         bool added;
-        if (p->unused == ENGINE_NONE && p->held.n) evict(e);
+        if (p->unused == ENGINE_NONE && p->held.n) pages_evict_node(e);
         const uint32_t node =
             prefix_add(p, &j->salt, j->role, b ? j->nodes[b - 1] : ENGINE_NONE, j->prompt + b * KV_PAGE, &added);
         if (node == ENGINE_NONE) return;
@@ -307,6 +302,7 @@ void pages_prove(struct engine *e, struct job *j)
 {
     while (j->n_proven < j->n_nodes && (j->n_proven + 1) * KV_PAGE <= j->stored)
         prefix_prove(&e->prefix, j->nodes[j->n_proven++]);
+    lease_follow(e, j);
 }
 
 /* ---- giving back --------------------------------------------------------------------------------------- */
@@ -319,17 +315,20 @@ static void give_back(struct engine *e, struct job *j, uint32_t g, uint32_t from
         if (page == KV_NO_PAGE) continue; /* a block of states that a step passed */
         const bool kept = b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == page;
         if (!kept)
-            put_free(e, g, page);
+            pages_put_free(e, g, page);
         else if (kv_bounded(e->pool[g].span))
-            leave_page(e, g, j->nodes[b]); /* else the node is dropped as a whole */
+            pages_leave(e, g, j->nodes[b]); /* else the node is dropped as a whole */
     }
 }
 
+/* What its next row does not see. A job without a next row leaves to its lease what it has. */
 static void trim(struct engine *e, struct job *j, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
     struct job_pages *q = &j->pages[g];
-    const uint32_t first = kv_first(p->span, j->fed) / KV_PAGE, end = (uint32_t)kv_pages_of(j->fed), need = share(p, j);
+    const bool last = j->lease && j->fed == job_positions(j);
+    const uint32_t end = (uint32_t)kv_pages_of(j->fed), first = last ? end : kv_first(p->span, j->fed) / KV_PAGE,
+                   need = last ? 0 : share(p, j);
     give_back(e, j, g, q->first, first);
     give_back(e, j, g, end, q->end);
     q->first = first;
@@ -341,13 +340,22 @@ static void trim(struct engine *e, struct job *j, uint32_t g)
 
 void pages_settle(struct engine *e, struct job *j)
 {
-    keep_prefix(e, j);
+    keep(e, j);
     for (uint32_t g = 0; g < e->n_groups; g++)
         if (kv_bounded(e->pool[g].span)) trim(e, j, g);
+    lease_use(e, j);
+}
+
+void pages_keep(struct engine *e, struct job *j)
+{
+    keep(e, j);
+    lease_use(e, j);
+    pages_prove(e, j);
 }
 
 void pages_drop(struct engine *e, struct job *j)
 {
+    lease_forget(e, j);
     for (uint32_t g = 0; g < e->n_groups; g++) {
         struct job_pages *q = &j->pages[g];
         give_back(e, j, g, q->first, q->end);
@@ -362,7 +370,7 @@ void pages_drop(struct engine *e, struct job *j)
         }
         const uint32_t *pages = prefix_remove(&e->prefix, node);
         for (uint32_t g = 0; g < e->n_groups; g++)
-            if (pages[g] != ENGINE_NONE) put_free(e, g, pages[g]);
+            if (pages[g] != ENGINE_NONE) pages_put_free(e, g, pages[g]);
     }
     j->n_proven = 0;
     j->has_pages = j->pending_drop = false;

@@ -109,6 +109,18 @@ uint32_t prefix_find(const struct prefix *p, const struct engine_salt *salt, enu
     return found;
 }
 
+uint32_t prefix_chain(const struct prefix *p, const struct engine_salt *salt, enum row_role role,
+                      const uint32_t *tokens, uint32_t n, uint32_t *nodes)
+{
+    uint32_t at = ENGINE_NONE, i = 0;
+    for (; p->cap && i < n; i++, tokens += KV_PAGE) {
+        at = look(p, salt, role, at, hash_of(p, salt, role, at, tokens), tokens);
+        if (at == ENGINE_NONE || !p->nodes[at].proven) break;
+        nodes[i] = at;
+    }
+    return i;
+}
+
 /* ---- who goes next ------------------------------------------------------------------------------------- */
 
 /* On the older side of `newer`; ENGINE_NONE: as the newest. */

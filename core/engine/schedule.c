@@ -80,6 +80,14 @@ static bool can_begin(const struct engine *e, struct job *j, uint64_t now, uint3
     return j->has_pages || pages_can_promise(e, j, found);
 }
 
+/* Can it begin, if need be with the room of what was imported for others? */
+static bool make_room(struct engine *e, struct job *j, uint64_t now, uint32_t *found)
+{
+    while (!can_begin(e, j, now, found))
+        if ((j->slot == ENGINE_NONE && !has_slot(e, j, now)) || !import_give_way(e)) return false;
+    return true;
+}
+
 static void count_prefix(struct engine *e, struct job *j, uint32_t found)
 {
     const uint32_t most = (j->n_prompt - 1) / KV_PAGE;
@@ -253,7 +261,8 @@ static uint32_t find_victims(const struct engine *e, const struct job *c, uint64
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->n_running + (pages ? e->n_waiting : 0); i++) {
         struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
-        if (j == c || j->rank >= high || j->rank >= mine || !j->has_pages) continue;
+        /* Pages that another engine is about to read stay: it is no longer than until the prompt is read. */
+        if (j == c || j->rank >= high || j->rank >= mine || !j->has_pages || (pages && lease_grows(j))) continue;
         uint32_t at = n++;
         for (; at > 0 && yields_before(j, victims[at - 1]); at--) victims[at] = victims[at - 1];
         victims[at] = j;
@@ -310,7 +319,7 @@ void schedule(struct engine *e, uint64_t now)
         uint32_t found = 0;
         struct job *head = first_waiting(e, now, false, &found), *next = head;
         if (!head) return;
-        if (!can_begin(e, head, now, &found)) next = first_waiting(e, now, true, &found);
+        if (!make_room(e, head, now, &found)) next = first_waiting(e, now, true, &found);
         if (next && (e->n_running < e->o.max_sequences || slice_for(e, next, now)))
             begin(e, next, found, now);
         else if (!preempt_for(e, head, now))

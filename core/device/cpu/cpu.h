@@ -6,6 +6,7 @@
  *   executor.c  device_ops: plan, open, step, taps, memory, close
  *   product.c   products of tiles with rows: dense and experts, their prologues and epilogues
  *   attend.c    attention over the paged cache
+ *   pages.c     bytes of pages to and from other memory
  *   sampling.c  sampled steps: submit, mask and collect
  *   rows.c      everything that computes a row from its own row: embed, norms, maps, route, combine, pool, output
  *   pool.c      threads;  kernels*.c  arithmetic of one row, by instruction set
@@ -299,6 +300,13 @@ wk_status build_stages(struct executor *x, const struct wk_err *err);
 wk_status executor_check_counts(const struct executor *x, const struct step *s,
                                 const struct wk_err *err); /* rows, sequences, wanted rows */
 wk_status executor_step(struct executor *x, struct step *step, const struct wk_err *err);
+
+/* ---- pages.c: as device_ops says ------------------------------------------------------------------------ */
+
+wk_status pages_read(struct executor *x, const struct device_page *pages, uint32_t n, void *out,
+                     const struct wk_err *err);
+wk_status pages_write(struct executor *x, const struct device_page *pages, uint32_t n, const void *bytes,
+                      const struct wk_err *err);
 
 /* ---- sampling.c ---------------------------------------------------------------------------------------- */
 

@@ -343,6 +343,8 @@ const struct device_ops *device_cpu(void)
                                            .collect = sampling_collect,
                                            .mask = sampling_mask,
                                            .run_ahead = 1,
+                                           .pages_read = pages_read,
+                                           .pages_write = pages_write,
                                            .taps = cpu_taps,
                                            .memory = cpu_memory,
                                            .close = executor_free };
