@@ -201,10 +201,10 @@ struct device_ops {
     wk_status (*mask)(struct executor *x, const struct step *step, const uint64_t *const *masks,
                       const struct wk_err *err);
     uint32_t run_ahead; /* steps worth having under way, 1 to STEP_QUEUE; 1: submit itself runs them */
-    /* Bytes of pages, of one after the other (memory_plan.kv_page_bytes of its group: its layers in their order), to and
-     * from host memory, beside the steps. No step under way may write to pages that are read, nor read or write those
-     * that are written; steps submitted afterwards see what was written. WK_INVALID: there is no such page. [any thread;
-     * several at once] */
+    /* Bytes of pages, of one after the other (memory_plan.kv_page_bytes of its group: its layers in their order), to
+     * and from host memory, beside the steps. No step under way may write to pages that are read, nor read or write
+     * those that are written; steps submitted afterwards see what was written. WK_INVALID: there is no such page. [any
+     * thread; several at once] */
     wk_status (*pages_read)(struct executor *x, const struct device_page *pages, uint32_t n, void *out,
                             const struct wk_err *err);
     wk_status (*pages_write)(struct executor *x, const struct device_page *pages, uint32_t n, const void *bytes,

@@ -53,7 +53,7 @@ struct engine_lease;
 enum lease_state {
     LEASE_GROWING = 0, /* blocks [0, ready) can be read, more will come */
     LEASE_WHOLE,       /* all of them */
-    LEASE_LOST         /* none: the job ended before its prompt was read, there was no room, or the lease was given up */
+    LEASE_LOST /* none: the job ended before its prompt was read, there was no room, or the lease was given up */
 };
 
 /* The lease of a job that was submitted with `keep`, from its submission on: a reference of the caller's, which it

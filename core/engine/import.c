@@ -74,10 +74,9 @@ wk_status engine_import_begin(struct engine *e, const uint32_t *prompt, uint32_t
         free(i);
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the import of %u prompt tokens", n_prompt);
     }
-    *i = (struct engine_import){ .engine = e,
-                                 .lease = l,
-                                 .salt = *salt,
-                                 .role = n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
+    *i = (struct engine_import){
+        .engine = e, .lease = l, .salt = *salt, .role = n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT
+    };
     (void)pthread_mutex_lock(&e->lock);
     ask(i, WANT_BEGIN);
     while (!i->done) (void)pthread_cond_wait(&e->called, &e->lock);

@@ -140,7 +140,7 @@ struct job {
     uint64_t turn;                /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
-    struct engine_lease *lease; /* a reference; NULL: its pages are not kept for another engine */
+    struct engine_lease *lease;         /* a reference; NULL: its pages are not kept for another engine */
     uint32_t *nodes, n_nodes, n_proven; /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks
                                            [n_proven, n_nodes) are its own, in steps under way */
 };
@@ -312,9 +312,9 @@ struct engine_lease {
     char text[160]; /* before LEASE_LOST */
 
     /* The engine's thread; readers: of blocks below `ready`. */
-    uint32_t *pages; /* [blocks][n_groups] */
-    uint32_t *nodes; /* [blocks] of the prefix cache: */
-    uint32_t n_held; /* blocks [0, n_held) are held, */
+    uint32_t *pages;                /* [blocks][n_groups] */
+    uint32_t *nodes;                /* [blocks] of the prefix cache: */
+    uint32_t n_held;                /* blocks [0, n_held) are held, */
     uint32_t used[TAPE_MAX_GROUPS]; /* of groups of bounded span pages of blocks [first, used) are used, also of nodes
                                        that are only its job's yet */
     bool counted;                   /* in engine.leased */
@@ -529,7 +529,7 @@ void pages_settle(struct engine *e, struct job *j);
 void pages_prove(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
 /* What could not be kept before, because another job just computed the same, perhaps can now. */
 void pages_keep(struct engine *e, struct job *j);
-void pages_drop(struct engine *e, struct job *j);  /* all of it; no step under way has it */
+void pages_drop(struct engine *e, struct job *j); /* all of it; no step under way has it */
 /* Would the pages of these jobs, given back, be enough for j? */
 bool pages_would_do(const struct engine *e, struct job *j, struct job *const *victims, uint32_t n);
 

@@ -207,13 +207,12 @@ static void account_nodes(const struct engine *e, uint32_t g, struct accounts *a
         }
 }
 
-/* What a lease holds, and what of it only its job has yet. */
-static void account_lease(const struct engine *e, const struct engine_lease *l, const struct job *j, uint32_t g,
-                          struct accounts *a)
+/* What a lease holds; what it uses besides are nodes of its job. */
+static void account_lease(const struct engine *e, const struct engine_lease *l, uint32_t g, struct accounts *a)
 {
     for (uint32_t b = 0; b < l->n_held; b++) a->holders[l->nodes[b]]++;
-    for (uint32_t b = l->first[g]; kv_bounded(e->pool[g].span) && b < l->used[g]; b++)
-        a->users[b < l->n_held ? l->nodes[b] : j->nodes[b]]++;
+    for (uint32_t b = l->first[g]; kv_bounded(e->pool[g].span) && b < l->used[g] && b < l->n_held; b++)
+        a->users[l->nodes[b]]++;
 }
 
 /* Returns what the job was promised. */
@@ -252,10 +251,12 @@ void take_accounts(void *user)
         for (uint32_t i = 0; i < e->n_running + e->n_waiting; i++) {
             const struct job *j = i < e->n_running ? e->running[i] : e->waiting[i - e->n_running];
             if (j->has_pages) promised += account_job(e, j, g, &a);
-            if (lease_grows(j)) account_lease(e, j->lease, j, g, &a);
+            const struct engine_lease *l = j->lease;
+            const uint32_t from = l && l->n_held > l->first[g] ? l->n_held : l ? l->first[g] : 0;
+            for (uint32_t b = from; l && kv_bounded(pool->span) && b < l->used[g]; b++) a.users[j->nodes[b]]++;
         }
         for (uint32_t i = 0; i < n_test_leases; i++)
-            if (atomic_load(&test_leases[i]->state) == LEASE_WHOLE) account_lease(e, test_leases[i], NULL, g, &a);
+            if (test_leases[i]->engine == e) account_lease(e, test_leases[i], g, &a);
         for (uint32_t i = 0; i < pool->n; i++)
             if (!a.seen[i]) fail_msg("group %u: page %u is lost", g, i);
         for (uint32_t i = 0; i < p->cap; i++) {

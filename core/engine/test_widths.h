@@ -1,9 +1,9 @@
-/* test_widths.h: what tests of windows, chunks and states share: models whose layers see as much as is wanted, jobs, and
- * what these give; and the accounts of pages. For tests alone.
+/* test_widths.h: what tests of windows, chunks and states share: models whose layers see as much as is wanted, jobs,
+ * and what these give; and the accounts of pages. For tests alone.
  *
  * The answers come from one sequence with a page for every position (of states, two that it uses in turn) and whole
  * prompts in one step, so from no code that deals pages. The accounts are taken between steps, page by page: every page
- * is free, kept, a job's or an import's, once; who uses a kept page is counted; what is promised is there. */
+ * is free, kept or a job's, once; who uses a kept page is counted; what is promised is there. */
 #ifndef CORE_ENGINE_TEST_WIDTHS_H
 #define CORE_ENGINE_TEST_WIDTHS_H
 
@@ -38,7 +38,8 @@ void answer_all(const struct widths *w); /* of make(0 to KINDS - 1), into answer
 
 /* ---- the accounts -------------------------------------------------------------------------------------- */
 
-/* Leases and imports that the test has; the engine knows no list of them. */
+/* All leases that there are while accounts are taken, each once; the engine knows no list of them. No import is under
+ * way then. */
 enum { MOST_TEST_LEASES = 64 };
 extern struct engine_lease *test_leases[MOST_TEST_LEASES];
 extern uint32_t n_test_leases;
