@@ -280,13 +280,31 @@ def jwt():
         yield b"\3" + text('{"decision_id":"1","result":%s}' % result)
 
 
+def packet():
+    def one(tokens, groups):
+        blocks = tokens // 32
+        rest = struct.pack("<64s32s32sIIQQ", b"request", b"d" * 32, b"f" * 32, tokens and tokens - 1, 0, 1, 0)
+        rest += struct.pack("<IIIIII", 0, 1, 0, 1, 0, 4)
+        rows = []
+        for window, chunk, first, size in groups:
+            rows.append(struct.pack("<IIIIIIQ", window, chunk, first, blocks - first, 1, 0, size))
+        rest += struct.pack("<QII", sum((blocks - g[2]) * g[3] for g in groups), len(groups), 0) + b"".join(rows)
+        rest += struct.pack("<%dI" % tokens, *range(tokens))
+        return b"WKVP" + struct.pack("<HHII", 1, 1, 16 + len(rest) + 4, tokens) + rest + bytes(4)
+
+    # the target itself puts the check sum right
+    yield one(0, ())
+    yield one(64, ((0, 0, 0, 2048),))
+    yield one(96, ((0, 0, 0, 512), (40, 0, 1, 256), (0, 64, 2, 128)))
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
     makers = {
         f.__name__: f
-        for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist, policy, jwt)
+        for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist, policy, jwt, packet)
     }
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):
