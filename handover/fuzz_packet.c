@@ -1,5 +1,6 @@
-/* fuzz_packet.c: libFuzzer target. Bytes as they are, and the same with a check sum that is right, are read as a packet;
- * what is one must be written as the same bytes, and can be used by itself. Build with -DWORKER_FUZZ=ON and clang. */
+/* fuzz_packet.c: libFuzzer target. Bytes as they are, and the same with a check sum that is right, are read as a
+ * packet; what is one must be written as the same bytes, and can be used by itself. Build with -DWORKER_FUZZ=ON and
+ * clang. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -160,7 +160,8 @@ static wk_status take_group(struct cursor *c, struct packet *out, uint32_t g, ui
 static wk_status check_values(const struct packet *p, uint64_t zero, const struct wk_err *err)
 {
     if (zero) return bad(err, "what is reserved", zero);
-    if (p->layout.kv_type != KV_F16 && p->layout.kv_type != KV_F32) return bad(err, "the cache type", p->layout.kv_type);
+    if (p->layout.kv_type != KV_F16 && p->layout.kv_type != KV_F32)
+        return bad(err, "the cache type", p->layout.kv_type);
     if (!p->ranks || p->rank >= p->ranks) return bad(err, "the rank", p->rank);
     if (p->heads > UINT32_MAX - p->first_head) return bad(err, "the number of KV heads", p->heads);
     return WK_OK;
@@ -175,7 +176,8 @@ wk_status packet_read(const uint8_t *in, size_t n, struct packet *out, const str
     out->sums = (enum packet_sums)take(&c, 2);
     (void)take32(&c);
     out->n_tokens = take32(&c);
-    if (out->n_tokens > PACKET_TOKENS || out->n_tokens % KV_PAGE) return bad(err, "the number of tokens", out->n_tokens);
+    if (out->n_tokens > PACKET_TOKENS || out->n_tokens % KV_PAGE)
+        return bad(err, "the number of tokens", out->n_tokens);
     s = take_id(&c, out, err);
     if (s) return s;
     take_bytes(&c, out->digest, sizeof out->digest);

@@ -152,10 +152,10 @@ static void test_foreign(void **state)
     const struct packet mine = sample();
     struct packet p;
     uint8_t other[sizeof tokens];
-#define FOREIGN(change, why)                                                                                           \
-    p = mine;                                                                                                          \
-    change;                                                                                                            \
-    assert_int_equal(packet_check(&mine, &p, &err), WK_UNSUPPORTED);                                                   \
+#define FOREIGN(change, why)                                         \
+    p = mine;                                                        \
+    change;                                                          \
+    assert_int_equal(packet_check(&mine, &p, &err), WK_UNSUPPORTED); \
     assert_non_null(strstr(text, why))
     FOREIGN(p.digest[31] = 0, "of another model");
     FOREIGN(p.fingerprint[0] = 0, "computed by another program, device or setting");

@@ -94,7 +94,9 @@ struct device_options {
         kv_bytes; /* of the KV cache; 0: what kv_sequences can use. Less: sequences share its pages as they need them */
     uint32_t max_rows;   /* of one step */
     uint32_t max_wanted; /* of one step */
-    uint32_t gpu;        /* CUDA: device index */
+    bool hand_over; /* pages pass to and from other executors. CUDA: takes pinned memory for it, and the KV cache is
+                       memory that other processes can be given */
+    uint32_t gpu;   /* CUDA: device index */
     /* CUDA: the kernels of a ggml type; refuses with the plugin's name and what is missing. [main thread] */
     wk_status (*find_cuda)(void *user, uint32_t ggml_type, const struct wk_quant_cuda **out, const struct wk_err *err);
     /* CUDA: the function of a custom operation of the program's architecture, and its module; the same. NULL: there is
@@ -159,6 +161,14 @@ struct device_page {
     uint32_t group, page;
 };
 
+/* An executor's pages as another process of this host can open them. */
+struct device_share {
+    int fd;
+    uint64_t bytes;       /* of the memory behind it */
+    uint32_t kv_pages[8]; /* memory_plan's */
+};
+struct device_peer; /* another executor's pages, opened */
+
 /* What can be asked of a format's kernels (sdk/rules.md, cuda.*). */
 enum device_check {
     DEVICE_CHECK_TILES = 0,
@@ -201,10 +211,10 @@ struct device_ops {
     wk_status (*mask)(struct executor *x, const struct step *step, const uint64_t *const *masks,
                       const struct wk_err *err);
     uint32_t run_ahead; /* steps worth having under way, 1 to STEP_QUEUE; 1: submit itself runs them */
-    /* Bytes of pages, of one after the other (memory_plan.kv_page_bytes of its group: its layers in their order), to
-     * and from host memory, beside the steps. No step under way may write to pages that are read, nor read or write
-     * those that are written; steps submitted afterwards see what was written. WK_INVALID: there is no such page. [any
-     * thread; several at once] */
+    /* Of an executor opened with hand_over: bytes of pages, of one after the other (memory_plan.kv_page_bytes of its
+     * group: its layers in their order), to and from host memory, beside the steps. No step under way may write to
+     * pages that are read, nor read or write those that are written; steps submitted afterwards see what was written.
+     * WK_INVALID: there is no such page. [any thread; several at once] */
     wk_status (*pages_read)(struct executor *x, const struct device_page *pages, uint32_t n, void *out,
                             const struct wk_err *err);
     wk_status (*pages_write)(struct executor *x, const struct device_page *pages, uint32_t n, const void *bytes,
@@ -214,6 +224,21 @@ struct device_ops {
     void (*close)(struct executor *x); /* NULL allowed */
 
     /* Devices other than the CPU; NULL there. */
+    /* Host memory between whose `bytes` and pages nothing is copied by the processor, until it is unpinned: a multiple
+     * of the machine's pages. [any thread] */
+    wk_status (*pin)(struct executor *x, void *memory, uint64_t bytes, const struct wk_err *err);
+    void (*unpin)(struct executor *x, void *memory);
+    /* The executor's memory of pages; out->fd is the caller's. WK_UNSUPPORTED: driver or machine cannot, and why.
+     * [any thread] */
+    wk_status (*share)(struct executor *x, struct device_share *out, const struct wk_err *err);
+    /* Another executor's, of the same program and layout; share->fd stays the caller's. WK_UNSUPPORTED: not from this
+     * device; WK_INVALID: it is no such memory. [any thread] */
+    wk_status (*peer_open)(struct executor *x, const struct device_share *share, struct device_peer **out,
+                           const struct wk_err *err);
+    /* Pages from[i] of the peer into pages to[i], as pages_write does; KV_NO_PAGE in `to` is passed over. */
+    wk_status (*peer_read)(struct executor *x, struct device_peer *p, const struct device_page *from,
+                           const struct device_page *to, uint32_t n, const struct wk_err *err);
+    void (*peer_close)(struct executor *x, struct device_peer *p); /* NULL allowed [any thread] */
     /* Is there such a device, and can it run this? Takes nothing on it. WK_UNSUPPORTED: no driver, an old one, or no
      * device at all; WK_INVALID: this index is not there or is too old; each its own text. */
     wk_status (*probe)(uint32_t gpu, struct device_info *out, const struct wk_err *err);

@@ -120,3 +120,15 @@ wk_status step_check_pages(const struct tape_program *p, const uint32_t *kv_page
     }
     return WK_OK;
 }
+
+wk_status step_check_peer(const struct tape_program *p, const uint32_t *their_pages, const struct device_page *from,
+                          const uint32_t *kv_pages, const struct device_page *to, uint32_t n, const struct wk_err *err)
+{
+    wk_status s = step_check_pages(p, kv_pages, to, n, err);
+    if (!s) s = step_check_pages(p, their_pages, from, n, err);
+    for (uint32_t i = 0; !s && i < n; i++)
+        if (from[i].group != to[i].group || (from[i].page == KV_NO_PAGE && to[i].page != KV_NO_PAGE))
+            s = wk_fail(err, WK_INVALID, "page %u of group %u for page %u of group %u", from[i].page, from[i].group,
+                        to[i].page, to[i].group);
+    return s;
+}

@@ -21,6 +21,10 @@ wk_status step_check_asks(const struct tape_program *p, const struct step *s, co
 wk_status step_check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct device_page *pages,
                            uint32_t n, const struct wk_err *err);
 
+/* The same of pages from[i] of another executor, which has their_pages, and to[i] of this one: of one group each. */
+wk_status step_check_peer(const struct tape_program *p, const uint32_t *their_pages, const struct device_page *from,
+                          const uint32_t *kv_pages, const struct device_page *to, uint32_t n, const struct wk_err *err);
+
 /* What is asked of wanted row i of a submitted step. */
 static inline struct step_ask step_ask_of(const struct step *s, uint32_t i)
 {

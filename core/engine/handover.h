@@ -35,8 +35,8 @@ struct engine_layout {
     enum kv_type kv_type;
     uint32_t version; /* of how values lie in a page */
 };
-/* WK_UNSUPPORTED: this engine can neither give nor take pages, and why (states instead of pages, no prefix cache).
- * [any thread] */
+/* WK_UNSUPPORTED: this engine can neither give nor take pages, and why (states instead of pages, no prefix cache, a
+ * model opened without device_options.hand_over). [any thread] */
 wk_status engine_layout(const struct engine *e, struct engine_layout *out, const struct wk_err *err);
 /* Blocks of a prompt of so many tokens that can be handed over. */
 static inline uint32_t engine_blocks(uint32_t n_prompt) { return n_prompt ? (n_prompt - 1) / KV_PAGE : 0; }
@@ -95,8 +95,6 @@ void engine_import_abort(struct engine_import *i); /* NULL allowed */
 
 /* ---- from GPU to GPU ----------------------------------------------------------------------------------- */
 
-/* Where a page of a group lies: the group and the page's number there. */
-struct device_page;
 /* Where pages lie in the device's memory: those of blocks [from, to), in the order of their bytes, into out
  * [engine_block_pages]. They stay until the lease is released. */
 uint32_t engine_block_pages(const struct engine_layout *l, uint32_t blocks, uint32_t from, uint32_t to);
@@ -104,11 +102,10 @@ wk_status engine_lease_pages(struct engine_lease *l, uint32_t from, uint32_t to,
                              const struct wk_err *err);
 /* The device's memory of pages as other processes of this host can open it: out->fd is the caller's. WK_UNSUPPORTED: it
  * cannot be shared, and why. [any thread] */
-struct device_share;
 wk_status engine_share(struct engine *e, struct device_share *out, const struct wk_err *err);
-/* Opens another process's; share->fd stays the caller's. WK_UNSUPPORTED: not from this device. At most DEVICE_PEERS are
- * open. */
-struct device_peer;
+/* Opens another process's, whose program and layout are the same; share->fd stays the caller's. WK_UNSUPPORTED: not
+ * from this device. Until it is closed the memory stays, also if its process ends. Closed before the engine. [any
+ * thread] */
 wk_status engine_peer_open(struct engine *e, const struct device_share *share, struct device_peer **out,
                            const struct wk_err *err);
 void engine_peer_close(struct engine *e, struct device_peer *p); /* NULL allowed */

@@ -112,6 +112,47 @@ wk_status engine_import_write(struct engine_import *i, uint32_t from, uint32_t t
     return s ? s : lease_write(i->lease, from, to, bytes, err);
 }
 
+/* ---- from GPU to GPU ----------------------------------------------------------------------------------- */
+
+wk_status engine_share(struct engine *e, struct device_share *out, const struct wk_err *err)
+{
+    const struct model *m = e->model;
+    if (!m->device->share)
+        return wk_fail(err, WK_UNSUPPORTED, "device %s shares no memory with other processes", m->device->name);
+    return m->device->share(m->executor, out, err);
+}
+
+wk_status engine_peer_open(struct engine *e, const struct device_share *share, struct device_peer **out,
+                           const struct wk_err *err)
+{
+    const struct model *m = e->model;
+    *out = NULL;
+    if (!m->device->peer_open)
+        return wk_fail(err, WK_UNSUPPORTED, "device %s opens no other process's memory", m->device->name);
+    return m->device->peer_open(m->executor, share, out, err);
+}
+
+void engine_peer_close(struct engine *e, struct device_peer *p)
+{
+    if (p) e->model->device->peer_close(e->model->executor, p);
+}
+
+wk_status engine_import_peer(struct engine_import *i, uint32_t from, uint32_t to, struct device_peer *p,
+                             const struct device_page *pages, const struct wk_err *err)
+{
+    const struct model *m = i->engine->model;
+    wk_status s = check_range(i, from, to, err);
+    while (!s && from < to) {
+        struct device_page own[LEASE_RUN];
+        const uint32_t n = lease_pages(i->lease, &from, to, LEASE_RUN, own);
+        s = m->device->peer_read(m->executor, p, pages, own, n, err);
+        pages += n;
+    }
+    return s;
+}
+
+/* ---- callers: the end ---------------------------------------------------------------------------------- */
+
 /* It is the engine's thread's now. */
 static void hand_in(struct engine_import *i, enum import_want want)
 {

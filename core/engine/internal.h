@@ -341,6 +341,11 @@ bool lease_count(struct engine *e, struct engine_lease *l);
 void lease_uncount(struct engine *e, struct engine_lease *l);
 void lease_unpin(struct engine *e, struct engine_lease *l); /* gives back what it holds and uses, ready or not */
 void lease_free(struct engine_lease *l);
+/* Pages of blocks from *block on, as many whole blocks as there is room for, at most to block `to`; *block: the next.
+ */
+enum { LEASE_RUN = 512 };
+uint32_t lease_pages(const struct engine_lease *l, uint32_t *block, uint32_t to, uint32_t most,
+                     struct device_page *out);
 /* Blocks [from, to) of its pages are written. [any thread] */
 wk_status lease_write(struct engine_lease *l, uint32_t from, uint32_t to, const void *bytes, const struct wk_err *err);
 

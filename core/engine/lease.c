@@ -23,7 +23,7 @@ const char *lease_refusal(const struct engine *e)
     for (uint32_t g = 0; g < e->n_groups; g++)
         if (e->pool[g].span.state) return "the model has states, which are not handed over: prompts are computed anew";
     if (!e->prefix.cap) return "there is no prefix cache";
-    return e->model->device->pages_read ? NULL : "the device gives no pages";
+    return e->model->dev.hand_over ? NULL : "the model was not opened for it (hand_over)";
 }
 
 wk_status engine_layout(const struct engine *e, struct engine_layout *out, const struct wk_err *err)
@@ -165,10 +165,7 @@ static wk_status check_range(const struct engine_lease *l, uint32_t from, uint32
     return WK_OK;
 }
 
-/* Pages of blocks from `*block` on, as many whole blocks as there is room for, at most to block `to`. */
-enum { RUN_PAGES = 512 };
-static uint32_t pages_of(const struct engine_lease *l, uint32_t *block, uint32_t to, uint32_t most,
-                         struct device_page *out)
+uint32_t lease_pages(const struct engine_lease *l, uint32_t *block, uint32_t to, uint32_t most, struct device_page *out)
 {
     uint32_t n = 0;
     for (; *block < to && n + l->engine->n_groups <= most; ++*block)
@@ -191,8 +188,8 @@ wk_status engine_lease_read(struct engine_lease *l, uint32_t from, uint32_t to, 
     uint8_t *at = out;
     wk_status s = check_range(l, from, to, err);
     while (!s && from < to) {
-        struct device_page pages[RUN_PAGES];
-        const uint32_t n = pages_of(l, &from, to, RUN_PAGES, pages);
+        struct device_page pages[LEASE_RUN];
+        const uint32_t n = lease_pages(l, &from, to, LEASE_RUN, pages);
         s = m->device->pages_read(m->executor, pages, n, at, err);
         at += bytes_of(l->engine, pages, n);
     }
@@ -205,8 +202,8 @@ wk_status lease_write(struct engine_lease *l, uint32_t from, uint32_t to, const 
     const uint8_t *at = bytes;
     wk_status s = WK_OK;
     while (!s && from < to) {
-        struct device_page pages[RUN_PAGES];
-        const uint32_t n = pages_of(l, &from, to, RUN_PAGES, pages);
+        struct device_page pages[LEASE_RUN];
+        const uint32_t n = lease_pages(l, &from, to, LEASE_RUN, pages);
         s = m->device->pages_write(m->executor, pages, n, at, err);
         at += bytes_of(l->engine, pages, n);
     }
@@ -217,7 +214,7 @@ wk_status engine_lease_pages(struct engine_lease *l, uint32_t from, uint32_t to,
                              const struct wk_err *err)
 {
     wk_status s = check_range(l, from, to, err);
-    if (!s) (void)pages_of(l, &from, to, UINT32_MAX, out);
+    if (!s) (void)lease_pages(l, &from, to, UINT32_MAX, out);
     return s;
 }
 

@@ -99,6 +99,7 @@ struct test_model open_model(const struct widths *w, const struct device_ops *de
     dev.threads = 1;
     dev.isa = WK_ISA_AVX512;
     dev.context = TEST_CONTEXT;
+    dev.hand_over = true;
     dev.max_sequences = dev.max_sequences ? dev.max_sequences : 8;
     dev.max_rows = dev.max_wanted = dev.max_rows ? dev.max_rows : 64;
     const struct tape_options o = { .context = TEST_CONTEXT,

@@ -218,6 +218,7 @@ struct executor {
         void *base;
         uint64_t bytes;
     } region[MEMORY_KINDS];
+    int shared; /* the file behind the KV cache's region; 0: it is no file */
 
     void *lists[16]; /* small lists of the heap, which the program alone sizes */
     uint32_t n_lists;
@@ -307,6 +308,14 @@ wk_status pages_read(struct executor *x, const struct device_page *pages, uint32
                      const struct wk_err *err);
 wk_status pages_write(struct executor *x, const struct device_page *pages, uint32_t n, const void *bytes,
                       const struct wk_err *err);
+wk_status pages_share(struct executor *x, struct device_share *out, const struct wk_err *err);
+wk_status pages_peer_open(struct executor *x, const struct device_share *share, struct device_peer **out,
+                          const struct wk_err *err);
+wk_status pages_peer_read(struct executor *x, struct device_peer *p, const struct device_page *from,
+                          const struct device_page *to, uint32_t n, const struct wk_err *err);
+void pages_peer_close(struct executor *x, struct device_peer *p);
+/* A file in memory for the KV cache's region, x->shared; -1: there is none to be had, and the cache is not shared. */
+int pages_memory(struct executor *x, uint64_t bytes);
 
 /* ---- sampling.c ---------------------------------------------------------------------------------------- */
 

@@ -35,6 +35,7 @@ static void executor_free(struct executor *x)
     sampling_close(x);
     for (uint32_t i = 0; i < MEMORY_KINDS; i++)
         if (x->region[i].base) (void)munmap(x->region[i].base, x->region[i].bytes);
+    if (x->shared > 0) (void)close(x->shared);
     for (uint32_t i = 0; i < x->n_lists; i++) free(x->lists[i]);
     free(x);
 }
@@ -96,7 +97,9 @@ static wk_status map_regions(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < MEMORY_KINDS; i++) {
         const uint64_t bytes = x->plan.bytes[i] - (i == MEMORY_WORKSPACE ? x->list_bytes : 0);
         if (!bytes) continue;
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        const int fd = i == MEMORY_KV && x->o.hand_over ? pages_memory(x, bytes) : -1;
+        const int how = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how | MAP_NORESERVE, fd, 0);
         if (base == MAP_FAILED)
             return wk_fail(err, WK_NO_MEMORY, "out of memory: %" PRIu64 " bytes for %s", bytes,
                            memory_kind_name((enum memory_kind)i));
@@ -345,6 +348,10 @@ const struct device_ops *device_cpu(void)
                                            .run_ahead = 1,
                                            .pages_read = pages_read,
                                            .pages_write = pages_write,
+                                           .share = pages_share,
+                                           .peer_open = pages_peer_open,
+                                           .peer_read = pages_peer_read,
+                                           .peer_close = pages_peer_close,
                                            .taps = cpu_taps,
                                            .memory = cpu_memory,
                                            .close = executor_free };

@@ -51,6 +51,9 @@ static bool survives(int code)
     case cudaErrorHostMemoryNotRegistered:
     case cudaErrorNotPermitted:
     case cudaErrorNotSupported:
+    case cudaErrorPeerAccessUnsupported:
+    case cudaErrorTooManyPeers:
+    case cudaErrorMapBufferObjectFailed:
     case cudaErrorSystemNotReady:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
@@ -289,6 +292,19 @@ static wk_status find_entries(struct cuda_driver *a, const struct wk_err *err)
     wk_status s = WK_OK;
     for (size_t i = 0; !s && i < sizeof wanted / sizeof *wanted; i++) s = entry(wanted[i].symbol, wanted[i].slot, err);
     return s;
+}
+
+/* Not every driver has them, nor is everywhere allowed to. */
+void cuda_device_share(struct cuda_device *d)
+{
+    struct cuda_driver *a = &d->driver;
+    int possible = 0;
+    CUdevice_attribute attribute = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+    PFN_cuDeviceGetAttribute_v2000 ask = NULL;
+    d->shared = !entry("cuMemExportToShareableHandle", &a->export_handle, NULL) &&
+                !entry("cuMemImportFromShareableHandle", &a->import_handle, NULL) &&
+                !entry("cuMemRetainAllocationHandle", &a->retain, NULL) && !entry("cuDeviceGetAttribute", &ask, NULL) &&
+                ask(&possible, attribute, (CUdevice)d->info.index) == CUDA_SUCCESS && possible;
 }
 
 static wk_status find_granule(struct cuda_device *d, const struct wk_err *err)

@@ -25,6 +25,10 @@ struct cuda_driver {
     PFN_cuPointerGetAttribute_v4000 attribute;
     PFN_cuGetErrorName_v6000 error_name;
     PFN_cuGetErrorString_v6000 error_string;
+    /* Of a device whose KV cache is shared; NULL: the driver has none. */
+    PFN_cuMemExportToShareableHandle_v10020 export_handle;
+    PFN_cuMemImportFromShareableHandle_v10020 import_handle;
+    PFN_cuMemRetainAllocationHandle_v11000 retain;
 };
 
 /* One allocation behind one range of addresses. */
@@ -49,6 +53,7 @@ struct cuda_device {
     void *pinned[CUDA_MAX_PINNED];
     uint32_t n_pinned;
     bool write_protected;
+    bool shared;                    /* its KV cache can be given to other processes */
     struct cuda_upload upload;      /* as given, for verify; file NULL: nothing was uploaded */
     struct cuda_prefetch *prefetch; /* threads that read ahead; NULL: none */
     struct cuda_digest *digest;     /* thread and result; NULL: none */
@@ -63,6 +68,10 @@ wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t
 void cuda_region_unmap(struct cuda_device *d, struct cuda_region *r);
 void cuda_memory_close(struct cuda_device *d);
 uint64_t cuda_memory_taken(void); /* bytes of all regions of this process. [any thread] */
+
+/* memory.c: an address for r->bytes of the device's memory behind `handle`, which lives as long as its mapping. */
+wk_status cuda_region_address(struct cuda_device *d, struct cuda_region *r, CUmemGenericAllocationHandle handle,
+                              const struct wk_err *err);
 
 /* prefetch.c */
 struct cuda_prefetch *cuda_prefetch_begin(

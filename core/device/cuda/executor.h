@@ -8,6 +8,7 @@
  *   stages.c   enqueues everything else, and whole programs
  *   graph.c    the captured programs of generated rows
  *   run.c      cuts a step into runs, fills their inputs;  step.c: steps with logits, taps;  queue.c: sampled steps
+ *   pages.c    bytes of pages to and from the host and other processes
  *   asks.c     what sampled steps may ask besides: masks, log probabilities
  *   prepare.cu the first kernel of every run;  module.c  device_ops and the module's one symbol
  *
@@ -272,6 +273,7 @@ struct executor {
     uint32_t *mark, *mark_device;                  /* serial of the last unsampled run that ended */
     struct cuda_top *tops, *tops_device;           /* [CUDA_RING][max_wanted] */
     struct cuda_mask_space masks;
+    struct cuda_mover *mover;         /* of pages; NULL: they are not handed over */
     enum cuda_sample_kind *slot_kind; /* [max_sequences] */
     struct graph graphs[BUCKETS][PROGRAM_KINDS];
     bool eager; /* no graphs: for tests */
@@ -422,6 +424,26 @@ wk_status cuda_mask(struct executor *x, const struct step *step, const uint64_t 
 /* Waits until the ring has room for one more run, or until nothing is under way. */
 wk_status cuda_make_room(struct executor *x, const struct wk_err *err);
 wk_status cuda_drain(struct executor *x, const struct wk_err *err);
+
+/* ---- pages.c: as device_ops says ------------------------------------------------------------------------ */
+
+wk_status cuda_pages_open(struct executor *x, const struct wk_err *err); /* stream, events, pinned memory */
+void cuda_pages_close(struct executor *x);
+wk_status cuda_pages_read(struct executor *x, const struct device_page *pages, uint32_t n, void *out,
+                          const struct wk_err *err);
+wk_status cuda_pages_write(struct executor *x, const struct device_page *pages, uint32_t n, const void *bytes,
+                           const struct wk_err *err);
+wk_status cuda_pages_pin(struct executor *x, void *memory, uint64_t bytes, const struct wk_err *err);
+void cuda_pages_unpin(struct executor *x, void *memory);
+wk_status cuda_pages_share(struct executor *x, struct device_share *out, const struct wk_err *err);
+wk_status cuda_peer_open(struct executor *x, const struct device_share *share, struct device_peer **out,
+                         const struct wk_err *err);
+wk_status cuda_peer_read(struct executor *x, struct device_peer *p, const struct device_page *from,
+                         const struct device_page *to, uint32_t n, const struct wk_err *err);
+void cuda_peer_close(struct executor *x, struct device_peer *p);
+/* plan.c: bytes of a page of layer k alone, and of the layer's pages as they are carved. */
+uint64_t cuda_layer_page_bytes(const struct executor *x, uint32_t k);
+uint64_t cuda_layer_bytes(const struct executor *x, uint32_t k, uint32_t pages);
 
 /* ---- asks.c -------------------------------------------------------------------------------------------- */
 

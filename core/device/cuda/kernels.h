@@ -433,6 +433,19 @@ enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p);
 /* From now on as on devices without clusters: a test runs both ways. */
 void cuda_sampler_without_clusters(struct cuda_sampler *s);
 
+/* ---- pages.cu ------------------------------------------------------------------------------------------ */
+
+/* Copies of at most CUDA_MOVE_BYTES each, of whole 16 bytes at multiples of 16: device memory of any GPU that this one
+ * reads, or mapped memory of the host. */
+enum { CUDA_MOVE_BYTES = 32 << 10 };
+struct cuda_move {
+    const void *from;
+    void *to;
+    uint64_t bytes;
+};
+/* moves [n]: mapped memory, read when the launch runs. */
+wk_status cuda_move_pages(const struct cuda_move *moves, uint32_t n, void *stream, const struct wk_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -34,9 +34,8 @@ void cuda_region_unmap(struct cuda_device *d, struct cuda_region *r)
     *r = (struct cuda_region){ 0 };
 }
 
-/* An address for `r` and the allocation behind it; the allocation then lives as long as its mapping. */
-static wk_status map(struct cuda_device *d, struct cuda_region *r, CUmemGenericAllocationHandle handle,
-                     const struct wk_err *err)
+wk_status cuda_region_address(struct cuda_device *d, struct cuda_region *r, CUmemGenericAllocationHandle handle,
+                              const struct wk_err *err)
 {
     const CUmemAccessDesc access = { .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index },
                                      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
@@ -58,19 +57,25 @@ static wk_status map(struct cuda_device *d, struct cuda_region *r, CUmemGenericA
 wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t bytes, struct cuda_region *out,
                           const struct wk_err *err)
 {
-    const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
+    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)d->info.index } };
+    if (kind == MEMORY_KV && d->shared) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     struct cuda_region r = { .kind = kind, .asked = bytes };
     CUmemGenericAllocationHandle handle;
     *out = (struct cuda_region){ 0 };
     if (bytes > UINT64_MAX - d->granule) return fail_full(d, kind, bytes, err);
     r.bytes = (bytes + d->granule - 1) / d->granule * d->granule;
-    const CUresult code = d->driver.create(&handle, r.bytes, &prop, 0);
+    CUresult code = d->driver.create(&handle, r.bytes, &prop, 0);
+    if (code && code != CUDA_ERROR_OUT_OF_MEMORY && prop.requestedHandleTypes) {
+        d->shared = false; /* some containers forbid it: then as without */
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+        code = d->driver.create(&handle, r.bytes, &prop, 0);
+    }
     if (code == CUDA_ERROR_OUT_OF_MEMORY || (code == CUDA_ERROR_INVALID_VALUE && r.bytes > d->info.memory))
         return fail_full(d, kind, bytes, err);
     wk_status s = cuda_check_driver(d, code, "cuMemCreate", err);
     if (s) return s;
-    s = map(d, &r, handle, err);
+    s = cuda_region_address(d, &r, handle, err);
     (void)d->driver.release(handle);
     if (s) return s;
     atomic_fetch_add(&taken, r.bytes);
@@ -79,6 +84,64 @@ wk_status cuda_region_map(struct cuda_device *d, enum memory_kind kind, uint64_t
     if (!s) s = cuda_check(d, cudaStreamSynchronize(d->stream), "cudaMemset", err);
     if (s) cuda_region_unmap(d, out);
     return s;
+}
+
+/* ---- memory of several processes ----------------------------------------------------------------------- */
+
+static const struct cuda_region *cache_of(const struct cuda_device *d)
+{
+    for (uint32_t i = 0; i < d->n_regions; i++)
+        if (d->region[i].kind == MEMORY_KV) return &d->region[i];
+    return NULL;
+}
+
+wk_status cuda_memory_export(struct cuda_device *d, int *fd, uint64_t *bytes, const struct wk_err *err)
+{
+    const struct cuda_region *r = cache_of(d);
+    CUmemGenericAllocationHandle handle;
+    if (!d->shared || !r)
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "GPU %u: the driver gives no memory to other processes here (file descriptors of cuMemCreate)",
+                       d->info.index);
+    CUresult code = d->driver.retain(&handle, (void *)(uintptr_t)r->base);
+    if (code) return cuda_check_driver(d, code, "cuMemRetainAllocationHandle", err);
+    code = d->driver.export_handle(fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    (void)d->driver.release(handle);
+    if (code) {
+        (void)cuda_check_driver(d, code, "cuMemExportToShareableHandle", err);
+        return WK_UNSUPPORTED;
+    }
+    *bytes = r->bytes;
+    return WK_OK;
+}
+
+wk_status cuda_memory_import(struct cuda_device *d, int fd, uint64_t bytes, void **base, const struct wk_err *err)
+{
+    struct cuda_region r = { .kind = MEMORY_KV, .asked = bytes, .bytes = bytes };
+    CUmemGenericAllocationHandle handle;
+    if (!d->shared)
+        return wk_fail(err, WK_UNSUPPORTED, "GPU %u: the driver takes no memory of other processes here",
+                       d->info.index);
+    if (!bytes || bytes % d->granule)
+        return wk_fail(err, WK_INVALID, "memory of %" PRIu64 " bytes: expected a multiple of %" PRIu64, bytes,
+                       d->granule);
+    const CUresult code =
+        d->driver.import_handle(&handle, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (code) {
+        (void)cuda_check_driver(d, code, "cuMemImportFromShareableHandle", err);
+        return WK_UNSUPPORTED;
+    }
+    const wk_status s = cuda_region_address(d, &r, handle, err);
+    (void)d->driver.release(handle);
+    *base = (void *)(uintptr_t)r.base;
+    return s ? WK_UNSUPPORTED : WK_OK; /* the usual reason: no way between the two GPUs */
+}
+
+void cuda_memory_forget(struct cuda_device *d, void *base, uint64_t bytes)
+{
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)base;
+    (void)d->driver.unmap(at, bytes);
+    (void)d->driver.free(at, bytes);
 }
 
 /* ---- the plan's memory --------------------------------------------------------------------------------- */

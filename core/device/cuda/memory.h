@@ -41,6 +41,8 @@ bool cuda_dead(void);
  * none) into the page cache and begin its digest. At most one device is open in a process. */
 wk_status cuda_device_open(uint32_t gpu, const struct gguf *file, struct cuda_device **out, const struct wk_err *err);
 void cuda_device_close(struct cuda_device *d); /* frees everything; NULL allowed; touches nothing on a dead device */
+/* Before memory is taken: the KV cache is to be memory that other processes can be given, where that is possible. */
+void cuda_device_share(struct cuda_device *d);
 void *cuda_device_stream(const struct cuda_device *d); /* the one stream on which steps run */
 const struct device_info *cuda_device_info(const struct cuda_device *d);
 
@@ -53,6 +55,13 @@ wk_status cuda_memory_take(struct cuda_device *d, enum memory_kind kind, uint64_
  * device. */
 wk_status cuda_memory_pinned(struct cuda_device *d, uint64_t bytes, void **host, void **device,
                              const struct wk_err *err);
+/* The region of the KV cache as a file descriptor, which is the caller's, and its bytes. WK_UNSUPPORTED: it cannot be
+ * shared. [any thread] */
+wk_status cuda_memory_export(struct cuda_device *d, int *fd, uint64_t *bytes, const struct wk_err *err);
+/* A region of another process, at *base of this device, for reading. WK_UNSUPPORTED: not on this device. [any thread]
+ */
+wk_status cuda_memory_import(struct cuda_device *d, int fd, uint64_t bytes, void **base, const struct wk_err *err);
+void cuda_memory_forget(struct cuda_device *d, void *base, uint64_t bytes);   /* what was imported */
 void cuda_memory_used(const struct cuda_device *d, struct memory_plan *used); /* by kind, as asked for */
 
 /* Status of a CUDA call: WK_OK, or the text "what: cudaErrorName: text". A lack of memory clears itself; a sticky code

@@ -31,6 +31,7 @@ static void close_executor(struct executor *x)
         if (!cuda_device_dead(x->device)) (void)cudaStreamSynchronize(x->stream);
         cuda_graphs_close(x);
         cuda_asks_close(x);
+        cuda_pages_close(x);
         cuda_sampler_close(x->sampler);
         cuda_gemm_close(x->gemm);
         cuda_device_close(x->device);
@@ -170,10 +171,12 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     wk_status s = cuda_device_open(x->o.gpu, x->program->file, &x->device, err);
     if (s) return s;
     x->stream = cuda_device_stream(x->device);
+    if (x->o.hand_over) cuda_device_share(x->device);
     s = open_modules(x, err);
     if (!s) s = take_memory(x, err);
     if (!s) s = take_pinned(x, err);
     if (!s && x->n_logits) s = cuda_asks_open(x, err);
+    if (!s && x->o.hand_over) s = cuda_pages_open(x, err);
     if (!s) s = cuda_build_stages(x, err);
     if (!s) s = cuda_build_upload(x, err);
     if (!s) s = send_tables(x, err);
@@ -244,6 +247,14 @@ const struct device_ops cuda_device_ops = {
     .collect = cuda_collect,
     .mask = cuda_mask,
     .run_ahead = STEP_QUEUE,
+    .pages_read = cuda_pages_read,
+    .pages_write = cuda_pages_write,
+    .pin = cuda_pages_pin,
+    .unpin = cuda_pages_unpin,
+    .share = cuda_pages_share,
+    .peer_open = cuda_peer_open,
+    .peer_read = cuda_peer_read,
+    .peer_close = cuda_peer_close,
     .taps = cuda_taps,
     .memory = memory,
     .close = close_executor,

@@ -421,10 +421,11 @@ static struct sizes measure(const struct executor *x)
 
 /* ---- carving ------------------------------------------------------------------------------------------- */
 
+enum { CARVED = 256 }; /* bytes: where an array may begin */
 static void *carve(struct cuda_carve *c, uint64_t n, uint64_t size)
 {
     uint64_t bytes, end, at = c->used;
-    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, 256, &bytes) ||
+    if (!checked_mul_u64(n, size, &bytes) || !checked_round_up_u64(bytes, CARVED, &bytes) ||
         !checked_add_u64(at, bytes, &end)) {
         c->used = UINT64_MAX;
         return NULL;
@@ -461,8 +462,9 @@ static uint32_t ring_pages(const struct executor *x, uint32_t g)
     return kv_bounded(span) && seen < kv_pages_of(x->o.context) ? (uint32_t)seen : 0;
 }
 
-static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_layer *k)
+uint64_t cuda_layer_page_bytes(const struct executor *x, uint32_t layer)
 {
+    const struct tape_kv_layer *k = &x->program->kv_layers[layer];
     const struct tape_op *op = &x->program->ops[k->op];
     if (k->value_in_key) return cuda_latent_page_bytes(k->kv_heads, k->head_k, k->head_v);
     if (!x->program->groups[k->group].state) return cuda_attend_page_bytes(k->kv_heads, k->head_k, k->head_v);
@@ -474,14 +476,21 @@ static uint64_t layer_page_bytes(const struct executor *x, const struct tape_kv_
                                                        .dv = op->u.state.head_v });
 }
 
+uint64_t cuda_layer_bytes(const struct executor *x, uint32_t layer, uint32_t pages)
+{
+    struct cuda_carve c = { 0 };
+    (void)carve(&c, pages, cuda_layer_page_bytes(x, layer));
+    return c.used;
+}
+
 static wk_status carve_cache(struct executor *x, struct cuda_carve *c, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_kv_layers; i++)
-        x->plan.kv_page_bytes[p->kv_layers[i].group] += layer_page_bytes(x, &p->kv_layers[i]);
+        x->plan.kv_page_bytes[p->kv_layers[i].group] += cuda_layer_page_bytes(x, i);
     wk_status s = kv_pages(p, &x->o, x->plan.kv_page_bytes, x->plan.kv_pages, err);
     for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
-        x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], layer_page_bytes(x, &p->kv_layers[i]));
+        x->cache[i] = carve(c, x->plan.kv_pages[p->kv_layers[i].group], cuda_layer_page_bytes(x, i));
     return s;
 }
 
