@@ -254,7 +254,9 @@ static bool check_post_probs(const struct body_object *o, const struct llama_req
     if (q->o.q.form.from.kind != GRAMMAR_NONE)
         return body_fail(o, "post_sampling_probs", why, "false, or nothing, with a form of the answer");
     return p->temperature < SAMPLER_GREEDY || (p->top_k && p->top_k <= SAMPLER_MAX_TOP) ||
-           body_fail(o, "post_sampling_probs", why, "it with a top_k from 1 to %d, or temperature 0", SAMPLER_MAX_TOP);
+           body_fail(o, "post_sampling_probs", why,
+                     "it with a top_k from 1 to %d, of which probabilities are known, not %u, or with temperature 0",
+                     SAMPLER_MAX_TOP, p->top_k);
 }
 
 static bool read_probs(const struct body_object *o, struct llama_request *q, struct refusal *why)

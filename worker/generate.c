@@ -12,6 +12,8 @@ struct running {
     struct generation *g;
     struct generator *generator;
     struct reply *reply;
+    const uint32_t *ends; /* the tokenizer's */
+    uint32_t n_ends;
 };
 
 const char *finish_name(enum finish f)
@@ -33,7 +35,7 @@ static int open_running(struct running *r)
                                          .out_terminal = g->out_terminal,
                                          .aside_terminal = g->aside_terminal };
     ERROR_TEXT(err);
-    wk_status status = g->take ? WK_OK : reply_open(&reply, &r->reply, &err);
+    wk_status status = reply_open(&reply, &r->reply, &err);
     if (!status) status = sampler_check(g->params, g->model->program->n_vocab, &err);
     if (status) return fail_status(STAGE_TOKENS, status, &err);
     status = generator_open(g->model, 1, &r->generator, &err);
@@ -50,7 +52,6 @@ static void close_running(struct running *r)
 static bool give_out(struct running *r, uint32_t id)
 {
     struct generation *g = r->g;
-    if (g->take) return g->take(g->user, id);
     if (g->ids) {
         (void)fprintf(g->out, "%s%u", g->n_generated ? " " : "", id);
         (void)fflush(g->out);
@@ -70,8 +71,8 @@ static wk_status prefill(struct running *r, const struct wk_err *err)
 {
     struct generation *g = r->g;
     const struct generator_job job = { .params = g->params,
-                                       .ends = g->ends,
-                                       .n_ends = g->n_ends,
+                                       .ends = r->ends,
+                                       .n_ends = r->n_ends,
                                        .prompt = g->prompt,
                                        .n_prompt = g->n_prompt,
                                        .most = g->max_tokens,
@@ -83,10 +84,10 @@ static wk_status prefill(struct running *r, const struct wk_err *err)
     return status;
 }
 
-static bool is_end(const struct generation *g, uint32_t id)
+static bool is_end(const struct running *r, uint32_t id)
 {
-    for (uint32_t i = 0; i < g->n_ends; i++)
-        if (g->ends[i] == id) return true;
+    for (uint32_t i = 0; i < r->n_ends; i++)
+        if (r->ends[i] == id) return true;
     return false;
 }
 
@@ -104,7 +105,7 @@ static wk_status decode(struct running *r, const struct wk_err *err)
         if (id == GENERATOR_BLOCKED)
             return wk_fail(err, WK_INVALID, "the answer cannot go on as its grammar demands: no token fits here");
         g->finish = FINISH_STOP;
-        if (is_end(g, id)) return WK_OK;
+        if (is_end(r, id)) return WK_OK;
         const bool stopped = give_out(r, id);
         g->n_generated++;
         if (stopped) return WK_OK;
@@ -116,11 +117,9 @@ int generate(struct generation *g)
 {
     struct running r = { .g = g };
     ERROR_TEXT(err);
-    if (!g->ends) {
-        size_t n;
-        g->ends = tokenizer_end_ids(g->model->tokenizer, &n);
-        g->n_ends = (uint32_t)n;
-    }
+    size_t n;
+    r.ends = tokenizer_end_ids(g->model->tokenizer, &n);
+    r.n_ends = (uint32_t)n;
     int result = open_running(&r);
     if (!result) {
         wk_status status = prefill(&r, &err);
@@ -128,8 +127,8 @@ int generate(struct generation *g)
         if (!status) status = decode(&r, &err);
         g->decode_seconds = seconds_now() - start;
         if (status == WK_CANCELLED) g->finish = FINISH_INTERRUPT;
-        if (r.reply && (!status || g->n_generated)) end_text(&r);
-        g->answered = r.reply && reply_begun(r.reply);
+        if (!status || g->n_generated) end_text(&r);
+        g->answered = reply_begun(r.reply);
         if (status && status != WK_CANCELLED) result = fail_status(STAGE_STEP, status, &err);
     }
     close_running(&r);

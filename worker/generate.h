@@ -30,16 +30,11 @@ struct generation {
     const struct sampler_constraint *constraint; /* NULL: any text */
     FILE *out, *aside;                           /* reply.h */
     bool out_terminal, aside_terminal;
-    /* Instead of out and aside: takes each id but one that ends the output; true: no more is wanted. NULL: reply.h */
-    bool (*take)(void *user, uint32_t id);
-    void *user;
-    const uint32_t *ends; /* ids that end the output; NULL: the tokenizer's */
-    uint32_t n_ends;
     /* Filled: */
     uint32_t n_generated;                   /* without the end-of-generation token */
     double prefill_seconds, decode_seconds; /* decode: from the first logits to the last id */
     enum finish finish;
-    bool answered; /* something of the output was for the user; without take */
+    bool answered; /* something of the output was for the user */
 };
 
 /* Streams as it goes: whole UTF-8 characters only, nothing that may still become a stop string. A character that a

@@ -1,22 +1,26 @@
 /* speaker_here.c: answers of a model in this process: the conversation as ids, ids as text, reasoning and calls. What
- * reads the ids is what reads them in a service (serve/token_text.h), so that both say the same. */
+ * computes the ids and what reads them are a service's (core/engine, serve/token_text.h), so that both say the same,
+ * and so that the engine's prefix cache has what the conversation begins with: a turn computes what was added to it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "chat/constraint.h"
+#include "engine/engine.h"
 #include "errors.h"
-#include "generate.h"
 #include "grammar/grammar.h"
 #include "model_chat.h"
 #include "serve/token_text.h"
 #include "setup.h"
 #include "speaker.h"
 
+enum { LOOK_MS = 50 /* how often it is asked whether Ctrl-C was typed */ };
+
 struct here {
     const struct options *o;
     const struct sampling *sampling;
     struct opened x;
+    struct engine *engine;
     struct model_chat chat;
     size_t piece_max;
     struct grammar_index *index; /* NULL: no function was offered yet, or the vocabulary cannot be masked */
@@ -75,9 +79,9 @@ static void take(struct answering *a, const struct token_line *line, int n)
     if (token_text_failed(a->text)) a->spoken->failed = true;
 }
 
-static bool take_id(void *user, uint32_t id)
+/* True: no more is wanted. */
+static bool take_id(struct answering *a, uint32_t id)
 {
-    struct answering *a = user;
     struct token_line line[2];
     take(a, line, token_text_push(a->text, id, line));
     return token_text_over(a->text) || a->spoken->failed;
@@ -189,23 +193,77 @@ static int make_prompt(struct answering *a, const char *messages, const char *to
     return result ? result : model_chat_fits(h->x.model, &a->ids);
 }
 
-static int run(struct answering *a, enum speaker_end *end)
+/* The answer's job; its constraint is the engine's from then on. */
+static int submit(struct answering *a, struct job **out)
 {
     const struct here *h = a->h;
+    const struct engine_job spec = { .id = "chat",
+                                     .prompt = a->ids.ids,
+                                     .n_prompt = (uint32_t)a->ids.n,
+                                     .max_tokens = option_u32(h->o, OPT_MAX_TOKENS),
+                                     .ends = a->ends,
+                                     .n_ends = a->n_ends,
+                                     .params = &h->sampling->params,
+                                     .constraint = a->constraint.mask ? &a->constraint : NULL,
+                                     .no_completion = true };
+    ERROR_TEXT(err);
+    switch (engine_submit(h->engine, &spec, out, &err)) {
+    case SUBMIT_OK: a->constraint = (struct sampler_constraint){ 0 }; return EXIT_DONE;
+    case SUBMIT_NO_MEMORY:
+    case SUBMIT_NEVER_FITS: return fail(CODE_INSUFFICIENT_MEMORY, "%s", err_text);
+    case SUBMIT_DEAD: return fail_status(STAGE_STEP, WK_INTERNAL, &err);
+    default: return fail_status(STAGE_TOKENS, WK_INVALID, &err);
+    }
+}
+
+/* Ids until the job's end, or until no more are wanted; *stopped: that was so. */
+static enum job_end follow(struct answering *a, struct job *j, bool *stopped)
+{
+    struct job_event e = { .kind = EVENT_STARTED };
+    *stopped = false;
+    while (e.kind != EVENT_END) {
+        if (interrupted()) job_cancel(j);
+        if (!job_next(j, &e, LOOK_MS)) continue;
+        if (e.kind != EVENT_TOKEN || *stopped || interrupted()) continue;
+        *stopped = take_id(a, e.id);
+        if (*stopped) job_stop(j);
+    }
+    return e.end;
+}
+
+static int explain(enum job_end end, const struct job_figures *f)
+{
+    ERROR_TEXT(err);
+    switch (end) {
+    case JOB_STOP:
+    case JOB_LENGTH:
+    case JOB_CANCELLED: return EXIT_DONE;
+    case JOB_NO_MEMORY: return fail_status(STAGE_STEP, wk_fail(&err, WK_NO_MEMORY, "%s", f->text), &err);
+    case JOB_GRAMMAR:
+        return fail_status(
+            STAGE_STEP, wk_fail(&err, WK_INVALID, "the answer cannot go on as its grammar demands: %s", f->text), &err);
+    case JOB_FAILED: return fail_status(STAGE_STEP, wk_fail(&err, WK_INVALID, "%s", f->text), &err);
+    default: return fail_status(STAGE_STEP, wk_fail(&err, WK_INTERNAL, "%s", f->text), &err);
+    }
+}
+
+static int run(struct answering *a, enum speaker_end *out)
+{
     struct token_line line[1];
-    struct generation g = { .model = h->x.model,
-                            .prompt = a->ids.ids,
-                            .n_prompt = (uint32_t)a->ids.n,
-                            .params = &h->sampling->params,
-                            .max_tokens = option_u32(h->o, OPT_MAX_TOKENS),
-                            .constraint = a->constraint.mask ? &a->constraint : NULL,
-                            .take = take_id,
-                            .user = a,
-                            .ends = a->ends,
-                            .n_ends = a->n_ends };
-    const int result = generate(&g);
-    if (!result) take(a, line, token_text_end(a->text, g.finish != FINISH_STOP, line));
-    *end = g.finish == FINISH_STOP ? SPEAKER_STOP : g.finish == FINISH_LENGTH ? SPEAKER_LENGTH : SPEAKER_INTERRUPT;
+    struct job_figures f;
+    struct job *j;
+    bool stopped;
+    int result = submit(a, &j);
+    if (result) return result;
+    const enum job_end end = follow(a, j, &stopped);
+    const bool complete = stopped || end == JOB_STOP;
+    job_figures(j, &f);
+    job_release(j);
+    result = stopped ? EXIT_DONE : explain(end, &f);
+    if (!result) take(a, line, token_text_end(a->text, !complete, line));
+    *out = complete ? SPEAKER_STOP : end == JOB_LENGTH ? SPEAKER_LENGTH : SPEAKER_INTERRUPT;
+    LOG(LOG_INFO, "chat_answer", NULL, log_u("tokens_in", f.n_prompt), log_u("tokens_cached", f.n_cached),
+        log_u("tokens_out", f.n_generated), log_s("end", job_end_name(end)));
     return result;
 }
 
@@ -243,10 +301,21 @@ static int answer(void *self, const struct dialog *d, struct spoken *s, enum spe
 static void close_here(void *self)
 {
     struct here *h = self;
+    engine_close(h->engine);
     grammar_index_close(h->index);
     model_chat_close(&h->chat);
     opened_close(&h->x);
     free(h);
+}
+
+static int open_engine(struct here *h)
+{
+    ERROR_TEXT(err);
+    const struct engine_options options = {
+        .max_sequences = 1, .max_batch_tokens = h->x.model->dev.max_rows, .max_queue = 1, .prefix_cache = true
+    };
+    const wk_status status = engine_open(h->x.model, &options, &h->engine, &err);
+    return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
 int speaker_here(const struct options *o, const struct sampling *sampling, struct speaker *out)
@@ -262,6 +331,7 @@ int speaker_here(const struct options *o, const struct sampling *sampling, struc
     if (!result) result = model_chat_tokenizer(h->x.model);
     if (!result) result = model_chat_open(o, h->x.model, "worker complete sends texts as they are", &h->chat);
     if (!result) result = model_chat_reasoning(o, h->chat.chat);
+    if (!result) result = open_engine(h);
     if (result) return result;
     h->piece_max = token_text_piece_max(h->x.model->tokenizer);
     (void)snprintf(out->title, sizeof out->title, "%.200s on %s", h->x.model->name, opened_device(&h->x, device));

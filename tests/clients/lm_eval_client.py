@@ -128,5 +128,9 @@ with tempfile.TemporaryDirectory() as folder:
     ids = [prefix, *ids_of(ROLLING[1])]  # its windows are of max_length - 1 ids; what is left ends a whole one
     n_left = len(ids) - 511
     want = score(ids[:511]) + score(ids[-511:]) - score(ids[-511:-n_left])
-    check("lm-eval: also one that is longer than the context", 0 < n_left < 511 and len(got) == 2 and near(got[1], want), (got, want))
+    check(
+        "lm-eval: also one that is longer than the context",
+        0 < n_left < 511 and len(got) == 2 and near(got[1], want),
+        (got, want),
+    )
 done()

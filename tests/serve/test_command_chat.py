@@ -102,6 +102,27 @@ def conversation(name, *words):
     return said
 
 
+def turns():
+    """A turn computes what was added: all whole pages of the prompt before are found, also when an answer is drawn, and
+    the ids are those of a conversation that is computed at once."""
+    first = "Write a haiku about rain on the old garden wall, " * 8
+    lines = [first, "Another one, please", "And one about snow", "/save " + path("turns.json"), "/clear", first]
+    for words in (GREEDY, ("--seed", "3", "--temperature", "0.8")):
+        status, out, err = chat("--log", "json", *words, lines=lines)
+        events = [json.loads(line) for line in err.splitlines()]
+        told = [e for e in events if e["event"] == "chat_answer"]
+        read, found = [e["tokens_in"] for e in told], [e["tokens_cached"] for e in told]
+        check("four answers", status == 0 and len(told) == 4 and read[0] > 64, (status, told, err))
+        check("a turn computes what is new", found[:3] == [0, read[0] // 32 * 32, read[1] // 32 * 32], (read, found))
+        check("... also one that was said before", found[3] == (read[0] - 1) // 32 * 32, (read, found))
+        said = saved("turns.json")["messages"]
+        with open(path("begun.json"), "w", encoding="utf-8") as f:
+            json.dump(said[:4], f)
+        again = ["/load " + path("begun.json"), "And one about snow", "/save " + path("again.json")]
+        chat(*words, lines=again)
+        check("the answer is that of one prompt", saved("again.json")["messages"] == said, said)
+
+
 def functions(name, *words):
     with open(path("tools.json"), "w", encoding="utf-8") as f:
         json.dump(TOOLS, f)
@@ -257,6 +278,7 @@ def at(w):
 here = conversation("here: ")
 spoken = functions("here: ")
 mistakes("here: ")
+turns()
 with Worker(program) as plain:
     there = at(plain)
     check("a worker says the same", conversation("worker: ", *there) == here)
