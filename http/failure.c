@@ -141,6 +141,12 @@ static const struct form *form_of(const struct http_request *r)
         { "/chat/completions", NULL, put_openai, steer_retries },
         { "/responses", NULL, put_openai, steer_retries },
         { "/models", NULL, put_openai, steer_retries },
+        { "/slots", NULL, put_openai, steer_retries }, /* and those of its routes that are refused by name */
+        { "/lora-adapters", NULL, put_openai, steer_retries },
+        { "/embedding", NULL, put_openai, steer_retries },
+        { "/embeddings", NULL, put_openai, steer_retries },
+        { "/rerank", NULL, put_openai, steer_retries },
+        { "/reranking", NULL, put_openai, steer_retries },
         { "/api", NULL, put_ollama, NULL },
         { "", NULL, put_own, NULL },
     };
