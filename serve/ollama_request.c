@@ -33,6 +33,7 @@ struct reading {
         bool answered;
     } calls[CALLS]; /* of the last message that has some: results name them, by their functions or their order */
     size_t n_calls, n_numbered;
+    bool goes_on; /* the last message is an answer that has begun */
 };
 
 static bool no_memory(struct refusal *why) { return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request"); }
@@ -302,7 +303,18 @@ static bool put_answered(struct reading *b, const char *where, struct raw messag
                   field, name.data ? " of this name" : "");
 }
 
-static bool put_message(struct reading *b, size_t i, struct raw message)
+/* The last message, if it is the model's, is an answer that has begun, with which the model goes on, as with Ollama. */
+static bool go_on(struct reading *b, const char *where, bool calls)
+{
+    char field[FIELD];
+    b->goes_on = !calls;
+    if (!calls) return true;
+    (void)snprintf(field, sizeof field, "%.40s.tool_calls", where);
+    return refuse(b->why, SERVE_INVALID_REQUEST, field,
+                  "%s: the last message calls functions: messages with their results must follow", field);
+}
+
+static bool put_message(struct reading *b, size_t i, struct raw message, bool last)
 {
     struct raw role, content, thinking, calls, images;
     char where[FIELD], field[FIELD];
@@ -320,12 +332,15 @@ static bool put_message(struct reading *b, size_t i, struct raw message)
         (void)snprintf(field, sizeof field, "%.40s.images", where);
         return refuse(b->why, SERVE_INVALID_REQUEST, field, "%s: this worker reads text alone; leave it out", field);
     }
+    const bool begun = last && raw_says(role, "assistant"), calling = calls.data && !raw_is_empty(calls);
+    if (begun && !calling && (!content.data || raw_says(content, ""))) return true; /* no: it has no text */
     http_text_format(b->out, "%s{\"content\":", i ? "," : "");
     raw_copy(b->out, content, "\"\"");
     raw_copy_member(b->out, "role", role);
     raw_copy_member(b->out, "reasoning_content", thinking);
-    const bool ok =
-        (!calls.data || put_calls(b, where, calls)) && (!raw_says(role, "tool") || put_answered(b, where, message));
+    const bool ok = (!calls.data || put_calls(b, where, calls)) &&
+                    (!raw_says(role, "tool") || put_answered(b, where, message)) &&
+                    (!begun || go_on(b, where, calling));
     http_text_add(b->out, "}", 1);
     return ok;
 }
@@ -334,13 +349,14 @@ static bool put_messages(struct reading *b)
 {
     struct raw_walk w;
     struct raw message;
+    const size_t n = json_array_size(json_object_get(b->tree, "messages"));
     bool ok = true;
     http_text_format(b->out, ",\"messages\":[");
     raw_open(&w, raw_member(b->body, "messages"));
-    for (size_t i = 0; ok && raw_next(&w, &message); i++) ok = put_message(b, i, message);
+    for (size_t i = 0; ok && raw_next(&w, &message); i++) ok = put_message(b, i, message, i + 1 == n);
     if (ok && w.json.status) ok = no_memory(b->why);
     raw_close(&w);
-    http_text_add(b->out, "]", 1);
+    http_text_format(b->out, b->goes_on ? "],\"continue_final_message\":true" : "]");
     return ok;
 }
 

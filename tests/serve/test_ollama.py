@@ -432,6 +432,26 @@ def loading(w):
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 
+def begun(w):
+    """An answer that the last message begins is gone on with; one without a text has not begun."""
+    asked, said = (
+        {"role": "user", "content": "Write a haiku about rain"},
+        {"role": "assistant", "content": "the gutter"},
+    )
+    body = {"messages": [asked, said], "temperature": 0, "max_tokens": 20, "continue_final_message": True}
+    theirs = w.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
+    few = {"temperature": 0, "num_predict": 20}
+    a = whole(w, "/api/chat", messages=[asked, said], options=few)
+    check("a begun answer", a["message"]["content"] == theirs, (a, theirs))
+    alone, empty = (whole(w, "/api/chat", messages=[asked] + m, options=few) for m in ([], [dict(said, content="")]))
+    check(
+        "not begun", alone["message"] == empty["message"] and theirs not in alone["message"]["content"], (alone, empty)
+    )
+    calls = [{"function": {"name": "f"}}]
+    body = {"messages": [asked, dict(said, tool_calls=calls)]}
+    refused(w, "/api/chat", body, "messages[1].tool_calls", more="their results must follow")
+
+
 def refused(w, path, body, field, status=400, more=""):
     """{"error": text}, and nothing else; the text begins with the field."""
     got, head, data = w.ask("POST", path, body)
@@ -700,6 +720,7 @@ with Worker(program) as w_:
     options(w_)
     forms(w_)
     round_trip(w_)
+    begun(w_)
     facts(w_)
     loading(w_)
     refusals(w_)
