@@ -5,7 +5,7 @@
  * second point is a call of the file system, counted from the child's start, before or after which the child kills
  * itself: they go through all calls of the first changes. The others are moments that chance takes.
  *
- * WORKER_KILL_POINTS: how many points, 60 without it; 300 take a minute or two. */
+ * WORKER_KILL_POINTS: how many points, 16 without it; 60 are a slow test, 300 take a minute or two. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 #include "gate/test_folder.h"
 
 #define PASS "correct horse"
-enum { NOW = 1000000, POINTS = 60, MOST_POINTS = 100000 };
+enum { NOW = 1000000, POINTS = 16, MOST_POINTS = 100000 };
 
 /* ---- the end, at a call --------------------------------------------------------------------------------------------
  */
