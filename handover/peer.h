@@ -2,10 +2,10 @@
  * seeing them.
  *
  * The giver listens on a UNIX socket (in the abstract namespace: it leaves nothing behind). Whoever takes asks there
- * once for the giver's memory of pages, as a file descriptor that its GPU maps, and keeps that connection: it tells when
- * the giver ends. For a hand-over it asks again, with its id and the packet that it expects; the giver compares that
- * with the lease, says where the pages are as they become ready, and keeps the lease until the taker says that it has
- * copied them. Only processes of the same user, or of root, are answered. */
+ * once for the giver's memory of pages, as a file descriptor that its GPU maps, and keeps that connection: it tells
+ * when the giver ends. For a hand-over it asks again, with its id and the packet that it expects; the giver compares
+ * that with the lease, says where the pages are as they become ready, and keeps the lease until the taker says that it
+ * has copied them. Only processes of the same user, or of root, are answered. */
 #ifndef HANDOVER_PEER_H
 #define HANDOVER_PEER_H
 

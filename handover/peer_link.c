@@ -94,9 +94,8 @@ static bool send_all(int s, const void *bytes, size_t n, int fd, const atomic_bo
         if (fd >= 0) {
             m.msg_control = &control;
             m.msg_controllen = sizeof control.space;
-            control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof fd),
-                                             .cmsg_level = SOL_SOCKET,
-                                             .cmsg_type = SCM_RIGHTS };
+            control.head =
+                (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
             memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
         }
         const ssize_t sent = sendmsg(s, &m, MSG_NOSIGNAL);

@@ -45,8 +45,8 @@ static wk_status refused(const struct link_message *m, const struct wk_err *err)
         return wk_fail(err, WK_INVALID, "the worker that gives the pages answered with a message of another kind");
     memcpy(&r, m->payload, sizeof r);
     r.text[sizeof r.text - 1] = 0;
-    return wk_fail(err, r.status == WK_UNSUPPORTED ? WK_UNSUPPORTED : WK_INVALID,
-                   "the worker that gives the pages: %s", r.text);
+    return wk_fail(err, r.status == WK_UNSUPPORTED ? WK_UNSUPPORTED : WK_INVALID, "the worker that gives the pages: %s",
+                   r.text);
 }
 
 static wk_status broken(const atomic_bool *stop, const struct wk_err *err)
@@ -62,8 +62,7 @@ static wk_status ask(int socket, enum link_kind kind, const struct link_ask *wha
     uint8_t *bytes = n <= LINK_MOST - sizeof *what ? malloc(n) : NULL;
     if (!bytes) return wk_fail(err, WK_NO_MEMORY, "out of memory for a packet of %zu bytes", n);
     packet_write(mine, bytes);
-    const bool sent =
-        link_send(socket, kind, what, what ? (uint32_t)sizeof *what : 0, bytes, (uint32_t)n, -1, stop);
+    const bool sent = link_send(socket, kind, what, what ? (uint32_t)sizeof *what : 0, bytes, (uint32_t)n, -1, stop);
     free(bytes);
     return sent ? WK_OK : broken(stop, err);
 }

@@ -1,5 +1,5 @@
-/* test_peer.c: pages straight from one worker's memory to another's, over a real socket: the ids are those of one engine;
- * what the giver refuses, what a taker notices, and that nothing stays. */
+/* test_peer.c: pages straight from one worker's memory to another's, over a real socket: the ids are those of one
+ * engine; what the giver refuses, what a taker notices, and that nothing stays. */
 #include "engine/test_widths.h"
 
 #include <stdio.h>
@@ -186,7 +186,8 @@ static void test_refused(void **state)
     assert_non_null(strstr(test_text, "another number of tokens"));
     engine_import_abort(i);
     i = begin(&t);
-    w.is.fingerprint[3] = 1; /* the taker is of another build: the second connection refuses what the first has let in */
+    w.is.fingerprint[3] =
+        1; /* the taker is of another build: the second connection refuses what the first has let in */
     assert_int_equal(take(&t, peer_giver_name(w.giver), "ticket", i, NULL), WK_UNSUPPORTED);
     assert_non_null(strstr(test_text, "computed by another program, device or setting"));
     peer_taker_close(w.taker);

@@ -47,8 +47,9 @@ static wk_status check_sizes(const struct executor *x, const struct wk_err *err)
 {
     for (uint32_t k = 0; k < x->program->n_kv_layers; k++)
         if (cuda_layer_page_bytes(x, k) % 16)
-            return wk_fail(err, WK_INTERNAL, "a page of cache layer %u has %" PRIu64 " bytes: expected a multiple of 16",
-                           k, cuda_layer_page_bytes(x, k));
+            return wk_fail(err, WK_INTERNAL,
+                           "a page of cache layer %u has %" PRIu64 " bytes: expected a multiple of 16", k,
+                           cuda_layer_page_bytes(x, k));
     return WK_OK;
 }
 
@@ -64,7 +65,8 @@ static wk_status slot_open(struct executor *x, struct slot *s, uint8_t **outside
     s->moves = host;
     s->moves_device = device;
     s->outside = outside;
-    return cuda_check(x->device, (int)cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming | cudaEventBlockingSync),
+    return cuda_check(x->device,
+                      (int)cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming | cudaEventBlockingSync),
                       "an event for pages", err);
 }
 
@@ -101,7 +103,7 @@ enum way { READ, WRITE };
 struct transfer {
     struct executor *x;
     enum way way;
-    bool direct; /* the device sees the outside: nothing goes through slots but the list of copies */
+    bool direct;       /* the device sees the outside: nothing goes through slots but the list of copies */
     struct slot *slot; /* that is being filled */
 };
 
@@ -133,8 +135,7 @@ static wk_status send(struct transfer *t, const struct wk_err *err)
     if (!s || !s->n) return WK_OK;
     wk_status st = cuda_move_pages(s->moves_device, s->n, t->x->mover->stream, err);
     s->busy = true; /* also then: what is in it is forgotten by finish */
-    if (!st)
-        st = cuda_check(t->x->device, (int)cudaEventRecord(s->done, t->x->mover->stream), "copies of pages", err);
+    if (!st) st = cuda_check(t->x->device, (int)cudaEventRecord(s->done, t->x->mover->stream), "copies of pages", err);
     t->slot = NULL;
     return st;
 }
@@ -143,8 +144,7 @@ static wk_status send(struct transfer *t, const struct wk_err *err)
 static wk_status add(struct transfer *t, uint8_t *cache, uint8_t *outside, uint32_t bytes, const struct wk_err *err)
 {
     wk_status st = WK_OK;
-    if (t->slot && (t->slot->n == SLOT_MOVES || (!t->direct && t->slot->used + bytes > SLOT_BYTES)))
-        st = send(t, err);
+    if (t->slot && (t->slot->n == SLOT_MOVES || (!t->direct && t->slot->used + bytes > SLOT_BYTES))) st = send(t, err);
     if (!st && !t->slot && turn(t)) st = finish(t, t->slot, err);
     if (st) return st;
     struct slot *s = t->slot;

@@ -86,6 +86,7 @@ static inline wk_status find_cuda(void *user, uint32_t type, const struct wk_qua
 }
 
 static uint32_t step_rows = ROWS, sequences = SEQUENCES;
+static bool hand_over;
 
 static inline struct device_options options(void)
 {
@@ -95,6 +96,7 @@ static inline struct device_options options(void)
                                     .kv_sequences = 2 * sequences,
                                     .max_rows = step_rows,
                                     .max_wanted = step_rows,
+                                    .hand_over = hand_over,
                                     .find_cuda = find_cuda,
                                     .find_custom = find_custom,
                                     .find_user = plugins };
