@@ -3,10 +3,10 @@
  *     bench_handover DEVICE MODEL [TOKENS [GIVES TAKES]]
  *
  * DEVICE: cpu or cuda. TOKENS: of the prompt, 2,048. GIVES, TAKES: the GPUs, 0 and 1; with one GPU alone the program
- * ends with 77 if they are not given. Two processes open the model. For each way (peer: straight from the other's memory; shm: through pinned shared memory that both have mapped
- * before; tcp: through a connection) the taker begins with the prompt, or when it is read. Printed: milliseconds from
- * the prompt's end to the import's, best and median of ROUNDS; whether the ids behind are those of one process; and the
- * taker's milliseconds to its first id. */
+ * ends with 77 if they are not given. Two processes open the model. For each way (peer: straight from the other's
+ * memory; shm: through pinned shared memory that both have mapped before; tcp: through a connection) the taker begins
+ * with the prompt, or when it is read. Printed: milliseconds from the prompt's end to the import's, best and median of
+ * ROUNDS; whether the ids behind are those of one process; and the taker's milliseconds to its first id. */
 #include "engine/test_jobs.h"
 
 #include <errno.h>
@@ -44,7 +44,6 @@ static struct {
     uint64_t bytes;
     struct segment *segment;
     uint64_t segment_bytes;
-    bool pinned;
 } b;
 
 static void must(bool good, const char *what)
@@ -90,8 +89,8 @@ static void set_up(const char *device, const char *path, uint32_t n, uint32_t gp
     must(!ftruncate(segment, (off_t)b.segment_bytes), "shared memory");
     b.segment = mmap(NULL, b.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, segment, 0);
     must(b.segment != MAP_FAILED, "shared memory");
-    b.pinned = ops->pin && !ops->pin(b.t.m->executor, b.segment, b.segment_bytes, &test_err);
-    if (ops->pin && !b.pinned) (void)fprintf(stderr, "shared memory is not pinned: %s\n", test_text);
+    if (engine_pin(b.e, b.segment, b.segment_bytes, &test_err))
+        (void)fprintf(stderr, "shared memory is not pinned: %s\n", test_text);
 }
 
 static struct engine_job spec_of(uint64_t round, const struct sampler_params *params)
@@ -272,8 +271,8 @@ static void take_shm(struct engine_import *i, uint32_t round)
     for (uint32_t from = 0; from < b.blocks;) {
         while (atomic_load(&b.segment->round) != round + 1 || atomic_load(&b.segment->ready) <= from) {}
         const uint32_t to = run_of(from, atomic_load(&b.segment->ready));
-        must(!engine_import_write(i, from, to,
-                                  b.segment->bytes + engine_block_bytes(&b.layout, b.blocks, 0, from), &test_err),
+        must(!engine_import_write(i, from, to, b.segment->bytes + engine_block_bytes(&b.layout, b.blocks, 0, from),
+                                  &test_err),
              "write");
         from = to;
     }

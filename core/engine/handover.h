@@ -93,6 +93,12 @@ wk_status engine_import_write(struct engine_import *i, uint32_t from, uint32_t t
 struct engine_lease *engine_import_commit(struct engine_import *i);
 void engine_import_abort(struct engine_import *i); /* NULL allowed */
 
+/* Host memory from which pages are read, and into which they are written, faster: the device does it itself. Worth its
+ * time (the machine's pages are pinned one by one) for memory that is used again and again. bytes: a multiple of the
+ * machine's pages. WK_UNSUPPORTED: it makes no difference here. [any thread] */
+wk_status engine_pin(struct engine *e, void *memory, uint64_t bytes, const struct wk_err *err);
+void engine_unpin(struct engine *e, void *memory); /* of what was pinned, before it is unmapped and the engine closed */
+
 /* ---- from GPU to GPU ----------------------------------------------------------------------------------- */
 
 /* Where pages lie in the device's memory: those of blocks [from, to), in the order of their bytes, into out

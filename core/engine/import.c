@@ -112,7 +112,17 @@ wk_status engine_import_write(struct engine_import *i, uint32_t from, uint32_t t
     return s ? s : lease_write(i->lease, from, to, bytes, err);
 }
 
-/* ---- from GPU to GPU ----------------------------------------------------------------------------------- */
+/* ---- what the device does itself -----------------------------------------------------------------------------------
+ */
+
+wk_status engine_pin(struct engine *e, void *memory, uint64_t bytes, const struct wk_err *err)
+{
+    const struct model *m = e->model;
+    if (!m->device->pin) return wk_fail(err, WK_UNSUPPORTED, "device %s pins no memory", m->device->name);
+    return m->device->pin(m->executor, memory, bytes, err);
+}
+
+void engine_unpin(struct engine *e, void *memory) { e->model->device->unpin(e->model->executor, memory); }
 
 wk_status engine_share(struct engine *e, struct device_share *out, const struct wk_err *err)
 {

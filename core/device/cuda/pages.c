@@ -1,20 +1,21 @@
 /* pages.c: bytes of pages to and from host memory and other processes' GPUs, beside the steps.
  *
- * A stream of its own copies; steps never wait for it, but share the memory's speed with it. Host memory that is not
- * pinned goes through a ring of pinned slots, so that the processor copies one while the GPU fills or empties the next.
- * Pinned memory, and pages of another process's GPU, are read and written where they are. One transfer at a time; who
- * comes meanwhile waits. */
+ * Streams of their own copy; steps never wait for them, but share the memory's speed with them. Host memory that is not
+ * pinned goes through pinned slots, so that the processor copies one while the GPU fills or empties the next. One
+ * thread copies more slowly than the GPU does, so there are lanes for several at once; who finds none free waits.
+ * Pinned memory, and pages of another process's GPU, are read and written where they are. */
 #include "device/cuda/executor.h"
 
 #include <cuda_runtime_api.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/step_check.h"
 
-enum { SLOTS = 4, SLOT_BYTES = 4 << 20, SLOT_MOVES = 4096 };
+enum { LANES = 4, SLOTS = 3, SLOT_BYTES = 2 << 20, SLOT_MOVES = 4096 };
 
 /* Part of a transfer that is under way. */
 struct slot {
@@ -26,12 +27,16 @@ struct slot {
     uint64_t used; /* bytes */
     bool busy;
 };
-struct cuda_mover {
-    pthread_mutex_t lock;
+struct lane {
+    pthread_mutex_t lock; /* of the transfer that it has */
     cudaStream_t stream;
     struct slot slot[SLOTS];
     uint32_t next;
     uint8_t *outside[SLOTS][SLOT_MOVES];
+};
+struct cuda_mover {
+    struct lane lane[LANES];
+    _Atomic uint32_t turn; /* who waits, waits for this one */
 };
 
 struct device_peer {
@@ -53,46 +58,57 @@ static wk_status check_sizes(const struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-static wk_status slot_open(struct executor *x, struct slot *s, uint8_t **outside, const struct wk_err *err)
+static wk_status slot_open(struct executor *x, struct slot *s, uint8_t *host, uint8_t *device, struct cuda_move *moves,
+                           struct cuda_move *moves_device, const struct wk_err *err)
 {
-    void *host, *device;
-    wk_status st = cuda_memory_pinned(x->device, SLOT_BYTES, &host, &device, err);
-    if (st) return st;
     s->host = host;
     s->device = device;
-    st = cuda_memory_pinned(x->device, SLOT_MOVES * sizeof *s->moves, &host, &device, err);
-    if (st) return st;
-    s->moves = host;
-    s->moves_device = device;
-    s->outside = outside;
+    s->moves = moves;
+    s->moves_device = moves_device;
     return cuda_check(x->device,
                       (int)cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming | cudaEventBlockingSync),
                       "an event for pages", err);
+}
+
+static wk_status lane_open(struct executor *x, struct lane *l, const struct wk_err *err)
+{
+    void *host, *device, *moves, *moves_device;
+    (void)pthread_mutex_init(&l->lock, NULL);
+    wk_status s = cuda_memory_pinned(x->device, (uint64_t)SLOTS * SLOT_BYTES, &host, &device, err);
+    if (!s)
+        s = cuda_memory_pinned(x->device, (uint64_t)SLOTS * SLOT_MOVES * sizeof(struct cuda_move), &moves,
+                               &moves_device, err);
+    if (!s)
+        s = cuda_check(x->device, (int)cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking),
+                       "a stream for pages", err);
+    for (uint32_t i = 0; !s && i < SLOTS; i++) {
+        l->slot[i].outside = l->outside[i];
+        s = slot_open(x, &l->slot[i], (uint8_t *)host + i * SLOT_BYTES, (uint8_t *)device + i * SLOT_BYTES,
+                      (struct cuda_move *)moves + i * SLOT_MOVES, (struct cuda_move *)moves_device + i * SLOT_MOVES,
+                      err);
+    }
+    return s;
 }
 
 wk_status cuda_pages_open(struct executor *x, const struct wk_err *err)
 {
     wk_status s = check_sizes(x, err);
     if (s) return s;
-    struct cuda_mover *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory for copies of pages");
-    (void)pthread_mutex_init(&m->lock, NULL);
-    x->mover = m;
-    s = cuda_check(x->device, (int)cudaStreamCreateWithFlags(&m->stream, cudaStreamNonBlocking), "a stream for pages",
-                   err);
-    for (uint32_t i = 0; !s && i < SLOTS; i++) s = slot_open(x, &m->slot[i], m->outside[i], err);
+    x->mover = calloc(1, sizeof *x->mover);
+    if (!x->mover) return wk_fail(err, WK_NO_MEMORY, "out of memory for copies of pages");
+    for (uint32_t i = 0; !s && i < LANES; i++) s = lane_open(x, &x->mover->lane[i], err);
     return s;
 }
 
 void cuda_pages_close(struct executor *x)
 {
-    struct cuda_mover *m = x->mover;
-    if (!m) return;
-    for (uint32_t i = 0; i < SLOTS && !cuda_device_dead(x->device); i++)
-        if (m->slot[i].done) (void)cudaEventDestroy(m->slot[i].done);
-    if (m->stream && !cuda_device_dead(x->device)) (void)cudaStreamDestroy(m->stream);
-    (void)pthread_mutex_destroy(&m->lock);
-    free(m);
+    for (uint32_t i = 0; x->mover && i < LANES && !cuda_device_dead(x->device); i++) {
+        struct lane *l = &x->mover->lane[i];
+        for (uint32_t k = 0; k < SLOTS; k++)
+            if (l->slot[k].done) (void)cudaEventDestroy(l->slot[k].done);
+        if (l->stream) (void)cudaStreamDestroy(l->stream);
+    }
+    free(x->mover);
     x->mover = NULL;
 }
 
@@ -102,6 +118,7 @@ enum way { READ, WRITE };
 
 struct transfer {
     struct executor *x;
+    struct lane *lane;
     enum way way;
     bool direct;       /* the device sees the outside: nothing goes through slots but the list of copies */
     struct slot *slot; /* that is being filled */
@@ -109,9 +126,9 @@ struct transfer {
 
 static bool turn(struct transfer *t) /* to the next slot */
 {
-    struct cuda_mover *m = t->x->mover;
-    t->slot = &m->slot[m->next];
-    m->next = (m->next + 1) % SLOTS;
+    struct lane *l = t->lane;
+    t->slot = &l->slot[l->next];
+    l->next = (l->next + 1) % SLOTS;
     return t->slot->busy;
 }
 
@@ -133,9 +150,9 @@ static wk_status send(struct transfer *t, const struct wk_err *err)
 {
     struct slot *s = t->slot;
     if (!s || !s->n) return WK_OK;
-    wk_status st = cuda_move_pages(s->moves_device, s->n, t->x->mover->stream, err);
+    wk_status st = cuda_move_pages(s->moves_device, s->n, t->lane->stream, err);
     s->busy = true; /* also then: what is in it is forgotten by finish */
-    if (!st) st = cuda_check(t->x->device, (int)cudaEventRecord(s->done, t->x->mover->stream), "copies of pages", err);
+    if (!st) st = cuda_check(t->x->device, (int)cudaEventRecord(s->done, t->lane->stream), "copies of pages", err);
     t->slot = NULL;
     return st;
 }
@@ -174,21 +191,25 @@ static wk_status begin(struct transfer *t, const struct wk_err *err)
         return wk_fail(err, WK_UNSUPPORTED, "the model was not opened for pages to be handed over (hand_over)");
     if (cuda_device_dead(x->device)) return wk_fail(err, WK_INTERNAL, "the device is dead");
     const wk_status s = cuda_check(x->device, (int)cudaSetDevice((int)x->o.gpu), "cudaSetDevice", err);
-    if (!s) (void)pthread_mutex_lock(&x->mover->lock);
-    return s;
+    for (uint32_t i = 0; !s && i < LANES && !t->lane; i++)
+        if (!pthread_mutex_trylock(&x->mover->lane[i].lock)) t->lane = &x->mover->lane[i];
+    if (s || t->lane) return s;
+    t->lane = &x->mover->lane[atomic_fetch_add(&x->mover->turn, 1) % LANES];
+    (void)pthread_mutex_lock(&t->lane->lock);
+    return WK_OK;
 }
 
 /* Sends the rest and waits for all, in the order in which they were sent. */
 static wk_status end(struct transfer *t, wk_status st, const struct wk_err *err)
 {
-    struct cuda_mover *m = t->x->mover;
+    struct lane *l = t->lane;
     if (!st) st = send(t, err);
     if (t->slot) t->slot->n = 0, t->slot->used = 0;
     for (uint32_t i = 0; i < SLOTS; i++) {
-        const wk_status one = finish(t, &m->slot[(m->next + i) % SLOTS], st ? NULL : err);
+        const wk_status one = finish(t, &l->slot[(l->next + i) % SLOTS], st ? NULL : err);
         if (!st) st = one;
     }
-    (void)pthread_mutex_unlock(&m->lock);
+    (void)pthread_mutex_unlock(&l->lock);
     return st;
 }
 

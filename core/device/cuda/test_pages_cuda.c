@@ -91,7 +91,8 @@ static void test_many(void **state)
     begin(&b, ZOO_DENSE);
     static struct device_page pages[MANY];
     for (uint32_t i = 0; i < MANY; i++)
-        pages[i] = (struct device_page){ i % b.z.program->n_groups, i * 7 % b.plan.kv_pages[i % b.z.program->n_groups] };
+        pages[i] =
+            (struct device_page){ i % b.z.program->n_groups, i * 7 % b.plan.kv_pages[i % b.z.program->n_groups] };
     const uint64_t bytes = bytes_of(&b, pages, MANY);
     uint8_t *host = malloc(bytes), *one = malloc(bytes_of(&b, pages, 1) + bytes_of(&b, pages + 1, 1));
     assert_true(host && one);
