@@ -26,12 +26,12 @@
 #include "log/log.h"
 
 enum {
-    HELLO_MS = 10000,  /* until the program has bound its sockets */
-    LOOK_MS = 200,     /* while nothing happens the thread looks so often whether the program is there */
-    SEND_S = 2,        /* the program reads at all times: one that does not is ended */
+    HELLO_MS = 10000, /* until the program has bound its sockets */
+    LOOK_MS = 200,    /* while nothing happens the thread looks so often whether the program is there */
+    SEND_S = 2,       /* the program reads at all times: one that does not is ended */
     RETELL_S = 10,
-    LEAVE_MS = 1000,   /* for the program to send what waits and to end */
-    PAUSE_MS = 100,    /* before it is started again; doubled each time */
+    LEAVE_MS = 1000, /* for the program to send what waits and to end */
+    PAUSE_MS = 100,  /* before it is started again; doubled each time */
     MOST_PAUSE_MS = 10000
 };
 
@@ -44,8 +44,8 @@ struct kv_events {
     _Atomic uint64_t batches, starts;
 
     /* Before `begun` the main thread's, then the thread's. */
-    pid_t pid;  /* 0: it does not run */
-    int socket; /* -1 */
+    pid_t pid;                              /* 0: it does not run */
+    int socket;                             /* -1 */
     uint64_t sequence, again_ns, retold_ns; /* retold_ns: it is not told again before */
     uint32_t pause_ms;
     struct page_event batch[KV_BATCH];

@@ -1,6 +1,6 @@
 /* kv_frame.h: what the worker and worker-events say to each other over their socket, in the machine's own byte order.
- * The helper first says a kv_hello; then a byte whenever somebody asks for batches that it no longer has. The worker says
- * kv_frames, each followed by its topic and payload.
+ * The helper first says a kv_hello; then a byte whenever somebody asks for batches that it no longer has. The worker
+ * says kv_frames, each followed by its topic and payload.
  */
 #ifndef SERVE_KV_FRAME_H
 #define SERVE_KV_FRAME_H

@@ -194,8 +194,7 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows)
         engine.max_batch_tokens = model->dev.max_rows;
     engine.page_events = s->kv_events ? KV_EVENTS_RECORDS : 0;
-    return (!engine_open(m->model, &engine, &m->engine, &err) &&
-            !kv_events_begin(s->kv_events, m->engine, &err)) ||
+    return (!engine_open(m->model, &engine, &m->engine, &err) && !kv_events_begin(s->kv_events, m->engine, &err)) ||
            fail(why, "INTERNAL", text);
 }
 

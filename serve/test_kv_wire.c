@@ -63,11 +63,12 @@ static void test_stored(void **state)
         }
     const char *before = "a474797065ab426c6f636b53746f726564ac626c6f636b5f686173686573",
                *parent = "b1706172656e745f626c6f636b5f68617368c0a9746f6b656e5f696473",
-               *size = "aa626c6f636b5f73697a6520a76c6f72615f6964c0a66d656469756da3475055a96c6f72615f6e616d65c0aa65787472"
-                       "615f6b657973";
-    (void)snprintf(want, sizeof want, "93cb000000000000000092%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s00", "89", before, "920102",
-                   parent, "dc0040", numbers[0], numbers[1], size, "92c0c0", "89", before, "9103", parent, "dc0020",
-                   numbers[2], size);
+               *size =
+                   "aa626c6f636b5f73697a6520a76c6f72615f6964c0a66d656469756da3475055a96c6f72615f6e616d65c0aa65787472"
+                   "615f6b657973";
+    (void)snprintf(want, sizeof want, "93cb000000000000000092%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s00", "89", before,
+                   "920102", parent, "dc0040", numbers[0], numbers[1], size, "92c0c0", "89", before, "9103", parent,
+                   "dc0020", numbers[2], size);
     /* SHA-256 of the two words, little-endian: its first 16 bytes, as text */
     want[strlen(want) - 2] = '\0';
     (void)strcat(want, "9191d920"

@@ -6,7 +6,9 @@
  * Nobody who subscribes can hold it up: who reads too slowly misses batches, sees it by the sequence numbers, and asks
  * for them again. It ends with the worker: by a signal when the thread that started it is gone, and at the end of the
  * socket. usage: worker-events ENDPOINT [ENDPOINT]: of PUB, of ROUTER */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -181,20 +183,69 @@ static void run(struct helper *h)
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-static bool set(void *socket, int option, int value) { return zmq_setsockopt(socket, option, &value, sizeof value) == 0; }
+static bool set(void *socket, int option, int value)
+{
+    return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
+}
+
+/* tcp://HOST:PORT as the worker writes it: numbers, an IPv6 address in brackets, or * for all of both kinds. */
+static bool read_address(const char *endpoint, struct sockaddr_storage *out, socklen_t *bytes)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)(void *)out;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)(void *)out;
+    char host[64] = "", end;
+    unsigned port;
+    *out = (struct sockaddr_storage){ 0 };
+    if (sscanf(endpoint, "tcp://[%63[0-9a-fA-F:.]]:%u%c", host, &port, &end) == 2 ||
+        (sscanf(endpoint, "tcp://*:%u%c", &port, &end) == 1 && strcpy(host, "::"))) {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons((uint16_t)port);
+        *bytes = sizeof *six;
+        return inet_pton(AF_INET6, host, &six->sin6_addr) == 1;
+    }
+    four->sin_family = AF_INET;
+    *bytes = sizeof *four;
+    if (sscanf(endpoint, "tcp://%63[0-9.]:%u%c", host, &port, &end) != 2) return false;
+    four->sin_port = htons((uint16_t)port);
+    return inet_pton(AF_INET, host, &four->sin_addr) == 1;
+}
+
+/* A socket that listens there; -1: errno. libzmq would first look whether HOST is a network interface's name, and ends
+ * the process where it may not ask the kernel for these (the systemd unit's RestrictAddressFamilies). */
+static int listen_at(const char *endpoint)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes;
+    const int on = 1;
+    if (!read_address(endpoint, &address, &bytes)) {
+        errno = EINVAL;
+        return -1;
+    }
+    const int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, (const struct sockaddr *)&address, bytes) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    const int e = errno;
+    (void)close(fd);
+    errno = e;
+    return -1;
+}
 
 /* Bounds for what strangers send and for what waits for them. */
-static void *open_socket(struct helper *h, int kind, const char *endpoint)
+static bool set_bounds(void *s)
 {
     const int64_t most = KV_TOPIC_MAX + QUESTION_MAX;
+    return set(s, ZMQ_LINGER, 500) && set(s, ZMQ_SNDHWM, KEPT + 1) && set(s, ZMQ_RCVHWM, 16) &&
+           set(s, ZMQ_HANDSHAKE_IVL, 5000) && zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &most, sizeof most) == 0;
+}
+
+static void *open_socket(struct helper *h, int kind, const char *endpoint)
+{
     void *s = zmq_socket(h->zmq, kind);
-    if (!s) return NULL;
-    if (set(s, ZMQ_IPV6, 1) && set(s, ZMQ_LINGER, 500) && set(s, ZMQ_SNDHWM, KEPT + 1) && set(s, ZMQ_RCVHWM, 16) &&
-        set(s, ZMQ_HANDSHAKE_IVL, 5000) && zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &most, sizeof most) == 0 &&
-        zmq_bind(s, endpoint) == 0)
-        return s;
+    const int fd = s ? listen_at(endpoint) : -1;
+    if (fd >= 0 && set_bounds(s) && set(s, ZMQ_USE_FD, fd) && zmq_bind(s, endpoint) == 0) return s;
     const int e = errno;
-    (void)zmq_close(s);
+    if (s) (void)zmq_close(s);
     errno = e;
     return NULL;
 }

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from service import CONTEXT, DEVICE, Job, LONG, Worker, cancelled, check, done
+from service import CONTEXT, DEVICE, Job, LONG, Worker, cancelled, check, done, free_port
 
 program, source = sys.argv[1:3]
 
@@ -25,7 +25,7 @@ def idle(m):
     return not any(map(m, OF_JOBS))
 
 
-OF_GATE = "worker_(gate|oidc|audit|traces)_"  # there with the options that they are about
+OF_GATE = "worker_(gate|oidc|audit|traces|kv_event)_"  # there with the options that they are about
 
 
 def documented(but="$"):
@@ -535,6 +535,7 @@ def gate():
     with tempfile.TemporaryDirectory() as folder:
         there = ["--policy-file", os.path.join(folder, "policy"), "--audit-log", os.path.join(folder, "audit.log")]
         there += ["--oidc-issuer", "https://127.0.0.1:9", "--oidc-audience", "worker", "--otlp", "http://127.0.0.1:9"]
+        there += ["--kv-events", "tcp://127.0.0.1:%d" % free_port()]
         with Worker(program, "--open-metrics", *there) as w:
             check("nobody without a key is let in", w.get("/worker/jobs")[0] == 401)
             compared(w.metrics())
