@@ -71,7 +71,8 @@ def evaluate(folder, model, path, task, *more, **arguments):
     given = {"model": "haiku", "base_url": URL + path, "tokenized_requests": True, **arguments}
     command = [
         sys.executable, "-m", "lm_eval", "run", "--model", model, "--tasks", task, "--include_path", folder,
-        "--model_args", ",".join("%s=%s" % pair for pair in given.items()), "--output_path", out, "--log_samples", *more,
+        "--model_args", ",".join("%s=%s" % pair for pair in given.items()), "--output_path", out,
+        "--log_samples", *more,
     ]  # fmt: skip
     home = {"HF_HOME": folder + "/hub", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     r = subprocess.run(command, env=dict(os.environ, **home), capture_output=True, text=True, timeout=400)
