@@ -426,12 +426,15 @@ static bool read_request(struct exchange *e, const char *bytes, size_t n, const 
     return responses_write(e->own, bytes, n, &e->body, why) && exchange_read_chat(e, l, why);
 }
 
+static bool reword(const struct exchange *e, struct refusal *why) { return responses_reword(e->own, why); }
+
 static void forget(struct exchange *e) { responses_free(e->own); }
 
 static const struct interface interface = { .prefix = "resp_",
                                             .chat = true,
                                             .names = names,
                                             .read = read_request,
+                                            .reword = reword,
                                             .stream = &stream,
                                             .whole = &whole,
                                             .forget = forget };

@@ -7,6 +7,7 @@
 #define SERVE_RESPONSES_H
 
 #include "raw.h"
+#include "tools/tools.h"
 
 /* A tool that answers call by another name, or in another form, than a function of it. */
 struct responses_tool {
@@ -15,8 +16,14 @@ struct responses_tool {
     bool custom;                  /* its input is a text: {"input": ...} for the model */
 };
 
+/* Where a function of the chat stands among the request's tools. */
+struct responses_place {
+    uint32_t at, inside; /* inside: of a namespace's tools, from 1 on; 0: it is in none */
+};
+
 struct responses {
-    struct responses_tool *tools; /* custom ones, and those of namespaces */
+    struct responses_place places[TOOLS_MAX]; /* of each function */
+    struct responses_tool *tools;             /* custom ones, and those of namespaces */
     size_t n_tools;
     struct http_text repeated; /* of the request, in the answer: ,"NAME":VALUE ... */
     struct http_text warnings; /* "TEXT",... */
@@ -32,6 +39,9 @@ bool responses_write(struct responses *r, const char *bytes, size_t n, struct ht
 /* Its input: "messages":[...] */
 bool responses_write_input(struct responses *r, struct raw root, struct http_text *out, struct refusal *why);
 void responses_free(struct responses *r); /* NULL allowed */
+/* A refusal of one of the chat's functions is one of the request's tool: tools that were left out count there. False:
+ * it is of something else. */
+bool responses_reword(const struct responses *r, struct refusal *why);
 /* A warning: FORMAT as a text of `warnings`. */
 __attribute__((format(printf, 2, 3))) void responses_warn(struct responses *r, const char *format, ...);
 /* What the model calls a tool: its namespace, if it has one, in front. */

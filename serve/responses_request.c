@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "body.h"
-#include "tools/tools.h"
 
 enum { MOST_WARNINGS = 64 };
 
@@ -54,8 +53,17 @@ struct offering {
     struct http_text *out;
     struct refusal *why;
     uint32_t n;
+    struct responses_place at; /* the tool that is read, and its path */
     char field[64];
 };
+
+static void put_path(char *out, size_t cap, struct responses_place p)
+{
+    if (p.inside)
+        (void)snprintf(out, cap, "tools[%u].tools[%u]", p.at, p.inside - 1);
+    else
+        (void)snprintf(out, cap, "tools[%u]", p.at);
+}
 
 static bool wrong(struct offering *o, const char *expected)
 {
@@ -99,6 +107,7 @@ static bool remember(struct offering *o, struct raw space, struct raw name, bool
 static void begin_function(struct offering *o, struct raw space, struct raw name)
 {
     struct http_text full = { 0 };
+    o->r->places[o->n] = o->at; /* may_offer has seen that there is room */
     responses_full_name(&full, space, name);
     http_text_format(o->out, "%s{\"type\":\"function\",\"function\":{\"name\":", o->n++ ? "," : "");
     http_text_json(o->out, full.n ? full.data : "", full.n);
@@ -157,9 +166,12 @@ static bool offer_group(struct offering *o, struct raw group)
     bool good = true;
     if (name.kind != JR_STRING || list.kind != JR_ARRAY) return wrong(o, "a namespace with a \"name\" and \"tools\"");
     raw_open(&w, list);
-    while (good && raw_next(&w, &tool))
+    while (good && raw_next(&w, &tool)) {
+        o->at.inside++;
+        put_path(o->field, sizeof o->field, o->at);
         good = raw_says(raw_member(tool, "type"), "namespace") ? wrong(o, "no namespace inside of a namespace")
                                                                : offer_tool(o, name, tool);
+    }
     raw_close(&w);
     return good;
 }
@@ -234,12 +246,12 @@ static bool put_tools(struct responses *r, struct raw root, struct http_text *ou
     struct raw_walk w;
     struct raw list, tool, choice = raw_member(root, "tool_choice");
     bool good = true;
-    size_t i = 0;
     if (!raw_member_of(root, "", "tools", JR_ARRAY, &list, why)) return false;
     http_text_format(out, ",\"tools\":[");
     raw_open(&w, list);
-    while (good && raw_next(&w, &tool)) {
-        (void)snprintf(o.field, sizeof o.field, "tools[%zu]", i++);
+    for (uint32_t i = 0; good && raw_next(&w, &tool); i++) {
+        o.at = (struct responses_place){ .at = i };
+        put_path(o.field, sizeof o.field, o.at);
         good = offer_tool(&o, (struct raw){ 0 }, tool);
     }
     raw_close(&w);
@@ -248,6 +260,40 @@ static bool put_tools(struct responses *r, struct raw root, struct http_text *ou
     if (good && choice.data && (o.n || !raw_says(choice, "auto"))) good = put_choice(out, choice, why);
     if (good && o.n) raw_copy_member(out, "parallel_tool_calls", raw_member(root, "parallel_tool_calls"));
     return good;
+}
+
+/* Text of the chat in which tools[K].function becomes the path of the request's tool. */
+static void put_reworded(struct http_text *out, const struct responses *r, const char *text)
+{
+    static const char list[] = "tools[", inner[] = ".function";
+    for (const char *at; (at = strstr(text, list));) {
+        char path[64], *end;
+        const char *digits = at + sizeof list - 1;
+        const unsigned long k = strtoul(digits, &end, 10);
+        const bool known = *end == ']' && k < TOOLS_MAX;
+        http_text_add(out, text, (size_t)((known ? at : digits) - text));
+        text = known ? end + 1 : digits;
+        if (!known) continue;
+        put_path(path, sizeof path, r->places[k]);
+        http_text_add(out, path, strlen(path));
+        if (strncmp(text, inner, sizeof inner - 1) == 0) text += sizeof inner - 1;
+    }
+    http_text_add(out, text, strlen(text));
+}
+
+bool responses_reword(const struct responses *r, struct refusal *why)
+{
+    struct http_text field = { 0 }, text = { 0 };
+    if (strncmp(why->field, "tools[", 6) != 0) return false;
+    put_reworded(&field, r, why->field);
+    put_reworded(&text, r, why->text);
+    if (!field.failed && !text.failed) {
+        (void)snprintf(why->field, sizeof why->field, "%s", field.data);
+        (void)snprintf(why->text, sizeof why->text, "%s", text.data);
+    }
+    http_text_free(&field);
+    http_text_free(&text);
+    return true;
 }
 
 /* ---- the other members --------------------------------------------------------------------------------- */

@@ -299,7 +299,13 @@ def refusals(w):
     long = {"type": "function", "name": "t" * 129}
     inside = {"type": "namespace", "name": "n" * 1000000, "tools": many[:1000]}  # its name is in 1,000 names
     wrong["tools"] += [{"input": "x", "tools": many}]
-    wrong["tools[1]"] = [{"input": "x", "tools": [COUNT, t]} for t in (long, dict(long, type="custom"), inside)]
+    wrong["tools[1]"] = [{"input": "x", "tools": [COUNT, t]} for t in (long, dict(long, type="custom"))]
+    wrong["tools[1].tools[0]"] = [{"input": "x", "tools": [COUNT, inside]}]
+    left_out, odd = {"type": "web_search"}, {"type": "function", "name": "a b"}
+    group = {"type": "namespace", "name": "n", "tools": [left_out, COUNT, dict(odd, type="custom")]}
+    wrong["tools[1].name"] = [{"input": "x", "tools": [left_out, odd]}]
+    wrong["tools[2].tools[2].name"] = [{"input": "x", "tools": [left_out, COUNT, group]}]
+    wrong["tools[1].parameters"] = [{"input": "x", "tools": [left_out, dict(COUNT, parameters=5)]}]
     for field, bodies in wrong.items():
         for body in bodies:
             status, a = w.post(PATH, body)
@@ -309,6 +315,9 @@ def refusals(w):
                 status == 400 and error["param"] == field and error["message"].startswith(field) and error["code"],
                 (body, status, a),
             )
+    status, a = w.post(PATH, {"input": "x", "tools": [left_out, COUNT, COUNT]})
+    good = a["error"]["message"] == "tools[2].name: count_syllables is the name of tools[1] already"
+    check("two of one name", status == 400 and good, a)
     status, a = w.post(PATH, {"input": "x", "model": "another"})
     check("another model", status == 404 and a["error"]["code"] == "model_not_found", a)
     call = {"type": "function_call_output", "call_id": "nobody", "output": "x"}
