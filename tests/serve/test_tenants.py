@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tenants beside each other: 64 keys, each with a text of its own in all that it sends, ask for everything at once.
 What comes back to one of them must be what it would be alone on a worker: nothing of the others' texts, jobs, counts,
-or of what the caches know of them. TENANT_REQUESTS says how many requests; 6400 are a slow test, 640000 take half an hour. With a sanitizer
-there are fewer of both."""
+or of what the caches know of them. TENANT_REQUESTS says how many requests: 6400 are a slow test, 640000 take half an
+hour. With a sanitizer there are fewer of both."""
 
 import collections
 import json
