@@ -312,6 +312,7 @@ static void refused(struct engine *e, const struct step_record *r, wk_status sta
 /* The step is under way. */
 static void commit(struct engine *e, struct step_record *r, const struct step *s, const struct work *w)
 {
+    e->stats.steps++; /* what it gives back it still reads */
     r->n_rows = s->n_rows;
     r->asks = r->scores = false;
     r->share = share_of(r->kind, w);
@@ -331,7 +332,6 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
     }
     e->masked = *s;
     e->n_under_way++;
-    e->stats.steps++;
     e->stats.prompt_steps += r->kind == STEP_PROMPT;
     e->stats.step_rows += s->n_rows;
     e->stats.batch_rows = s->n_rows;

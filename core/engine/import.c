@@ -1,10 +1,10 @@
 /* import.c: pages of a prompt that another engine has read come into the prefix cache; see handover.h.
  *
  * An import asks the engine's thread for pages: blocks that the cache has are held, for the others pages are taken out
- * of what nobody was promised. A step under way may still read what a page held before, so the caller is answered when
- * the steps that were under way have ended. Then it writes, beside all steps, and commits: the blocks become nodes of
- * the cache that are proven at once. Another job may have computed some of them meanwhile; those stay, and the imported
- * pages, which are the same in every bit, are given back.
+ * of what nobody was promised. A step under way may still read what such a page had; then the caller is answered when
+ * it has ended. The caller writes, beside all steps, and commits: the blocks become nodes of the cache that are proven
+ * at once. Another job may have computed some of them meanwhile; those stay, and the imported pages, which are the same
+ * in every bit, are given back.
  *
  * A committed import only saves work, so it is the first to go when a job that waits lacks pages. */
 #include "engine/internal.h"
@@ -25,7 +25,7 @@ struct engine_import {
     enum row_role role;
     uint32_t from;  /* the first block that lacks something */
     uint32_t chain; /* blocks that the cache has as nodes: held */
-    uint64_t steps; /* that may have had its pages */
+    uint64_t steps; /* up to this one they may still read its pages */
 
     /* Under the engine's lock. */
     enum import_want want;
@@ -240,7 +240,10 @@ static void reserve(struct engine *e, struct engine_import *i)
     struct engine_lease *l = i->lease;
     for (uint32_t g = 0; g < e->n_groups; g++)
         for (uint32_t b = l->first[g]; b < l->blocks; b++)
-            if (b >= i->chain || *page_of(i, b, g) != KV_NO_PAGE) *page_of(i, b, g) = pages_take(e, g);
+            if (b >= i->chain || *page_of(i, b, g) != KV_NO_PAGE) {
+                const uint32_t page = *page_of(i, b, g) = pages_take(e, g);
+                if (e->pool[g].freed[page] > i->steps) i->steps = e->pool[g].freed[page];
+            }
 }
 
 static void answer(struct engine *e, struct engine_import *i, wk_status s)
@@ -263,7 +266,6 @@ static void begin(struct engine *e, struct engine_import *i)
     }
     hold(e, i);
     reserve(e, i);
-    i->steps = e->stats.steps;
     i->next = e->ripening;
     e->ripening = i;
     import_collected(e);

@@ -52,6 +52,7 @@ static inline bool engine_same_salt(const struct engine_salt *a, const struct en
 /* One KV group's pages. free + evictable >= promised, always: a page that was promised can be had. */
 struct page_pool {
     uint32_t n, n_free, *free; /* [n] a stack */
+    uint64_t *freed;           /* [n] steps up to this one may still read what a free page had */
     uint32_t promised;   /* that admitted jobs may still take; and of each kept page of a bounded span the jobs that use
                             it, but for one: each has paid for it */
     struct kv_span span; /* what a row sees */

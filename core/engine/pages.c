@@ -29,8 +29,12 @@
 
 static wk_status pool_open(struct page_pool *p, uint32_t n, struct kv_span span, const struct wk_err *err)
 {
-    *p = (struct page_pool){ .n = n, .n_free = n, .span = span, .free = calloc((size_t)n + 1, sizeof *p->free) };
-    if (!p->free) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u cache pages", n);
+    *p = (struct page_pool){ .n = n,
+                             .n_free = n,
+                             .span = span,
+                             .free = calloc((size_t)n + 1, sizeof *p->free),
+                             .freed = calloc((size_t)n + 1, sizeof *p->freed) };
+    if (!p->free || !p->freed) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u cache pages", n);
     for (uint32_t i = 0; i < n; i++) p->free[i] = n - 1 - i;
     return WK_OK;
 }
@@ -68,13 +72,20 @@ wk_status pages_open(struct engine *e, const struct wk_err *err)
 
 void pages_close(struct engine *e)
 {
-    for (uint32_t g = 0; g < e->n_groups; g++) free(e->pool[g].free);
+    for (uint32_t g = 0; g < e->n_groups; g++) {
+        free(e->pool[g].free);
+        free(e->pool[g].freed);
+    }
     prefix_close(&e->prefix);
 }
 
 uint32_t pages_needed(const struct page_pool *p, uint64_t positions) { return (uint32_t)kv_rest(p->span, positions); }
 
-void pages_put_free(struct engine *e, uint32_t g, uint32_t page) { e->pool[g].free[e->pool[g].n_free++] = page; }
+void pages_put_free(struct engine *e, uint32_t g, uint32_t page)
+{
+    e->pool[g].free[e->pool[g].n_free++] = page;
+    e->pool[g].freed[page] = e->stats.steps;
+}
 
 void pages_evict_node(struct engine *e)
 {
@@ -82,6 +93,8 @@ void pages_evict_node(struct engine *e)
     for (uint32_t g = 0; g < e->n_groups; g++) {
         if (pages[g] == ENGINE_NONE) continue;
         pages_put_free(e, g, pages[g]);
+        /* Where layers see all, nodes are dropped when no step of their job is under way. */
+        if (!kv_bounded(e->pool[g].span)) e->pool[g].freed[pages[g]] = 0;
         e->stats.prefix_evicted_pages++;
     }
 }
