@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -264,6 +265,23 @@ static void test_broken_off(void **state)
     close_all();
 }
 
+/* What is given to another process can be read there, and not written. */
+static void test_reading_alone(void **state)
+{
+    (void)state;
+    open_all(device_cpu());
+    struct device_share share;
+    ok(engine_share(w.giving, &share, &test_err));
+    void *at = mmap(NULL, share.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, share.fd, 0);
+    assert_ptr_equal(at, MAP_FAILED);
+    assert_int_not_equal(ftruncate(share.fd, 0), 0);
+    at = mmap(NULL, share.bytes, PROT_READ, MAP_SHARED, share.fd, 0);
+    assert_ptr_not_equal(at, MAP_FAILED);
+    (void)munmap(at, share.bytes);
+    (void)close(share.fd);
+    close_all();
+}
+
 /* What is no message of a taker's ends the connection and nothing else. */
 static void test_hostile(void **state)
 {
@@ -318,9 +336,9 @@ static void test_many(void **state)
 int main(void)
 {
     if (test_open_plugins()) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ids), cmocka_unit_test(test_refused),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ids),        cmocka_unit_test(test_refused),
                                         cmocka_unit_test(test_broken_off), cmocka_unit_test(test_hostile),
-                                        cmocka_unit_test(test_many) };
+                                        cmocka_unit_test(test_many),       cmocka_unit_test(test_reading_alone) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;

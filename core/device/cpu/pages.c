@@ -67,12 +67,13 @@ struct device_peer {
     uint64_t layer[]; /* [n_kv_layers] where each begins */
 };
 
+enum { SEAL_FUTURE_WRITE = 0x10 /* F_SEAL_FUTURE_WRITE: mappings to come are for reading */ };
+
 int pages_memory(struct executor *x, uint64_t bytes)
 {
     const int fd = memfd_create("worker-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return -1;
-    if (bytes > INT64_MAX || ftruncate(fd, (off_t)bytes) ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+    if (bytes > INT64_MAX || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)) {
         (void)close(fd);
         return -1;
     }
@@ -84,6 +85,7 @@ wk_status pages_share(struct executor *x, struct device_share *out, const struct
     *out = (struct device_share){ .fd = -1, .bytes = x->region[MEMORY_KV].bytes };
     if (!x->shared) return wk_fail(err, WK_UNSUPPORTED, "the KV cache is no memory that other processes can be given");
     memcpy(out->kv_pages, x->plan.kv_pages, sizeof out->kv_pages);
+    (void)fcntl(x->shared, F_ADD_SEALS, SEAL_FUTURE_WRITE); /* older kernels have none: others could write then */
     out->fd = fcntl(x->shared, F_DUPFD_CLOEXEC, 0);
     return out->fd < 0 ? wk_fail(err, WK_IO, "no descriptor for the KV cache: %s", strerror(errno)) : WK_OK;
 }
