@@ -25,6 +25,6 @@ static __global__ void __launch_bounds__(THREADS) move_pages(const cuda_move *mo
 wk_status cuda_move_pages(const cuda_move *moves, uint32_t n, void *stream, const wk_err *err)
 {
     if (!n) return WK_OK;
-    return cuda_launch("copy of pages", move_pages, dim3(n < BLOCKS ? n : BLOCKS), dim3(THREADS), 0, false, stream, err,
-                       moves, n);
+    return cuda_launch("copy of pages", move_pages, dim3(n < BLOCKS ? n : (uint32_t)BLOCKS), dim3(THREADS), 0, false,
+                       stream, err, moves, n);
 }
