@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 enum { N = 130, BLOCKS = N / KV_PAGE, MOST_PAGES = BLOCKS * TAPE_MAX_GROUPS };
-static const enum zoo_kind kinds[] = { ZOO_DENSE, ZOO_WINDOWS, ZOO_CHUNKS, ZOO_LATENT };
+static const enum zoo_kind paged[] = { ZOO_DENSE, ZOO_WINDOWS, ZOO_CHUNKS, ZOO_LATENT };
 
 /* Sequence 0 has read N tokens and one more; sequence `to` shall go on behind its whole pages. Returns how many pages
  * there are of both. */
@@ -52,10 +52,10 @@ static void begin(struct bench *b, enum zoo_kind kind)
 static void test_through_the_host(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (uint32_t k = 0; k < sizeof paged / sizeof *paged; k++) {
         struct bench b;
         struct device_page from[MOST_PAGES], into[MOST_PAGES];
-        begin(&b, kinds[k]);
+        begin(&b, paged[k]);
         for (uint32_t pinned = 0; pinned < 2; pinned++) {
             const uint32_t n = both(&b, 1 + pinned, from, into);
             const uint64_t bytes = bytes_of(&b, from, n), whole = (bytes + 4095) / 4096 * 4096 + 4096;
@@ -76,7 +76,7 @@ static void test_through_the_host(void **state)
             if (pinned) cuda->unpin(b.x, host);
             free(host);
             free(again);
-            goes_on(&b, 1 + pinned, zoo_name(kinds[k]));
+            goes_on(&b, 1 + pinned, zoo_name(paged[k]));
         }
         bench_close(&b);
     }
@@ -116,12 +116,12 @@ static void test_many(void **state)
 static void test_shared(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (uint32_t k = 0; k < sizeof paged / sizeof *paged; k++) {
         struct bench b;
         struct device_page from[MOST_PAGES], into[MOST_PAGES];
         struct device_share share;
         struct device_peer *peer;
-        begin(&b, kinds[k]);
+        begin(&b, paged[k]);
         const wk_status s = cuda->share(b.x, &share, &err);
         if (s) {
             assert_int_equal(s, WK_UNSUPPORTED);
@@ -137,7 +137,7 @@ static void test_shared(void **state)
         if (cuda->peer_open(b.x, &share, &peer, &err)) fail_msg("%s", text);
         (void)close(share.fd);
         if (cuda->peer_read(b.x, peer, from, into, n, &err)) fail_msg("%s", text);
-        goes_on(&b, 1, zoo_name(kinds[k]));
+        goes_on(&b, 1, zoo_name(paged[k]));
         from[0].page = share.kv_pages[from[0].group];
         assert_int_equal(cuda->peer_read(b.x, peer, from, into, n, &err), WK_INVALID);
         cuda->peer_close(b.x, peer);
