@@ -182,10 +182,30 @@ static void test_foreign(void **state)
     assert_int_equal(packet_check(&mine, &p, &err), WK_OK);
 }
 
+/* RFC 3720's values; and the same however the bytes are cut, one by one without the instruction for eight. */
+static void test_sums(void **state)
+{
+    (void)state;
+    enum { MOST = 40000 };
+    static uint8_t bytes[MOST];
+    assert_int_equal(crc32c(0, bytes, 32), 0x8a9136aa);
+    memset(bytes, 0xff, 32);
+    assert_int_equal(crc32c(0, bytes, 32), 0x62a8ab43);
+    assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(crc32c(0, "", 0), 0);
+    uint32_t r = 7, one = 0;
+    for (uint32_t i = 0; i < MOST; i++) r = r * 1664525u + 1013904223u, bytes[i] = (uint8_t)(r >> 24);
+    for (uint32_t n = 0; n < MOST; one = crc32c(one, bytes + n++, 1)) {
+        if (n % 1021 == 0) assert_int_equal(crc32c(0, bytes, n), one);
+        if (n % 1021 == 5) assert_int_equal(crc32c(crc32c(0, bytes, n / 3), bytes + n / 3, n - n / 3), one);
+    }
+    assert_int_equal(crc32c(0, bytes, MOST), one);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_round), cmocka_unit_test(test_control),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_round),   cmocka_unit_test(test_control),
                                         cmocka_unit_test(test_damaged), cmocka_unit_test(test_contradictions),
-                                        cmocka_unit_test(test_foreign) };
+                                        cmocka_unit_test(test_foreign), cmocka_unit_test(test_sums) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
