@@ -267,7 +267,8 @@ bool engine_call(struct engine *e, void (*fn)(void *user), void *user);
 /* Nothing new is taken; queued jobs end with JOB_DRAINED, running ones go on. [any thread] */
 void engine_drain(struct engine *e);
 bool engine_idle(struct engine *e); /* no job queued or running [any thread] */
-/* Cancels what still runs, stops the thread, frees all. Every job must be released. NULL allowed. [main thread] */
+/* Cancels what still runs, stops the thread, frees all. Every job and lease must be released, every import committed or
+ * aborted, every peer closed. NULL allowed. [main thread] */
 void engine_close(struct engine *e);
 
 #endif
