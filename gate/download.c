@@ -21,8 +21,9 @@ enum { LOOK_MS = 500, MOST_HEADER = 64 << 10, MOST_PART = 1 << 20 };
 
 struct download {
     char program[4096];
-    bool (*stop)(void);
-    pid_t pid; /* 0: none */
+    bool (*stop)(void *user);
+    void *user; /* of stop */
+    pid_t pid;  /* 0: none */
     int socket;
     uint64_t id;
     bool open; /* an answer is under way */
@@ -55,7 +56,7 @@ static wk_status wait_for(const struct download *d, const struct wk_err *err)
 {
     for (;;) {
         struct pollfd on = { .fd = d->socket, .events = POLLIN };
-        if (d->stop && d->stop()) return wk_fail(err, WK_CANCELLED, "stopped");
+        if (d->stop && d->stop(d->user)) return wk_fail(err, WK_CANCELLED, "stopped");
         const int n = poll(&on, 1, LOOK_MS);
         if (n > 0) return WK_OK;
         if (n < 0 && errno != EINTR) return wk_fail(err, WK_IO, "poll: %s", strerror(errno));
@@ -108,13 +109,18 @@ static wk_status start_helper(struct download *d, const struct wk_err *err)
     return hello.id == 0 && hello.status == FRAME_HELLO && hello.bytes == sizeof hello ? WK_OK : gone(d, err);
 }
 
-wk_status download_open(const char *program, bool (*stop)(void), struct download **out, const struct wk_err *err)
+void download_watch(struct download *d, bool (*stop)(void *user), void *user)
+{
+    d->stop = stop;
+    d->user = user;
+}
+
+wk_status download_open(const char *program, struct download **out, const struct wk_err *err)
 {
     *out = NULL;
     struct download *d = calloc(1, sizeof *d);
     if (!d) return wk_fail(err, WK_NO_MEMORY, "out of memory for what connects out");
     d->socket = -1;
-    d->stop = stop;
     d->header = malloc(MOST_HEADER + 1);
     d->part = malloc(MOST_PART);
     wk_status status = d->header && d->part ? fetch_helper_find(program, d->program, sizeof d->program, err)
@@ -180,9 +186,6 @@ wk_status download_begin(struct download *d, const struct fetch_request *r, uint
                          const struct wk_err *err)
 {
     struct fetch_request get = *r;
-    get.method = "GET";
-    get.body = NULL;
-    get.body_len = 0;
     get.most_bytes = 0;
     get.part = NULL;
     *header = NULL;

@@ -1,5 +1,5 @@
 /* download.h: one answer at a time from another host, of any length, by a worker-fetch of its own: its header first,
- * then its body as it comes. For commands that fetch files; the service does not.
+ * then its body as it comes. For commands that fetch files, and for a service that pulls pages of prompts.
  *
  * fetch.h's rules hold: no redirects are followed (whoever asks sees them, and decides what goes to the next host),
  * certificates are always verified. Who reads slowly makes the other host send slowly: nothing is piled up. */
@@ -10,15 +10,18 @@
 
 struct download; /* [one thread at a time] */
 
-/* stop: asked twice a second while something is waited for; true: every call fails with WK_CANCELLED. program: as of
- * fetch_open. WK_IO: it is not there, or does not run. */
-wk_status download_open(const char *program, bool (*stop)(void), struct download **out, const struct wk_err *err);
+/* program: as of fetch_open. The helper ends with the thread that has started it; the next download_begin starts
+ * another one. WK_IO: it is not there, or does not run. */
+wk_status download_open(const char *program, struct download **out, const struct wk_err *err);
 void download_close(struct download *d); /* NULL allowed */
+/* Asked twice a second while something is waited for; true: the call fails with WK_CANCELLED. NULL: nothing is asked.
+ */
+void download_watch(struct download *d, bool (*stop)(void *user), void *user);
 
-/* Sends a GET and waits for the header of the answer. Of the request, method, body, most_bytes and part are not used;
- * timeout_ms is for each silence, 2000 at least. What is left of the answer before is dropped. *header: lines as they
- * came, terminated, valid until the next call of download_begin. WK_INVALID: the request breaks a limit; WK_IO: why no
- * answer came. */
+/* Sends a GET, or a POST, and waits for the header of the answer. Of the request, most_bytes and part are not used, of
+ * a GET neither is the body; timeout_ms is for each silence, 2000 at least. What is left of the answer before is
+ * dropped. *header: lines as they came, terminated, valid until the next call of download_begin. WK_INVALID: the
+ * request breaks a limit; WK_IO: why no answer came. */
 wk_status download_begin(struct download *d, const struct fetch_request *r, uint32_t *status, const char **header,
                          const struct wk_err *err);
 /* The next bytes of the body, valid until the next call; *n 0: its end. WK_IO: the connection broke, or ended early. */

@@ -296,7 +296,9 @@ wk_status fetch_check(const struct fetch_request *r, const struct wk_err *err)
     bool good = !r->content_type || (is_line(r->content_type) && strlen(r->content_type) <= 256);
     for (size_t i = 0; i < r->n_headers; i++)
         good = good && is_line(r->headers[i]) && strchr(r->headers[i], ':') && strlen(r->headers[i]) <= 8192;
-    good = good && (!r->ca_file || strlen(r->ca_file) < 4096) && (!r->unix_socket || strlen(r->unix_socket) < 108);
+    good = good && (!r->ca_file || strlen(r->ca_file) < 4096) && (!r->unix_socket || strlen(r->unix_socket) < 108) &&
+           (!r->cert_file || strlen(r->cert_file) < 4096) && (!r->key_file || strlen(r->key_file) < 4096) &&
+           !r->cert_file == !r->key_file;
     return good ? WK_OK : wk_fail(err, WK_INVALID, "headers on one line of at most 8192 bytes and paths are expected");
 }
 
@@ -315,7 +317,9 @@ char *fetch_make_frame(const struct fetch_request *r, uint32_t flags, uint64_t i
                                       [FRAME_TYPE] = r->content_type ? r->content_type : "",
                                       [FRAME_HEADERS] = "",
                                       [FRAME_CA] = r->ca_file ? r->ca_file : "",
-                                      [FRAME_SOCKET] = r->unix_socket ? r->unix_socket : "" };
+                                      [FRAME_SOCKET] = r->unix_socket ? r->unix_socket : "",
+                                      [FRAME_CERT] = r->cert_file ? r->cert_file : "",
+                                      [FRAME_KEY] = r->key_file ? r->key_file : "" };
     size_t n[FRAME_TEXTS] = { 0 }, bytes = sizeof(struct frame_request);
     for (int i = 0; i < FRAME_BODY; i++) n[i] = strlen(text[i]);
     for (size_t i = 0; i < r->n_headers; i++) n[FRAME_HEADERS] += strlen(r->headers[i]) + 1;

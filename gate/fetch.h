@@ -42,11 +42,13 @@ struct fetch_request {
     size_t n_headers;
     const void *body; /* [body_len] */
     size_t body_len;
-    const char *ca_file;     /* PEM: the only ones whose certificates are taken; NULL: the system's */
-    const char *unix_socket; /* connect to this instead of the URL's host; NULL: no */
-    uint32_t timeout_ms;     /* for all of it, from the call on: 1 .. FETCH_MOST_TIMEOUT_MS; with part: for so long less
-                              * than a byte a second may come, 2000 at least */
-    uint32_t most_bytes;     /* of the answer's body; a longer one fails */
+    const char *ca_file;              /* PEM: the only ones whose certificates are taken; NULL: the system's */
+    const char *cert_file, *key_file; /* PEM: the certificate that a server is shown which asks for one, and its key;
+                                       * NULL: none; both or neither */
+    const char *unix_socket;          /* connect to this instead of the URL's host; NULL: no */
+    uint32_t timeout_ms; /* for all of it, from the call on: 1 .. FETCH_MOST_TIMEOUT_MS; with part: for so long less
+                          * than a byte a second may come, 2000 at least */
+    uint32_t most_bytes; /* of the answer's body; a longer one fails */
     bool https_only;
     fetch_part part; /* of fetch_start: the body goes there, with done's arg, and done's answer has none; NULL: no */
 };

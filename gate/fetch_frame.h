@@ -12,6 +12,8 @@ enum frame_text {
     FRAME_HEADERS, /* lines with '\n' between them */
     FRAME_CA,
     FRAME_SOCKET,
+    FRAME_CERT,
+    FRAME_KEY,
     FRAME_BODY,
     FRAME_TEXTS
 };
@@ -21,7 +23,7 @@ enum {
     FRAME_STREAM = 2,            /* of flags: the body is answered in parts, as it comes */
     FRAME_DOWNLOAD = 4,          /* of flags, with FRAME_STREAM: the first part is the answer's header, as it came; the
                                   * body may be of any length, whatever most_bytes says */
-    FRAME_HELLO = 0x77660001,    /* status of the first answer, whose id is 0: worker-fetch is ready; its version */
+    FRAME_HELLO = 0x77660002,    /* status of the first answer, whose id is 0: worker-fetch is ready; its version */
     FRAME_MOST_TEXTS = 64 << 10, /* all but the body */
     FRAME_MOST_FAILURE = 400
 };
@@ -35,7 +37,7 @@ struct frame_request {
     uint32_t len[FRAME_TEXTS]; /* without the zeros */
     uint32_t reserved;         /* 0 */
 };
-_Static_assert(sizeof(struct frame_request) == 56, "no padding");
+_Static_assert(sizeof(struct frame_request) == 64, "no padding");
 
 /* Followed by the failure, or by the body; no zeros. Of a stream: parts of the body, then an end without any. */
 struct frame_answer {

@@ -252,6 +252,10 @@ static bool set_request(struct transfer *t)
         SET(CURLOPT_CAINFO, t->text[FRAME_CA]);
         SET(CURLOPT_CAPATH, NULL);
     }
+    if (t->frame->len[FRAME_CERT]) {
+        SET(CURLOPT_SSLCERT, t->text[FRAME_CERT]);
+        SET(CURLOPT_SSLKEY, t->text[FRAME_KEY]);
+    }
     if (t->frame->len[FRAME_SOCKET]) SET(CURLOPT_UNIX_SOCKET_PATH, t->text[FRAME_SOCKET]);
     const char *method = t->text[FRAME_METHOD];
     const bool get = strcmp(method, "GET") == 0, without = get || strcmp(method, "DELETE") == 0;

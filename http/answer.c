@@ -127,14 +127,16 @@ void answer_end(struct http_request *r)
 
 bool http_stream_begin(struct http_request *r, enum http_stream_kind kind)
 {
-    static const char *const types[] = { [HTTP_EVENTS] = "text/event-stream", [HTTP_LINES] = "application/x-ndjson" };
+    static const char *const types[] = { [HTTP_EVENTS] = "text/event-stream",
+                                         [HTTP_LINES] = "application/x-ndjson",
+                                         [HTTP_BYTES] = "application/octet-stream" };
     if (r->answered) return false;
     r->answered = true;
     r->kind = kind;
     r->status = 200;
     r->chunked = !r->guard.old;
     const int buffer = SEND_BUFFER;
-    (void)setsockopt(r->fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+    if (kind != HTTP_BYTES) (void)setsockopt(r->fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     char head[HEAD_BYTES], tail[160];
     const size_t head_n = format_head(r, 200, r->chunked, head);
     const int tail_n =
@@ -160,6 +162,17 @@ bool http_event(struct http_request *r, const char *event, const char *data, siz
     struct iovec parts[] = { { prefix, (size_t)(prefix_n + name_n) },
                              { (void *)(uintptr_t)data, n },
                              { end + 2 - end_n, end_n + (r->chunked ? 2 : 0) } };
+    return socket_send(r, parts, 3, false);
+}
+
+bool http_bytes(struct http_request *r, const void *bytes, size_t n)
+{
+    char prefix[24], end[] = "\r\n";
+    if (!r->streaming || r->gone) return false;
+    const int prefix_n = r->chunked ? snprintf(prefix, sizeof prefix, "%zx\r\n", n) : 0;
+    struct iovec parts[] = { { prefix, (size_t)prefix_n },
+                             { (void *)(uintptr_t)bytes, n },
+                             { end, r->chunked ? sizeof end - 1 : 0 } };
     return socket_send(r, parts, 3, false);
 }
 
@@ -189,11 +202,11 @@ bool http_ping(struct http_request *r)
         return false;
     }
     if (!r->streaming) return true;
-    if (!socket_moves(r) || (r->kind == HTTP_LINES && looks & POLLRDHUP)) {
+    if (!socket_moves(r) || (r->kind != HTTP_EVENTS && looks & POLLRDHUP)) {
         r->gone = true;
         return false;
     }
-    if (r->kind == HTTP_LINES) return true;
+    if (r->kind != HTTP_EVENTS) return true;
     const uint64_t silent_ms = (http_now_ns() - r->wrote_ns) / 1000000;
     if (silent_ms < (looks & POLLRDHUP ? PROBE_MS : HTTP_PING_MS)) return true;
     char whole[] = "8\r\n: ping\n\n\r\n";

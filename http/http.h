@@ -214,13 +214,16 @@ void http_error(struct http_request *r, const struct http_failure *f);
  * down its sending side counts as gone at the next http_ping. */
 enum http_stream_kind {
     HTTP_EVENTS = 0, /* server-sent events, text/event-stream */
-    HTTP_LINES       /* a line of JSON for each event, application/x-ndjson */
+    HTTP_LINES,      /* a line of JSON for each event, application/x-ndjson */
+    HTTP_BYTES       /* bytes as they are, application/octet-stream; no event and no ping among them */
 };
 /* Status 200 and headers. False: the client is gone. */
 bool http_stream_begin(struct http_request *r, enum http_stream_kind kind);
 /* event NULL: unnamed, as all of HTTP_LINES; data: one line of JSON. Sent at once, as one packet. False: the client is
  * gone: stop. */
 bool http_event(struct http_request *r, const char *event, const char *data, size_t n);
+/* The next bytes of a stream of HTTP_BYTES, [n] not 0. False: the client is gone: stop. */
+bool http_bytes(struct http_request *r, const void *bytes, size_t n);
 /* Is anybody still there? To be called at least every 100 ms while there is nothing to send. Looks at the socket;
  * writes a comment only if nothing was written for HTTP_PING_MS, or if the client has shut down its side (to learn
  * whether it still reads). Before http_stream_begin, and between lines, it only looks. */

@@ -30,6 +30,7 @@ enum {
 
 struct hub {
     struct download *download;
+    bool (*stop)(void);                  /* NULL: nothing stops it */
     char endpoint[1024];                 /* without a / at its end */
     char authorization[MOST_TOKEN + 32]; /* "": no token */
     char ca_file[4096];                  /* "": the system's */
@@ -119,6 +120,8 @@ static wk_status take_token(struct hub *h, const char *token, const struct wk_er
     return WK_OK;
 }
 
+static bool stopped(void *user) { return ((const struct hub *)user)->stop(); }
+
 wk_status hub_open(const struct hub_options *o, struct hub **out, const struct wk_err *err)
 {
     *out = NULL;
@@ -128,7 +131,9 @@ wk_status hub_open(const struct hub_options *o, struct hub **out, const struct w
     if (!status) status = take_token(h, o->token, err);
     if (!status && o->ca_file && (size_t)snprintf(h->ca_file, sizeof h->ca_file, "%s", o->ca_file) >= sizeof h->ca_file)
         status = wk_fail(err, WK_INVALID, "the path of the certificates is too long");
-    if (!status) status = download_open(NULL, o->stop, &h->download, err);
+    if (!status) status = download_open(NULL, &h->download, err);
+    h->stop = o->stop;
+    if (!status && h->stop) download_watch(h->download, stopped, h);
     if (status)
         hub_close(h);
     else
@@ -240,7 +245,8 @@ static wk_status send(struct hub *h, const struct request *r, const char *url, u
     size_t n = r->n;
     memcpy(headers, r->headers, n * sizeof *headers);
     if (h->authorization[0] && same_origin(url, h->endpoint)) headers[n++] = h->authorization;
-    const struct fetch_request request = { .url = url,
+    const struct fetch_request request = { .method = "GET",
+                                           .url = url,
                                            .headers = headers,
                                            .n_headers = n,
                                            .ca_file = h->ca_file[0] ? h->ca_file : NULL,

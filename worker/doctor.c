@@ -205,7 +205,7 @@ static void check_helper(struct doctor *d)
 {
     struct download *helper = NULL;
     ERROR_TEXT(err);
-    const wk_status status = download_open(NULL, NULL, &helper, &err);
+    const wk_status status = download_open(NULL, &helper, &err);
     download_close(helper);
     if (status)
         doctor_mend(doctor_find(d, "worker-fetch", FINDING_ADVICE,
