@@ -155,6 +155,8 @@ const char *http_trace(const struct http_request *r);
 void *http_caller(struct http_request *r);
 /* The address at the other end of the connection; AF_UNSPEC: it is not known. */
 void http_address(const struct http_request *r, struct sockaddr_storage *out);
+/* The address at which the connection came in; AF_UNSPEC: it is not known. */
+void http_local_address(const struct http_request *r, struct sockaddr_storage *out);
 int http_status(const struct http_request *r); /* of the answer; 0: none yet; 499: nobody was there to be answered */
 /* Who the client's certificate says that it is, checked. The connection's: lives until the handler returns. */
 enum { HTTP_PEER_NAMES_MAX = 16 };

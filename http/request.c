@@ -537,6 +537,13 @@ void http_address(const struct http_request *r, struct sockaddr_storage *out)
     if (getpeername(r->fd, (struct sockaddr *)out, &n)) out->ss_family = AF_UNSPEC;
 }
 
+void http_local_address(const struct http_request *r, struct sockaddr_storage *out)
+{
+    socklen_t n = sizeof *out;
+    memset(out, 0, sizeof *out);
+    if (getsockname(r->fd, (struct sockaddr *)out, &n)) out->ss_family = AF_UNSPEC;
+}
+
 const char *http_header(const struct http_request *r, const char *name)
 {
     for (size_t i = 0; i < r->n_headers; i++)

@@ -254,6 +254,7 @@ static void answer(struct work *w, struct exchange *e, uint64_t arrived_ns)
                         .progress = q->progress,
                         .prompt_probs = q->prompt_probs || (q->echo && q->probs),
                         .prompt_top = q->echo && q->probs && q->top > q->prompt_top ? q->top : q->prompt_top,
+                        .transfer = q->transfer.keep || q->transfer.pull ? &q->transfer : NULL,
                         .n_prompts = q->n_prompts,
                         .each = q->n,
                         .arrived_ns = arrived_ns };

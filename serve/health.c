@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "caller.h"
+#include "handover.h"
 #include "capability/capability.h"
 #include "capability/json_text.h"
 #include "ops.h"
@@ -49,7 +50,13 @@ void serve_condition(const struct serve *s, struct serve_condition *out)
     struct engine_stats stats;
     engine_stats(m->engine, &stats);
     const bool failing = stats.failures >= ENGINE_FAILING;
-    if (!stats.dead && !failing && seconds_since(stats.progress_ns) < stalled_after) return;
+    if (!stats.dead && !failing && seconds_since(stats.progress_ns) < stalled_after) {
+        if (handover_warm(s)) return;
+        out->ready = false;
+        say(out, "decode_pool_not_ready",
+            "the digest of the weights is computed, which pages of others are compared by");
+        return;
+    }
     out->healthy = out->ready = false;
     if (stats.dead)
         say(out, "engine_dead", stats.dead_text);
@@ -74,10 +81,11 @@ static void readyz(void *user, struct http_request *r)
     struct serve *s = user;
     struct serve_condition c;
     serve_condition(s, &c);
-    const char *why = !c.reason                                   ? NULL
-                      : strcmp(c.reason, "model_not_loaded") == 0 ? "no model backend loaded"
-                      : strcmp(c.reason, "draining") == 0         ? "draining"
-                                                                  : "unhealthy";
+    const char *why = !c.reason                                        ? NULL
+                      : strcmp(c.reason, "model_not_loaded") == 0      ? "no model backend loaded"
+                      : strcmp(c.reason, "draining") == 0              ? "draining"
+                      : strcmp(c.reason, "decode_pool_not_ready") == 0 ? "decode pool not ready"
+                                                                       : "unhealthy";
     if (c.ready)
         answer(s, r, 200, json_pack("{s:s, s:s}", "status", "ready", "role", s->o->role));
     else
@@ -189,7 +197,8 @@ static void put_device(json_t *o, struct serve *s)
     const bool gpu = s->device && s->device->handle;
     (void)json_object_set_new(o, "device", json_string(s->device ? s->device->name : "unknown"));
     (void)json_object_set_new(o, "device_text", json_string(s->device_text ? s->device_text : ""));
-    (void)json_object_set_new(o, "vram_only", json_boolean(gpu));
+    (void)json_object_set_new(o, "vram_only",
+                              json_boolean(gpu && !s->handover)); /* pages are staged in the host's memory */
     (void)json_object_set_new(o, "sm", gpu ? json_integer(s->info.major * 10 + s->info.minor) : json_null());
     (void)json_object_set_new(o, "cuda_runtime_version",
                               gpu ? json_sprintf("%u.%u", s->info.runtime / 1000, s->info.runtime % 1000 / 10)

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "handover.h"
 #include "log/log.h"
 #include "ops.h"
 #include "kv_events.h"
@@ -396,6 +397,53 @@ static void put_kv_events(struct http_text *t, const struct serve *s)
     counter(t, "worker_kv_event_restarts_total", c.starts - 1, "Restarts of the program that publishes cache events.");
 }
 
+static void put_transfers(struct http_text *t, struct handover *h)
+{
+    static const char name[] = "worker_kv_transfer_duration_seconds";
+    family(t, name, "histogram",
+           "From the request for a prompt's pages until they were in the prefix cache, by how they came.");
+    for (int way = 0; way < HANDOVER_WAYS; way++) {
+        const char *backend = handover_way_name((enum handover_way)way);
+        uint64_t sum = 0;
+        for (int i = 0; i < HANDOVER_BUCKETS - 1; i++) {
+            sum += atomic_load(&h->count[way][i]);
+            http_text_format(t, "%s_bucket{backend=\"%s\",le=\"%.9g\"} %" PRIu64 "\n", name, backend,
+                             handover_bucket(i), sum);
+        }
+        sum += atomic_load(&h->count[way][HANDOVER_BUCKETS - 1]);
+        http_text_format(t,
+                         "%s_bucket{backend=\"%s\",le=\"+Inf\"} %" PRIu64 "\n%s_sum{backend=\"%s\"} %.6f\n"
+                         "%s_count{backend=\"%s\"} %" PRIu64 "\n",
+                         name, backend, sum, name, backend, (double)atomic_load(&h->us[way]) * 1e-6, name, backend,
+                         sum);
+    }
+}
+
+/* Pages between workers: of a worker that hands some over, or pulls some. */
+static void put_handover(struct http_text *t, const struct serve *s)
+{
+    struct leases_figures f;
+    struct handover *h = s->handover;
+    if (!h) return;
+    leases_figures(h->leases, &f);
+    put_transfers(t, h);
+    family(t, "worker_kv_transfer_pulls_total", "counter",
+           "Prompts whose pages were to be pulled, by what became of it.");
+    for (int i = 0; i < PULL_RESULTS; i++)
+        labelled(t, "worker_kv_transfer_pulls_total", "result", pull_result_name((enum pull_result)i),
+                 atomic_load(&h->results[i]));
+    family(t, "worker_kv_transfer_offers_total", "counter",
+           "Prompts whose pages were to be handed over, by what became of it.");
+    labelled(t, "worker_kv_transfer_offers_total", "result", "offered", f.offered);
+    labelled(t, "worker_kv_transfer_offers_total", "result", "taken", f.taken);
+    labelled(t, "worker_kv_transfer_offers_total", "result", "expired", f.expired);
+    labelled(t, "worker_kv_transfer_offers_total", "result", "full", f.full);
+    gauge(t, "worker_kv_transfer_waiting", f.waiting, "Prompts whose pages wait for a decode worker.");
+    family(t, "worker_kv_transfer_bytes_total", "counter", "Bytes of pages between workers.");
+    labelled(t, "worker_kv_transfer_bytes_total", "direction", "in", atomic_load(&h->bytes_in));
+    labelled(t, "worker_kv_transfer_bytes_total", "direction", "out", atomic_load(&h->bytes_out));
+}
+
 /* ---- the process --------------------------------------------------------------------------------------- */
 
 static uint32_t open_files(void)
@@ -466,6 +514,7 @@ static void metrics(void *user, struct http_request *r)
     put_gate(&t, s, m);
     put_traces(&t, s);
     put_kv_events(&t, s);
+    put_handover(&t, s);
     put_process(&t);
     if (t.failed)
         serve_refuse(s, r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for the answer" });

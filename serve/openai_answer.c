@@ -279,11 +279,12 @@ static void stream_over(struct stream *x, struct answer *a, const struct ending 
 
 static void stream_done(struct stream *x)
 {
-    if (own(x)->q.usage && !x->gone) {
+    if ((own(x)->q.usage || x->keeps) && !x->gone) {
         begin(x, true);
-        http_text_format(&x->line, "],");
-        put_usage(x);
-        if (own(x)->q.timings) timings_put_now(&x->line, &x->answers[0], true);
+        http_text_format(&x->line, own(x)->q.usage ? "]," : "]");
+        if (own(x)->q.usage) put_usage(x);
+        if (own(x)->q.usage && own(x)->q.timings) timings_put_now(&x->line, &x->answers[0], true);
+        transfer_put(&x->line, x);
         http_text_format(&x->line, "}");
         (void)stream_event(x, NULL);
     }
@@ -421,6 +422,7 @@ static void whole_done(struct stream *x)
     put_usage(x);
     if (own(x)->q.prompt_probs && is_chat(x)) put_prompt_probs(x, &x->answers[0]);
     if (own(x)->q.timings) timings_put_now(&x->line, &x->answers[0], true);
+    transfer_put(&x->line, x);
     http_text_format(&x->line, "}\n");
     items_send(x, good);
 }

@@ -162,7 +162,8 @@ static bool read_common(const struct body_object *o, const struct job_request_li
 {
     return body_name(o, "model", 255, &r->model, why) && openai_names_check(o, route, why) &&
            read_params(o, l, default_tokens, r, why) && read_stream(o, r, why) && read_answers(o, r, why) &&
-           read_probs(o, route != OPENAI_COMPLETION, r, why);
+           read_probs(o, route != OPENAI_COMPLETION, r, why) &&
+           transfer_read(json_object_get(o->object, "kv_transfer_params"), &r->transfer, why);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 #include "chat/chat.h"
 #include "job_request.h"
 #include "openai_tools.h"
+#include "transfer.h"
 
 enum { OPENAI_MOST_ANSWERS = 16 /* to a prompt */, OPENAI_MOST_IN_ALL = 256 /* to all prompts of a request */ };
 
@@ -36,6 +37,7 @@ struct openai_request {
     struct conversation conversation; /* of a chat */
     struct chat_request chat;         /* what is to be made of it; its JSON is part of the body's bytes */
     struct openai_tools tools;        /* of a chat */
+    struct transfer transfer;         /* its texts are the body's */
     struct sampler_bias bias[SAMPLER_MAX_BIAS];
 };
 

@@ -22,6 +22,7 @@ static const struct {
     { "POST", "/worker/execute", SCOPE_INFERENCE },
     { "POST", "/v1/chat/completions", SCOPE_INFERENCE },
     { "POST", "/v1/completions", SCOPE_INFERENCE },
+    { "POST", "/worker/handover", SCOPE_INFERENCE }, /* and the rights of whom the prompt is of */
     { "POST", "/v1/responses", SCOPE_INFERENCE },
     { "POST", "/v1/responses/input_tokens", SCOPE_INFERENCE },
     { "POST", "/v1/chat/completions/render", SCOPE_INFERENCE },

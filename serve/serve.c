@@ -13,6 +13,7 @@
 #include "body.h"
 #include "callback.h"
 #include "caller.h"
+#include "handover.h"
 #include "identity.h"
 #include "jobs.h"
 #include "kv_events.h"
@@ -51,6 +52,7 @@ struct supervisor {
     struct http_route *routes, *admin_routes;
     uint32_t n_routes, n_admin_routes;
     uint64_t gate_ns;     /* when the gate is to be looked after */
+    uint64_t handover_ns; /* ... hand-overs are */
     char full[96];        /* what a 429 of the main port says */
     struct http_tls *tls; /* of both ports; NULL: plain */
 };
@@ -226,6 +228,7 @@ void serve_parts(struct serve_part out[SERVE_PARTS])
         { serve_llama_routes, serve_n_llama_routes },
         { serve_ollama_routes, serve_n_ollama_routes },
         { serve_ollama_facts_routes, serve_n_ollama_facts_routes },
+        { serve_give_routes, serve_n_give_routes },
     };
     memcpy(out, all, sizeof all);
 }
@@ -236,11 +239,14 @@ static bool refuse_route(const struct http_route *route, const struct wk_err *er
     return wk_fail(err, WK_INTERNAL, "%s %s stands in no row of the scope table", route->method, route->path) == WK_OK;
 }
 
-/* What holds a thread for as long as somebody looks on. */
-static bool is_watched(const char *path) { return strcmp(path, "/worker/live") == 0; }
+/* What holds a thread for as long as somebody looks on, or pages travel. */
+static bool is_held(const char *path)
+{
+    return strcmp(path, "/worker/live") == 0 || strcmp(path, "/worker/handover") == 0;
+}
 
-/* The admin port has all but jobs and live figures, and few threads. What takes long shares the threads of streams, or
- * some of the admin port's, so that the others are there for probes. */
+/* The admin port has all but jobs, live figures and hand-overs, and few threads. What takes long shares the threads of
+ * streams, or some of the admin port's, so that the others are there for probes. */
 static bool gather_routes(struct supervisor *v, const struct wk_err *err)
 {
     struct serve_part part[SERVE_PARTS];
@@ -257,7 +263,7 @@ static bool gather_routes(struct supervisor *v, const struct wk_err *err)
             route.stream = job || takes_long(route.path);
             if (!serve_scope_of(&route)) return refuse_route(&route, err);
             v->routes[v->n_routes++] = route;
-            if (!job && !is_watched(route.path)) v->admin_routes[v->n_admin_routes++] = route;
+            if (!job && !is_held(route.path)) v->admin_routes[v->n_admin_routes++] = route;
         }
     }
     return true;
@@ -284,6 +290,14 @@ static bool open_traces(struct supervisor *v, struct serve_failure *why)
 {
     (void)snprintf(why->code, sizeof why->code, "INVALID_REQUEST");
     return !trace_open(v->s, &(struct wk_err){ why->text, sizeof why->text });
+}
+
+static bool open_handover(struct supervisor *v, struct serve_failure *why)
+{
+    const struct serve_handover *o = &v->s->o->handover;
+    (void)snprintf(why->code, sizeof why->code, "INTERNAL");
+    return (!o->leases && !o->pulls) ||
+           !handover_open(o, &v->s->handover, &(struct wk_err){ why->text, sizeof why->text });
 }
 
 /* The files of TLS as they are now, for connections to come. */
@@ -313,13 +327,14 @@ static bool bind_ports(struct supervisor *v, struct serve_failure *why)
 {
     struct serve *s = v->s;
     const struct serve_options *o = s->o;
-    if (!open_tls(v, why) || !open_traces(v, why)) return false;
+    if (!open_tls(v, why) || !open_traces(v, why) || !open_handover(v, why)) return false;
     (void)snprintf(v->full, sizeof v->full, "%u requests are under way, as many as --max-streams allows",
                    o->max_streams);
     struct http_options http = { .host = o->host,
                                  .port = o->port,
                                  .max_streams = o->max_streams,
-                                 .reserve = RESERVE + 2 * OPS_LIVE_MOST, /* half may wait for bodies */
+                                 .reserve = RESERVE + 2 * OPS_LIVE_MOST + /* half may wait for bodies */
+                                            (o->handover.leases ? HANDOVER_SERVED : 0),
                                  .header_ms = HEADER_MS,
                                  .body_ms = BODY_MS,
                                  .write_ms = WRITE_MS,
@@ -387,6 +402,14 @@ static void tend_gate(struct supervisor *v)
     gate_tick(v->s->gate);
 }
 
+static void tend_handover(struct supervisor *v)
+{
+    const uint64_t now = serve_now_ns();
+    if (!v->s->handover || now < v->handover_ns) return;
+    v->handover_ns = now + 1000000000u;
+    handover_tick(v->s);
+}
+
 /* Sleeps until something happens, at most ms. True: the first signal came. */
 static bool turn(struct supervisor *v, int ms)
 {
@@ -396,6 +419,7 @@ static bool turn(struct supervisor *v, int ms)
     uint64_t count;
     notify_turn(v->s);
     tend_gate(v);
+    tend_handover(v);
     (void)poll(p, 3, notify_wait(ms));
     if (p[2].revents && read(p[2].fd, &count, sizeof count) == sizeof count) reload(v);
     if (p[1].revents && read(v->s->wake, &count, sizeof count) < 0)
@@ -524,6 +548,7 @@ static void close_supervisor(struct supervisor *v)
     http_tls_close(v->tls);
     otlp_close(s->otlp);
     kv_events_close(s->kv_events);
+    handover_close(s->handover);
     load_close(s);
     job_log_close(s->jobs);
     free(v->routes);

@@ -18,6 +18,7 @@
 #include "codes.h"
 #include "device/device.h"
 #include "engine/engine.h"
+#include "handover/peers.h"
 #include "http/http.h"
 #include "model/model.h"
 
@@ -25,6 +26,7 @@ struct callback;
 struct kv_events;
 struct fetch;
 struct gate;
+struct handover;
 struct otlp;
 struct identity;
 struct job_log;
@@ -60,6 +62,17 @@ struct serve_loader {
     char *(*profile)(void *user);
 };
 
+/* Pages of prompts between workers (handover.h). */
+struct serve_handover {
+    bool prefills;            /* --role prefill: what generates more than one id is refused */
+    enum handover_way most;   /* the best way that is allowed */
+    uint32_t leases, pulls;   /* at once; 0: none */
+    const char *const *peers; /* handover/peers.h */
+    uint32_t n_peers;
+    const char *host; /* at which others reach this worker; NULL: as the request came */
+    const char *ca;   /* pull over https, from who has a certificate of these; NULL: plain */
+};
+
 /* What `worker serve` was asked for; strings live as long as the process. */
 struct serve_options {
     const char *worker_id;          /* a UUID */
@@ -78,7 +91,8 @@ struct serve_options {
     bool json_calls;                  /* --tool-format json: calls of a form that is not known are plain JSON */
     bool clock_set;                   /* templates are told `clock`, whatever the time is */
     struct jinja_options clock;
-    const char *role;         /* "unified" */
+    const char *role; /* "unified", "prefill", "decode" */
+    struct serve_handover handover;
     const char *callback_url; /* NULL: none */
     const char *otlp_url;     /* where traces go; NULL: nowhere */
     /* Cache events (kv_events.h): NULL: none; no second socket; an empty topic. */
@@ -130,6 +144,7 @@ struct serve {
     struct fetch *fetch;                       /* what asks other hosts; NULL: nothing does */
     struct otlp *otlp;                         /* NULL: no traces */
     struct kv_events *kv_events;               /* NULL: none */
+    struct handover *handover;                 /* NULL: no pages are handed over, and none are pulled */
     struct gate *gate;                         /* NULL: everybody may do everything, and nothing is written down */
     atomic_int state;                          /* enum serve_state */
     _Atomic(struct serve_model *) model;       /* NULL until loaded */
@@ -185,12 +200,12 @@ const char *serve_state_name(enum serve_state state);
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
     serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[],
     serve_responses_routes[], serve_messages_routes[], serve_admin_routes[], serve_llama_routes[],
-    serve_ollama_routes[], serve_ollama_facts_routes[];
+    serve_ollama_routes[], serve_ollama_facts_routes[], serve_give_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
     serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_responses_routes,
     serve_n_messages_routes, serve_n_admin_routes, serve_n_llama_routes, serve_n_ollama_routes,
-    serve_n_ollama_facts_routes;
-enum { SERVE_PARTS = 14 };
+    serve_n_ollama_facts_routes, serve_n_give_routes;
+enum { SERVE_PARTS = 15 };
 struct serve_part {
     const struct http_route *routes;
     uint32_t n;

@@ -175,6 +175,7 @@ static const char *reason_of(const struct answer *a, enum job_end end)
 static void tell_end(struct stream *x, struct answer *a, const struct ending *e)
 {
     if (e->good) {
+        transfer_offer(x, a);
         x->form->end(x, a, e);
     } else if (x->form->whole) {
         x->failed = true;
@@ -298,6 +299,7 @@ static void follow(struct stream *x)
         struct answer *a = &x->answers[which];
         if (any) narrate_turns(x, a);
         if (any && e.kind == EVENT_END) take_end(x, a, &e);
+        if (any && e.kind != EVENT_TOKEN) transfer_started(x, a);
         if (any && e.kind == EVENT_STARTED) start(x, a);
         if (any && e.kind == EVENT_PROGRESS && is_heard(x)) x->form->progress(x, a, e.n_done);
         if (any && e.kind == EVENT_TOKEN) (a->hold ? hold_token : take_token)(x, a, &e);
@@ -632,6 +634,7 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
                                      .constraint = constraint.mask ? &constraint : NULL,
                                      .constraint_digest = known ? digest : NULL,
                                      .no_completion = !again,
+                                     .keep = transfer_keeps(x, a),
                                      .probs = x->probs && x->q.max_tokens,
                                      .top_n = x->top,
                                      .prompt_probs = x->prompt_probs && a == first,
@@ -725,8 +728,9 @@ void stream_run(struct stream *x, const char *prefix)
 {
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
-        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && answer_make_grammar(x, &why) &&
-        make_prompts(x, &why) && caller_may_begin(x, &why) && submit_all(x, &why)) {
+        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && transfer_may(x, &why) &&
+        answer_make_grammar(x, &why) && make_prompts(x, &why) && caller_may_begin(x, &why) && transfer_begin(x) &&
+        submit_all(x, &why)) {
         caller_rates(x, true);
         begin_answer(x);
         follow(x);
@@ -740,6 +744,7 @@ void stream_run(struct stream *x, const char *prefix)
         token_text_close(x->answers[i].text);
         hold_close(x->answers[i].hold);
     }
+    transfer_close(x);
     for (uint32_t i = 0; x->prompts && i < x->n_prompts; i++) tokens_free(&x->prompts[i].ids);
     http_text_free(&x->line);
     grammar_close(x->formed);

@@ -16,6 +16,7 @@
 #include "jobs.h"
 #include "log/words.h"
 #include "token_text.h"
+#include "transfer.h"
 #include "work.h"
 
 struct stream;
@@ -88,10 +89,13 @@ struct stream {
     void *own;            /* the form's */
     struct items *items;  /* of a form that items.h follows; else NULL */
     struct job_request q; /* of each job; but for the prompt, which the form has, and seed and id, which answers have */
-    bool probs, prompt_probs; /* log probabilities of the answers' ids, of the prompts' */
-    uint32_t top, prompt_top; /* and of so many of the best */
-    bool progress;            /* how much of each prompt is read is told */
-    uint32_t n_prompts, each; /* answers to each */
+    bool probs, prompt_probs;        /* log probabilities of the answers' ids, of the prompts' */
+    uint32_t top, prompt_top;        /* and of so many of the best */
+    bool progress;                   /* how much of each prompt is read is told */
+    const struct transfer *transfer; /* what is asked for the prompts' pages, until form->release; NULL: nothing is */
+    struct transfer_prompt *handed;  /* [n_prompts]; NULL: nothing */
+    bool keeps;                      /* pages were to be kept: the answer says where they are */
+    uint32_t n_prompts, each;        /* answers to each */
     struct stream_prompt *prompts;
     struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */
     struct job **jobs;      /* theirs */

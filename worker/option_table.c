@@ -204,8 +204,34 @@ const struct option_def option_table[OPT_COUNT] = {
                           "another name by which requests may call the model; * is every name; may be repeated" },
     [OPT_WAIT_FOR_COMMIT] = { "wait-for-commit", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                               "start without a model and wait for POST /worker/commit" },
-    [OPT_ROLE] = { "role", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "unified", 0, 0, "unified",
-                   "part of a deployment that this worker plays; a worker that does it all is the only one yet" },
+    [OPT_ROLE] = { "role", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "unified|prefill|decode", 0, 0, "unified",
+                   "part of a deployment that this worker plays: prefill reads prompts and hands their pages over, "
+                   "decode "
+                   "pulls these pages and generates, unified does both for its own requests" },
+    [OPT_KV_TRANSPORT] = { "kv-transport", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "channel|shm|peer", 0, 0, "channel",
+                           "best way by which pages may travel: channel, the connection between both workers; shm, "
+                           "shared "
+                           "memory of one host; peer, from GPU to GPU; where both sides cannot do it, the next one "
+                           "down" },
+    [OPT_PREFILL_POOL] = { "prefill-pool-size", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 512, NULL,
+                           "prompts whose pages may wait for a decode worker at once; 0 is none; without it 64 with "
+                           "--role prefill, else 0" },
+    [OPT_DECODE_POOL] = { "decode-pool-size", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 64, NULL,
+                          "prompts whose pages may be pulled from prefill workers at once; 0 is none; without it 4 "
+                          "with "
+                          "--role decode, else 0" },
+    [OPT_HANDOVER_PEER] = { "handover-peer", 0, OPTION_LIST, false, ON(CMD_SERVE), "ADDRESS", 0, 64, NULL,
+                            "pull pages also from this prefill worker, a name, an address or a network like "
+                            "10.1.0.0/16; "
+                            "addresses of this machine's loopback need none; may be repeated" },
+    [OPT_HANDOVER_HOST] = { "handover-host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
+                            "name or address at which decode workers reach this worker; without it the address that "
+                            "the "
+                            "request for the prompt came to" },
+    [OPT_HANDOVER_CA] = { "handover-ca", 0, OPTION_TEXT, true, ON(CMD_SERVE), "FILE", 1, 4096, NULL,
+                          "pull pages over https, from workers whose certificate one of those in FILE (PEM) has "
+                          "issued; "
+                          "--tls-cert and --tls-key are shown to them" },
     [OPT_CALLBACK_URL] = { "callback-url", 0, OPTION_TEXT, true, ON(CMD_SERVE), "URL", 8, 2048, NULL,
                            "http address that is told by a POST when the worker is ready" },
     [OPT_ORIGIN] = { "origin", 0, OPTION_LIST, false, ON(CMD_SERVE), "ORIGIN", 0, 16, NULL,

@@ -24,7 +24,8 @@
 #include "text.h"
 #include "tokenizer/utf8.h"
 
-enum { MAX_ORIGINS = 16, MAX_HOSTS = 16, MAX_ALIASES = 16 };
+enum { MAX_ORIGINS = 16, MAX_HOSTS = 16, MAX_ALIASES = 16, MAX_PEERS = 64 };
+enum { PREFILL_POOL = 64, DECODE_POOL = 4 /* of a role that has one, when nothing is said */ };
 
 struct serving {
     struct options o; /* with --device as --gpu-device implies it */
@@ -38,7 +39,8 @@ struct serving {
     pthread_mutex_t lock;       /* one model is opened at a time */
     struct error_caught caught; /* of the last that failed, under the lock */
     struct serve_options s;
-    const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS], *aliases[MAX_ALIASES];
+    struct serve_handover handover;
+    const char *origins[MAX_ORIGINS], *hosts[MAX_HOSTS], *aliases[MAX_ALIASES], *peers[MAX_PEERS];
     struct text chat_template;
     struct jinja_options clock;
     char worker_id[37], model_dir[4096], model_path[MODEL_PATH], device_text[DEVICE_TEXT];
@@ -56,6 +58,7 @@ static int open_one(struct serving *v, const char *path, const char *digest, boo
     struct model_needs needs = served_needs(v->s.engine.max_sequences, option_u32(&v->o, OPT_BATCH_TOKENS));
     needs.kv_bytes = option_u64(&v->o, OPT_KV_CACHE_SIZE) << 20;
     needs.load = needs.identify = load;
+    needs.hand_over = v->handover.leases || v->handover.pulls;
     needs.digest = digest;
     *x = (struct opened){ .plugins = v->plugins, .gpu = v->gpu };
     int result = open_model_on(&v->o, v->device, file, name, &needs, x);
@@ -272,6 +275,45 @@ static int check_addresses(struct serving *v)
     return EXIT_DONE;
 }
 
+static bool is_role(const struct options *o, const char *role) { return strcmp(option_text(o, OPT_ROLE), role) == 0; }
+
+/* Pages that may be handed over, or pulled, at once. */
+static uint32_t pool_of(const struct options *o, enum option_id id, const char *role, uint32_t usual)
+{
+    return option_given(o, id) ? option_u32(o, id) : is_role(o, role) ? usual : 0;
+}
+
+/* A role and its pools: what could never do its part does not start. */
+static int check_role(struct serving *v)
+{
+    const struct options *o = &v->o;
+    struct serve_handover *h = &v->handover;
+    h->prefills = is_role(o, "prefill");
+    h->leases = pool_of(o, OPT_PREFILL_POOL, "prefill", PREFILL_POOL);
+    h->pulls = pool_of(o, OPT_DECODE_POOL, "decode", DECODE_POOL);
+    h->most = handover_way_named(option_text(o, OPT_KV_TRANSPORT));
+    h->peers = v->peers;
+    h->n_peers = option_list(o, OPT_HANDOVER_PEER, v->peers, MAX_PEERS);
+    h->host = option_text(o, OPT_HANDOVER_HOST);
+    h->ca = option_text(o, OPT_HANDOVER_CA);
+    if (h->prefills && !h->leases)
+        return fail_usage("serve", "--role prefill needs --prefill-pool-size of 1 or more: it hands pages over");
+    if (is_role(o, "decode") && !h->pulls)
+        return fail_usage("serve", "--role decode needs --decode-pool-size of 1 or more: it pulls pages");
+    if ((h->leases || h->pulls) && option_flag(o, OPT_NO_PREFIX_CACHE))
+        return fail_usage("serve", "--no-prefix-cache: pages are handed over from one prefix cache to another");
+    for (uint32_t i = 0; i < h->n_peers; i++)
+        if (!handover_is_peer(h->peers[i]))
+            return fail_usage("serve",
+                              "--handover-peer %s: expected a host's name, an address, or a network such as "
+                              "10.1.0.0/16 or fd00::/8",
+                              h->peers[i]);
+    if (h->host && !handover_is_host(h->host))
+        return fail_usage("serve", "--handover-host %s: expected a host's name or an address, without a port", h->host);
+    if (h->ca && access(h->ca, R_OK)) return fail_usage("serve", "--handover-ca %s: %s", h->ca, strerror(errno));
+    return EXIT_DONE;
+}
+
 /* --gpu-device alone says where to compute as well. */
 static int choose_device(struct serving *v)
 {
@@ -317,6 +359,7 @@ static void service_options(struct serving *v)
         .clock_set = option_text(o, OPT_TEMPLATE_DATE) != NULL,
         .clock = v->clock,
         .role = option_text(o, OPT_ROLE),
+        .handover = v->handover,
         .callback_url = option_text(o, OPT_CALLBACK_URL),
         .otlp_url = option_text(o, OPT_OTLP),
         .kv_events = option_text(o, OPT_KV_EVENTS),
@@ -428,6 +471,7 @@ int command_serve(const struct options *o)
     if (!result) result = fetch_start_for(o, &v->fetch);
     if (!result) result = gate_start(o, v->exposed, v->fetch, &v->gate);
     if (!result) result = check_steps(v);
+    if (!result) result = check_role(v);
     if (!result) result = check_model(v);
     if (!result) result = read_chat(v);
     if (!result) result = choose_model_dir(v);

@@ -323,6 +323,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
                  .max_wanted = needs->max_wanted,
                  .max_sequences = needs->sequences ? needs->sequences : 1,
                  .kv_sequences = needs->kv_sequences,
+                 .hand_over = needs->hand_over,
                  .gpu = option_u32(o, OPT_GPU_DEVICE),
                  .find_cuda = find_cuda,
                  .find_custom = find_custom,

@@ -56,6 +56,7 @@ struct model_needs {
     uint32_t kv_sequences; /* 0: KV cache for all sequences at full length; else for so many of them, or as much as the
                               device has room for */
     uint64_t kv_bytes;     /* with kv_sequences: exactly so much; 0: as much as is useful and fits */
+    bool hand_over;        /* pages pass to and from other workers */
     bool load;             /* false: planned only */
     bool identify;         /* with load: model.identity */
     const char *const *taps;

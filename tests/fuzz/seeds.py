@@ -298,13 +298,36 @@ def packet():
     yield one(96, ((0, 0, 0, 512), (40, 0, 1, 256), (0, 64, 2, 128)))
 
 
+def frames():
+    def one(kind, at, to, payload, total=0):
+        return b"WKVF" + struct.pack("<HHIIQII", 1, kind, at, to, len(payload), total, 0) + payload
+
+    yield one(1, 0, 0, b"packet") + one(2, 0, 2, bytes(64)) + one(2, 2, 3, bytes(32)) + one(4, 0, 0, b"")
+    yield one(1, 0, 0, b"packet") + one(3, 0, 2, b"/worker_kv_" + b"0" * 32 + b"_1") + one(4, 0, 0, b"")
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     target, folder = sys.argv[1].removeprefix("fuzz_"), sys.argv[2]
     makers = {
         f.__name__: f
-        for f in (gguf, http, body, hf_json, tokenizer, harmony, jinja, tools, grammar, blocklist, policy, jwt, packet)
+        for f in (
+            gguf,
+            http,
+            body,
+            hf_json,
+            tokenizer,
+            harmony,
+            jinja,
+            tools,
+            grammar,
+            blocklist,
+            policy,
+            jwt,
+            packet,
+            frames,
+        )
     }
     os.makedirs(folder, exist_ok=True)
     for i, data in enumerate(makers.get(target, lambda: ())()):

@@ -76,7 +76,7 @@ def arguments():
         ("--gpu-device and --device cpu", 2, "--gpu-device", ["serve", "--gpu-device", "0", "--device", "cpu"]),
         ("https callback", 2, "https", ["serve", "--callback-url", "https://example.org/"]),
         ("odd callback", 2, "--callback-url", ["serve", "--callback-url", "http://a b/"]),
-        ("role", 2, "--role", ["serve", "--role", "decode"]),
+        ("role", 2, "--role", ["serve", "--role", "both"]),
         ("wait and a model", 2, "exclude", ["serve", "--wait-for-commit", "--model", HAIKU]),
         ("wait without a folder", 2, "--model-dir", ["serve", "--wait-for-commit"]),
         ("no such folder", 2, "--model-dir", ["serve", "--model-dir", "/no/such"]),
@@ -88,8 +88,8 @@ def arguments():
     ):
         got, last = run(*words)
         check(name, got == status and said in last, (got, last))
-    got, last = run("serve", environment={"WORKER_ROLE": "decode"})
-    check("WORKER_ROLE=decode is refused", got == 2 and "WORKER_ROLE" in last, last)
+    got, last = run("serve", environment={"WORKER_ROLE": "both"})
+    check("WORKER_ROLE=both is refused", got == 2 and "WORKER_ROLE" in last, last)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen()

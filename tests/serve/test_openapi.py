@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+from handover import ASKS, request, text
 from service import LONG, Job, Worker, cancelled, check, done, events, skip
 
 program, source = sys.argv[1:3]
@@ -104,7 +105,7 @@ def fits(what, method, path, status, headers, data, template=None):
     elif kind.startswith("text/event-stream"):
         wrong = wrong_events(schema, events(data.decode()))
     else:
-        wrong = problems(schema, data.decode())
+        wrong = problems(schema, data.decode("utf-8" if kind.startswith("text/") else "latin-1"))
     check(what, not wrong, wrong)
 
 
@@ -557,6 +558,26 @@ def gate(w, key):
     ask(w, "DELETE", "/admin/api-keys/alice", headers=me, template=delete, want=404)
 
 
+def handovers(p):
+    """A prompt's pages, as a decode worker asks for them."""
+    body = {"prompt": text(1), "max_tokens": 1}
+    _, data = ask(p, "POST", "/v1/completions", dict(body, kv_transfer_params=ASKS), want=200)
+    asked = request(p, body, json.loads(data)["kv_transfer_params"])
+    ask(p, "POST", "/worker/handover", dict(asked, tokens="0" * 64), want=409)
+    ask(p, "POST", "/worker/handover", asked, want=200)
+    ask(p, "POST", "/worker/handover", asked, want=404)
+    ask(p, "POST", "/worker/handover", {}, want=400)
+    streamed = dict(body, stream=True, kv_transfer_params=ASKS)
+    ask(p, "POST", "/v1/completions", streamed, want=200)
+    talk = {"messages": [{"role": "user", "content": text(2)}], "max_tokens": 1, "kv_transfer_params": ASKS}
+    ask(p, "POST", "/v1/chat/completions", talk, want=200)
+    ask(p, "POST", "/v1/chat/completions", dict(talk, stream=True), want=200)
+    ask(p, "POST", "/v1/completions", dict(body, prompt="Hi", kv_transfer_params=ASKS), want=200)
+    ask(p, "GET", "/readyz", want=200)
+
+
+with Worker(program, "--role", "prefill") as p:
+    handovers(p)
 with tempfile.TemporaryDirectory() as folder:
     policy = os.path.join(folder, "policy")
     first = subprocess.run(

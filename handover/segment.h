@@ -1,0 +1,46 @@
+/* segment.h: pages in POSIX shared memory, from one process of a host to another one of the same user.
+ *
+ * A segment is `/worker_kv_ID_N`: the hand-over's id and a number of this process. Mode 0600. Who reads it takes its
+ * name away before the first byte is read, so nobody reads it twice and nothing is left when both are gone. Who writes
+ * it holds a lock on it for as long as it lives: a segment whose lock can be had is of a process that is dead. What is
+ * read is copied with read(2), never mapped: a segment that somebody cuts off is an error and no signal. */
+#ifndef HANDOVER_SEGMENT_H
+#define HANDOVER_SEGMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <worker/abi.h>
+
+enum { SEGMENT_NAME = 64 /* bytes, terminated */ };
+
+struct segment {
+    char name[SEGMENT_NAME];
+    int fd;
+    size_t bytes;
+    void *map; /* [bytes], to be written */
+};
+
+/* Memory for `bytes`, of which none is missing later. WK_IO: it cannot be had, and why. [any thread] */
+wk_status segment_create(const char *id, size_t bytes, struct segment *out, const struct wk_err *err);
+/* Has the other side taken its name away? */
+bool segment_is_read(const struct segment *s);
+/* Unmaps and closes it; the name goes, if it is still there. */
+void segment_close(struct segment *s);
+
+/* Reads a segment of exactly `bytes` bytes into out, and takes its name away, whatever comes of it. WK_INVALID: it is
+ * none of ours: its name, its owner, its mode or its size; WK_IO: it is not there, or cannot be read. [any thread] */
+wk_status segment_read(const char *name, void *out, size_t bytes, const struct wk_err *err);
+/* The same without reading: what is not wanted any more. */
+void segment_remove(const char *name);
+
+/* Removes what dead processes of this user have left; returns how many. [main thread, at the start] */
+uint32_t segment_sweep(void);
+
+/* Two processes with the same text see the same segments: of one boot of one machine, one mount, one user. False: there
+ * is no shared memory here. */
+enum { SEGMENT_PLACE = 65 };
+bool segment_place(char out[SEGMENT_PLACE]);
+
+#endif

@@ -1,0 +1,131 @@
+/* test_segment.c: shared memory that is read once, by whom it is for, and that nobody leaves behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "segment.h"
+
+static const char id[] = "0123456789abcdef0123456789abcdef";
+enum { BYTES = 100000 };
+
+static bool is_there(const char *name)
+{
+    const int fd = shm_open(name, O_RDONLY, 0);
+    if (fd >= 0) (void)close(fd);
+    return fd >= 0;
+}
+
+static struct segment made(void)
+{
+    struct segment s;
+    assert_int_equal(segment_create(id, BYTES, &s, NULL), WK_OK);
+    memset(s.map, 7, BYTES);
+    return s;
+}
+
+static void read_once(void **state)
+{
+    (void)state;
+    char *out = malloc(BYTES);
+    struct segment s = made();
+    struct stat st;
+    assert_int_equal(fstat(s.fd, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_false(segment_is_read(&s));
+    assert_int_equal(segment_read(s.name, out, BYTES, NULL), WK_OK);
+    assert_int_equal(out[0] + out[BYTES - 1], 14);
+    assert_true(segment_is_read(&s));
+    assert_false(is_there(s.name));
+    assert_int_equal(segment_read(s.name, out, BYTES, NULL), WK_IO);
+    segment_close(&s);
+    segment_close(&s);
+    struct segment unread = made();
+    segment_close(&unread);
+    assert_false(is_there(unread.name));
+    free(out);
+}
+
+static void not_ours(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "/worker_kv_",
+                                         "/etc/passwd",
+                                         "worker_kv_0123456789abcdef0123456789abcdef_1",
+                                         "/worker_kv_0123456789abcdef0123456789abcdef_",
+                                         "/worker_kv_0123456789abcdef0123456789abcdef_1/x",
+                                         "/worker_kv_0123456789ABCDEF0123456789abcdef_1",
+                                         "/../worker_kv_0123456789abcdef0123456789abcdef_1",
+                                         "" };
+    char *out = malloc(BYTES);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(segment_read(names[i], out, 1, NULL), WK_INVALID);
+    struct segment cut = made();
+    assert_int_equal(ftruncate(cut.fd, BYTES - 1), 0);
+    assert_int_equal(segment_read(cut.name, out, BYTES, NULL), WK_INVALID);
+    assert_true(is_there(cut.name)); /* it is not what was told: who has made it takes it away */
+    segment_close(&cut);
+    assert_false(is_there(cut.name));
+    struct segment open = made();
+    assert_int_equal(fchmod(open.fd, 0644), 0);
+    assert_int_equal(segment_read(open.name, out, BYTES, NULL), WK_INVALID);
+    segment_close(&open);
+    free(out);
+}
+
+/* A process that dies with a segment leaves it; the next start takes it away, and no living process's. */
+static void orphans(void **state)
+{
+    (void)state;
+    int pipes[2];
+    char name[SEGMENT_NAME];
+    assert_int_equal(pipe(pipes), 0);
+    const pid_t pid = fork();
+    if (!pid) {
+        struct segment s;
+        if (segment_create(id, BYTES, &s, NULL)) _exit(1);
+        if (write(pipes[1], s.name, sizeof s.name) != sizeof s.name) _exit(1);
+        (void)pause();
+        _exit(0);
+    }
+    assert_int_equal(read(pipes[0], name, sizeof name), sizeof name);
+    struct segment s = made();
+    (void)segment_sweep();
+    assert_true(is_there(name));
+    assert_true(is_there(s.name));
+    (void)kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(segment_sweep() >= 1);
+    assert_false(is_there(name));
+    assert_true(is_there(s.name));
+    segment_close(&s);
+    (void)close(pipes[0]);
+    (void)close(pipes[1]);
+}
+
+static void places(void **state)
+{
+    (void)state;
+    char a[SEGMENT_PLACE], b[SEGMENT_PLACE];
+    assert_true(segment_place(a));
+    assert_true(segment_place(b));
+    assert_string_equal(a, b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(read_once), cmocka_unit_test(not_ours),
+                                        cmocka_unit_test(orphans), cmocka_unit_test(places) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
