@@ -30,7 +30,7 @@
 enum {
     HTTP_BODY_MAX = 16 << 20,
     HTTP_OWN_BYTES = 64 << 10, /* of memory that every request has for itself */
-    HTTP_ID_MAX = 64,
+    HTTP_ID_MAX = 160,         /* routers put two addresses into theirs */
     HTTP_TRACE_BYTES = 55,
     HTTP_EXTRA_MAX = 16,
     HTTP_CALLER_BYTES = 1024, /* of http_caller */

@@ -295,7 +295,7 @@ static void take_id(struct http_request *r)
 {
     const char *id = http_header(r, "X-Request-Id");
     if (!id) return;
-    const size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    const size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-");
     if (n && n <= HTTP_ID_MAX && !id[n]) memcpy(r->id, id, n + 1);
 }
 

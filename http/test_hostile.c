@@ -517,6 +517,20 @@ static void contract(void **state)
     assert_int_equal(count_of(answer, "\r\nX-Request-Id: "), 1);
     assert_int_equal(exchange(port, GET("/good") "X-Request-Id: my-id_1.2\r\n\r\n", answer, sizeof answer), 200);
     assert_non_null(strstr(answer, "\r\nX-Request-Id: my-id_1.2\r\n"));
+    /* as vllm-router writes one, with an address of IPv6, and one that is too long */
+    static const char routers[] =
+        "___prefill_addr_fd00:1234:5678:9abc:def0:1234:5678:9abc:8000___decode_addr_10.100.100.200:"
+        "8001_0b3c7f2e6d0f4b5f9d1c6a1e2f3a4b5c";
+    char asked[1024], shown[1024], longest[HTTP_ID_MAX + 2];
+    (void)snprintf(asked, sizeof asked, GET("/good") "X-Request-Id: %s\r\n\r\n", routers);
+    (void)snprintf(shown, sizeof shown, "\r\nX-Request-Id: %s\r\n", routers);
+    assert_int_equal(exchange(port, asked, answer, sizeof answer), 200);
+    assert_non_null(strstr(answer, shown));
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    (void)snprintf(asked, sizeof asked, GET("/good") "X-Request-Id: %s\r\n\r\n", longest);
+    assert_int_equal(exchange(port, asked, answer, sizeof answer), 200);
+    assert_null(strstr(answer, longest));
     assert_int_equal(exchange(port, GET("/good") "X-Request-Id: <script>\r\n\r\n", answer, sizeof answer), 200);
     assert_null(strstr(answer, "script"));
     assert_int_equal(exchange(port, GET("/good") "Origin: https://chat.example\r\n\r\n", answer, sizeof answer), 200);

@@ -35,9 +35,11 @@ void serve_condition(const struct serve *s, struct serve_condition *out)
     const enum serve_state state = serve_state_of(s);
     const struct serve_model *m = atomic_load(&s->model);
     *out = (struct serve_condition){ .healthy = state == SERVE_READY || state == SERVE_DRAINING,
-                                     .ready = state == SERVE_READY };
+                                     .ready = state == SERVE_READY && !atomic_load(&s->leaving) };
     if (state == SERVE_UNHEALTHY)
         say(out, "unhealthy", s->unhealthy_text);
+    else if (state == SERVE_READY && atomic_load(&s->leaving))
+        say(out, "draining", "the worker ends soon; work is still taken");
     else if (state == SERVE_DRAINING || state == SERVE_OVER)
         say(out, "draining", "running jobs finish, nothing new is taken");
     else if (state == SERVE_STARTING)

@@ -229,6 +229,7 @@ void serve_parts(struct serve_part out[SERVE_PARTS])
         { serve_ollama_routes, serve_n_ollama_routes },
         { serve_ollama_facts_routes, serve_n_ollama_facts_routes },
         { serve_give_routes, serve_n_give_routes },
+        { serve_router_routes, serve_n_router_routes },
     };
     memcpy(out, all, sizeof all);
 }
@@ -491,10 +492,29 @@ static void cancel_all(struct serve *s)
     free(jobs);
 }
 
+/* Routers look whether a worker is ready, and send it requests until they do: for a while both are true. False: the
+ * device was lost meanwhile. */
+static bool be_graceful(struct supervisor *v, char text[256])
+{
+    struct serve *s = v->s;
+    const uint64_t until = serve_now_ns() + s->o->drain_grace_s * 1000000000ull;
+    if (!s->o->drain_grace_s || serve_state_of(s) != SERVE_READY) return true;
+    atomic_store(&s->leaving, true);
+    LOG(LOG_INFO, "leaving", NULL, log_s("worker_id", s->o->worker_id), log_u("seconds", s->o->drain_grace_s),
+        log_u("gpu_device", s->info.index));
+    while (serve_now_ns() < until) {
+        if (device_lost(s, text)) return false;
+        (void)turn(v, DRAIN_TURN_MS);
+    }
+    return true;
+}
+
 /* Until everything has ended by itself or was cancelled. What hangs longer than that is ended with the process. */
 static int drain(struct supervisor *v, const char *reason)
 {
     struct serve *s = v->s;
+    char text[256];
+    if (!be_graceful(v, text)) return end_lost(v, text);
     const uint64_t cancel_at = serve_now_ns() + s->o->shutdown_timeout_s * 1000000000ull;
     signals_end_at(s->signals, cancel_at + LEAVE_MS * 1000000ull, EXIT_OK);
     atomic_store(&s->state, SERVE_DRAINING); /* before anything else: readiness goes first */
@@ -502,7 +522,6 @@ static int drain(struct supervisor *v, const char *reason)
     LOG(LOG_INFO, "shutdown", NULL, log_s("worker_id", s->o->worker_id), log_s("reason", reason),
         log_u("streams", atomic_load(&s->streams)), log_u("gpu_device", s->info.index));
     const uint64_t leave_at = cancel_at + READERS_MS * 1000000ull;
-    char text[256];
     while (!is_idle(s) && serve_now_ns() < leave_at) {
         const struct serve_model *m = atomic_load(&s->model);
         if (device_lost(s, text)) return end_lost(v, text);

@@ -107,9 +107,10 @@ struct serve_options {
     bool limit_prompt_chars;                /* it was asked for: it holds for /v1 as well */
     int32_t max_priority;                   /* of a request: 10 */
     uint32_t max_streams, inference_timeout_s, shutdown_timeout_s, residency_s;
-    bool quiet;           /* nothing is written for people on standard output: somebody asked for events */
-    bool plain_sha256;    /* events have prompt_sha256 besides prompt_hmac */
-    bool flash_attention; /* asked for; only --device cuda has it */
+    uint32_t drain_grace_s; /* between the end of readiness and the first refusal */
+    bool quiet;             /* nothing is written for people on standard output: somebody asked for events */
+    bool plain_sha256;      /* events have prompt_sha256 besides prompt_hmac */
+    bool flash_attention;   /* asked for; only --device cuda has it */
     uint32_t flash_tile;
     struct engine_options engine;
     struct serve_loader loader;
@@ -165,6 +166,7 @@ struct serve {
     /* Of serve.c, load.c and watch.c: */
     int wake;                /* eventfd: the main thread looks around */
     atomic_bool stop_asked;  /* POST /shutdown */
+    atomic_bool leaving;     /* not ready any more; work is taken until the state is SERVE_DRAINING */
     atomic_bool loading;     /* a loader is at work: one at a time */
     atomic_bool load_failed; /* the model that the process was started with could not be loaded: failure says why */
     struct serve_failure failure;
@@ -200,12 +202,12 @@ const char *serve_state_name(enum serve_state state);
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
     serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[],
     serve_responses_routes[], serve_messages_routes[], serve_admin_routes[], serve_llama_routes[],
-    serve_ollama_routes[], serve_ollama_facts_routes[], serve_give_routes[];
+    serve_ollama_routes[], serve_ollama_facts_routes[], serve_give_routes[], serve_router_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
     serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_responses_routes,
     serve_n_messages_routes, serve_n_admin_routes, serve_n_llama_routes, serve_n_ollama_routes,
-    serve_n_ollama_facts_routes, serve_n_give_routes;
-enum { SERVE_PARTS = 15 };
+    serve_n_ollama_facts_routes, serve_n_give_routes, serve_n_router_routes;
+enum { SERVE_PARTS = 16 };
 struct serve_part {
     const struct http_route *routes;
     uint32_t n;

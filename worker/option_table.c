@@ -258,6 +258,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_SHUTDOWN_TIMEOUT] = { "shutdown-timeout-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 3600, "30",
                                "seconds that running requests have to finish after SIGTERM, before they are "
                                "cancelled" },
+    [OPT_DRAIN_GRACE] = { "drain-grace-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 3600, "0",
+                          "seconds after SIGTERM in which the worker says that it is not ready and still takes "
+                          "requests, for routers to see it and to send them elsewhere" },
     [OPT_RESIDENCY] = { "residency-sec", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 1, 86400, "60",
                         "seconds between two checks that every byte of the model is in the GPU's own memory" },
     [OPT_KV_CACHE_SIZE] = { "kv-cache-size-mb", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 16777216, "0",

@@ -378,6 +378,7 @@ static void service_options(struct serving *v)
         .max_streams = option_u32(o, OPT_MAX_STREAMS),
         .inference_timeout_s = option_u32(o, OPT_INFERENCE_TIMEOUT),
         .shutdown_timeout_s = option_u32(o, OPT_SHUTDOWN_TIMEOUT),
+        .drain_grace_s = option_u32(o, OPT_DRAIN_GRACE),
         .residency_s = option_u32(o, OPT_RESIDENCY),
         .plain_sha256 = option_flag(o, OPT_PLAIN_SHA256),
         .flash_attention = option_flag(o, OPT_FLASH_ATTENTION),

@@ -398,6 +398,22 @@ def shutdown():
         check("... whatever runs", long.over()[-1][0] == "token", long.events[-1:])
 
 
+def grace():
+    """--drain-grace-sec: first not ready, and only then refused; idle meanwhile or not, a second signal ends it."""
+    with Worker(program, "--drain-grace-sec", "3600") as w:
+        w.process.send_signal(signal.SIGTERM)
+        w.until(lambda: w.get("/readyz")[0] == 503)
+        check("grace: draining, for probes", w.get("/readyz")[1]["reason"] == "draining", w.get("/readyz"))
+        check("grace: and healthy", w.get("/health")[0] == 200 and w.get("/livez")[0] == 200)
+        check("grace: work is taken", w.execute(prompt="Once", max_tokens=4)[1][-1][0] == "end")
+        check("grace: it is said", '"event":"leaving"' in w.said())
+        w.process.send_signal(signal.SIGTERM)
+        check("grace: a second signal ends it", w.status() == 1)
+    with Worker(program, "--drain-grace-sec", "1") as w:
+        check("grace: /shutdown has it too", w.post("/shutdown", {})[0] == 202)
+        check("grace: and then it ends", w.status() == 0 and '"event":"leaving"' in w.said())
+
+
 def killed():
     with Worker(program, *LONG, "--max-sequences", "1") as w:
         long = Job(w, "long").until("token")
@@ -741,6 +757,7 @@ identity()
 hundred_requests()
 callback()
 shutdown()
+grace()
 killed()
 first_minutes()
 stopped_log()

@@ -348,7 +348,17 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     ask(w, "POST", "/responses", {"input": "Hello", "max_output_tokens": 5}, want=200)
     for path in ("/chat/completions", "/responses", "/apply-template", "/completions"):
         ask(w, "POST", path, {}, want=400)
-    for path in ("/props", "/models", "/version", "/v1/health", "/v1/loads"):
+    for path in (
+        "/props",
+        "/models",
+        "/version",
+        "/v1/health",
+        "/v1/loads",
+        "/server_info",
+        "/get_server_info",
+        "/model_info",
+        "/get_model_info",
+    ):
         ask(w, "GET", path, want=200)
     ask(w, "POST", "/props", {}, want=400)
     for path in ("/apply-template", "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
