@@ -41,6 +41,8 @@ struct helper {
     struct batch *kept;           /* [KEPT] a ring */
     uint32_t first, n;
     size_t bytes;
+    char topic[KV_TOPIC_MAX]; /* of the last batch: the worker has one */
+    size_t topic_bytes;
     struct kv_frame head; /* of the frame that comes in */
     char text[KV_TOPIC_MAX + KV_PAYLOAD_MAX];
     size_t have; /* bytes of head and text */
@@ -89,6 +91,8 @@ static bool publish(struct helper *h)
     memcpy(zmq_msg_data(&b->payload), h->text + f->topic, f->payload);
     h->n++;
     h->bytes += f->payload;
+    memcpy(h->topic, h->text, f->topic);
+    h->topic_bytes = f->topic;
     sequence_bytes(f->sequence, sequence);
     if (part(h->publish, h->text, f->topic, true) && part(h->publish, sequence, sizeof sequence, true))
         (void)last_part(h->publish, &b->payload);
@@ -119,7 +123,7 @@ static void answer(struct helper *h, const void *who, size_t who_bytes, uint64_t
     char bytes[8];
     sequence_bytes(sequence, bytes);
     if (!part(h->replay, who, who_bytes, true) || !part(h->replay, "", 0, true) ||
-        !part(h->replay, bytes, sizeof bytes, true))
+        !part(h->replay, h->topic, payload ? h->topic_bytes : 0, true) || !part(h->replay, bytes, sizeof bytes, true))
         return;
     if (payload)
         (void)last_part(h->replay, payload);
@@ -127,8 +131,9 @@ static void answer(struct helper *h, const void *who, size_t who_bytes, uint64_t
         (void)part(h->replay, "", 0, false);
 }
 
-/* The question of a REQ or DEALER socket: who, nothing, the first sequence number. Behind the last batch comes one of
- * number -1 without a payload. The worker hears of who asks for what is no longer there. */
+/* The question of a REQ or DEALER socket: who, nothing, the first sequence number. Each answer is who, nothing, topic,
+ * number, payload; behind the last batch comes one of number -1 without topic and payload. The worker hears of who asks
+ * for what is no longer there. */
 static void serve_question(struct helper *h)
 {
     zmq_msg_t q[3];

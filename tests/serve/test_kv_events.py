@@ -96,7 +96,9 @@ class Subscriber:
         s.send_multipart([b"", struct.pack(">Q", first)])
         out = []
         while s.poll(PATIENCE * 1000):
-            _, number, payload = s.recv_multipart()
+            empty, _, number, payload = s.recv_multipart()
+            if empty:
+                raise RuntimeError(empty)
             sequence = struct.unpack(">Q", number)[0]
             if sequence == END and not payload:
                 s.close(0)
