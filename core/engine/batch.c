@@ -359,6 +359,7 @@ enum batch_result batch_submit(struct engine *e)
     r->n = s.n_seqs;
     if (!r->n) return BATCH_AGAIN;
     tell_started(e, r);
+    if (e->prefix.events) (void)page_events_turn(&e->prefix); /* what made room for it: the step may take long */
     r->submitted_ns = engine_now();
     const wk_status status = run(e, &s, r, &(struct wk_err){ text, sizeof text });
     if (!status) {
