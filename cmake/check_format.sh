@@ -23,7 +23,7 @@ ruff=$(tool ruff 0.8.6 bin/ruff)
 code=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 python=$(git ls-files '*.py')
 other=$(git ls-files serve/page '*CMakeLists.txt' '*.cmake' '*.cmake.in' '*.sh' quickstart .ci \
-    CMakePresets.json systemd)
+    CMakePresets.json systemd packaging)
 # Lists of words on purpose from here on.
 # shellcheck disable=SC2086
 if [ "${1:-}" = --fix ]; then

@@ -165,9 +165,9 @@ static void list_files_refused(void **state)
 {
     (void)state;
     write_file(list, "", 0);
-    assert_int_equal(chmod(list, 0664), 0);
+    assert_int_equal(chmod(list, 0646), 0);
     assert_int_equal(plugin_allow_only(list, &err), WK_INVALID);
-    assert_words("it is writable by others (mode 664)");
+    assert_words("it is writable by others (mode 646)");
     assert_int_equal(chmod(list, 0646), 0);
     assert_int_equal(plugin_allow_only(list, &err), WK_INVALID);
     assert_int_equal(plugin_allow_only(folder, &err), WK_INVALID);

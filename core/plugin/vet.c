@@ -21,20 +21,7 @@ enum { FILE_LIMIT = 1 << 30 };
 
 /* ---- path and file ------------------------------------------------------------------------------------- */
 
-wk_status vet_owner(const struct stat *st, const char *noun, const struct wk_err *err)
-{
-    if (st->st_uid != 0 && st->st_uid != geteuid())
-        return wk_fail(err, WK_INVALID,
-                       "%s is owned by user %u, neither root nor the user running this worker (%u); change the owner "
-                       "or run as that user",
-                       noun, st->st_uid, geteuid());
-    if (st->st_mode & (S_IWGRP | S_IWOTH))
-        return wk_fail(err, WK_INVALID, "%s is writable by others (mode %03o); run chmod go-w on it", noun,
-                       st->st_mode & 0777);
-    return WK_OK;
-}
-
-/* A group of the user's own name without other members: with it umask 002 makes folders that only the user writes to.
+/* A group of the user's own name without other members: with it umask 002 makes what only the user writes to.
  * Never for root, whose group others may be in by other ways. */
 static bool is_own_group(gid_t gid)
 {
@@ -46,6 +33,24 @@ static bool is_own_group(gid_t gid)
     if (getpwuid_r(geteuid(), &user, names[1], sizeof names[1], &u) != 0 || !u) return false;
     return strcmp(group.gr_name, user.pw_name) == 0 &&
            (!group.gr_mem[0] || (strcmp(group.gr_mem[0], user.pw_name) == 0 && !group.gr_mem[1]));
+}
+
+static bool others_write(const struct stat *st)
+{
+    return (st->st_mode & S_IWOTH) || ((st->st_mode & S_IWGRP) && !is_own_group(st->st_gid));
+}
+
+wk_status vet_owner(const struct stat *st, const char *noun, const struct wk_err *err)
+{
+    if (st->st_uid != 0 && st->st_uid != geteuid())
+        return wk_fail(err, WK_INVALID,
+                       "%s is owned by user %u, neither root nor the user running this worker (%u); change the owner "
+                       "or run as that user",
+                       noun, st->st_uid, geteuid());
+    if (others_write(st))
+        return wk_fail(err, WK_INVALID, "%s is writable by others (mode %03o); run chmod go-w on it", noun,
+                       st->st_mode & 0777);
+    return WK_OK;
 }
 
 /* Whoever may rename a folder above can put another in its place. In a sticky folder (/tmp) that is who owns what lies
@@ -62,8 +67,7 @@ static wk_status check_above(const struct stat *st, int folder, const struct wk_
             "the folder %s above it is owned by user %u, neither root nor the user running this worker (%u); "
             "change the owner or put the plugin elsewhere",
             path, st->st_uid, geteuid());
-    const bool others = (st->st_mode & S_IWOTH) || ((st->st_mode & S_IWGRP) && !is_own_group(st->st_gid));
-    if (others && !(st->st_mode & S_ISVTX))
+    if (others_write(st) && !(st->st_mode & S_ISVTX))
         return wk_fail(
             err, WK_INVALID,
             "the folder %s above it is writable by others (mode %03o); run chmod go-w on it or put the plugin "
