@@ -1,5 +1,5 @@
-"""The Debian packages, as a machine's administrator meets them: built, checked by lintian, installed, started and watched
-by systemd, upgraded, removed, purged. usage: test_deb.py SOURCE FOLDER"""
+"""The Debian packages, as a machine's administrator meets them: built, checked by lintian, installed, started and
+watched by systemd, upgraded, removed, purged. usage: test_deb.py SOURCE FOLDER"""
 
 import glob
 import json
@@ -101,7 +101,8 @@ def service(c):
     c.good("systemctl", "daemon-reload")
     c.good("systemctl", "restart", "worker@haiku")
     c.good("systemctl", "kill", "--kill-whom=main", "--signal=STOP", "worker@haiku")
-    c.until("hanging, it is started again", lambda: "Failed with result 'watchdog'" in c.good("journalctl", "--no-pager", "-u", "worker@haiku"))  # fmt: skip
+    journal = ("journalctl", "--no-pager", "-u", "worker@haiku")
+    c.until("hanging, it is started again", lambda: "Failed with result 'watchdog'" in c.good(*journal))
     c.until("and answers", lambda: answers(c))
     os.remove(c.root + "/etc/systemd/system/worker@haiku.service.d/watch.conf")
     c.good("systemctl", "daemon-reload")
