@@ -1,9 +1,8 @@
 /* frames.c: see frames.h. */
 #include "frames.h"
 
+#include <stdbool.h>
 #include <string.h>
-
-#include "segment.h"
 
 static const uint8_t magic[4] = { 'W', 'K', 'V', 'F' };
 
@@ -36,15 +35,15 @@ void frame_write(const struct frame *f, uint8_t out[FRAME_BYTES])
 /* Do kind, blocks and length belong together? */
 static wk_status check(const struct frame *f, uint64_t kind, const struct wk_err *err)
 {
-    const bool blocks = kind == FRAME_RUN || kind == FRAME_SEGMENT;
+    const bool blocks = kind == FRAME_RUN || kind == FRAME_SEGMENT || kind == FRAME_PEER;
     if (kind < FRAME_HEAD || kind > FRAME_END)
         return wk_fail(err, WK_INVALID, "a frame of pages has an unknown kind, %u", (unsigned)kind);
     if (blocks ? f->from >= f->to : f->from || f->to)
         return wk_fail(err, WK_INVALID, "a frame of pages has blocks %u to %u", f->from, f->to);
-    const uint64_t most = kind == FRAME_HEAD      ? FRAME_HEAD_MAX
-                          : kind == FRAME_SEGMENT ? SEGMENT_NAME - 1
-                          : kind == FRAME_RUN     ? UINT64_MAX
-                                                  : 0;
+    const uint64_t most = kind == FRAME_HEAD  ? FRAME_HEAD_MAX
+                          : kind == FRAME_RUN ? UINT64_MAX
+                          : kind == FRAME_END ? 0
+                                              : FRAME_NAME_MAX;
     if (f->bytes > most || (!f->bytes && kind != FRAME_END))
         return wk_fail(err, WK_INVALID, "a frame of pages says that it has %llu bytes", (unsigned long long)f->bytes);
     return WK_OK;

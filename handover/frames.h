@@ -6,8 +6,10 @@
  *
  * FRAME_HEAD comes once and first: its payload is the packet (packet.h) that says what the blocks are of. FRAME_RUN:
  * its payload is blocks [from, to). FRAME_SEGMENT: they lie in shared memory under the name that is the payload. Runs
- * follow each other without gaps. FRAME_END comes last: all that was asked for has been sent. The sum of a head is of
- * its payload, that of a run or segment of the blocks. */
+ * follow each other without gaps. FRAME_PEER: all blocks that were asked for can be copied from the other process's own
+ * memory (peer.h), by the name that is the payload and the hand-over's id; where they are not, runs of the same blocks
+ * follow. FRAME_END comes last: all that was asked for has been given. The sum of a head is of its payload, that of a
+ * run or segment of the blocks. */
 #ifndef HANDOVER_FRAMES_H
 #define HANDOVER_FRAMES_H
 
@@ -16,7 +18,8 @@
 #include <worker/abi.h>
 
 enum { FRAME_BYTES = 32, FRAME_VERSION = 1, FRAME_HEAD_MAX = 1 << 25 /* bytes of a packet */ };
-enum frame_kind { FRAME_HEAD = 1, FRAME_RUN, FRAME_SEGMENT, FRAME_END };
+enum frame_kind { FRAME_HEAD = 1, FRAME_RUN, FRAME_SEGMENT, FRAME_PEER, FRAME_END };
+enum { FRAME_NAME_MAX = 63 /* bytes of a payload that is a name */ };
 
 struct frame {
     enum frame_kind kind;

@@ -5,7 +5,6 @@
 
 #include "crc32c.h"
 #include "frames.h"
-#include "segment.h"
 
 #define MUST(x)            \
     do {                   \
@@ -16,10 +15,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void check(const struct frame *f)
 {
-    const bool blocks = f->kind == FRAME_RUN || f->kind == FRAME_SEGMENT;
+    const bool blocks = f->kind == FRAME_RUN || f->kind == FRAME_SEGMENT || f->kind == FRAME_PEER;
     MUST(blocks ? f->from < f->to : !f->from && !f->to);
     MUST(f->kind != FRAME_HEAD || f->bytes <= FRAME_HEAD_MAX);
-    MUST(f->kind != FRAME_SEGMENT || f->bytes < SEGMENT_NAME);
+    MUST((f->kind != FRAME_SEGMENT && f->kind != FRAME_PEER) || f->bytes <= FRAME_NAME_MAX);
     MUST(f->kind == FRAME_END ? !f->bytes : f->bytes > 0);
 }
 

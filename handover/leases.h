@@ -47,7 +47,7 @@ enum leases_found {
 enum leases_found leases_take(struct leases *t, const char *id, const uint64_t salt[2], struct engine_lease **out);
 /* taken: its pages are where they were to go, and it ends. Else it waits again. */
 void leases_return(struct leases *t, const char *id, bool taken, uint64_t now_ns);
-/* What has waited too long ends. To be called about once a second. */
+/* What has waited too long ends. To be called at least about once a second. */
 void leases_tick(struct leases *t, uint64_t now_ns);
 /* All that nobody reads end: the worker drains, and the pages are wanted. */
 void leases_end(struct leases *t);

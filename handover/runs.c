@@ -6,7 +6,6 @@
 
 #include "base/hex.h"
 #include "base/sha256.h"
-#include "packet.h"
 
 /* ---- runs ---------------------------------------------------------------------------------------------- */
 
@@ -26,8 +25,7 @@ uint64_t run_most(const struct engine_layout *l, uint32_t blocks)
 
 /* ---- packets ------------------------------------------------------------------------------------------- */
 
-/* tokens: room for theirs, as a packet has them. False: no digest can be made. */
-static bool describe(const struct run_of *of, uint8_t *tokens, struct packet *out)
+bool run_packet(const struct run_of *of, uint8_t *tokens, struct packet *out)
 {
     char hex[65];
     if (!sha256_hex(of->fingerprint, strlen(of->fingerprint), hex)) return false;
@@ -50,7 +48,7 @@ void *run_make_packet(const struct run_of *of, const char *request_id, size_t *n
 {
     struct packet p;
     uint8_t *tokens = room_for(of), *out = NULL;
-    if (tokens && describe(of, tokens, &p)) {
+    if (tokens && run_packet(of, tokens, &p)) {
         const size_t id = strlen(request_id);
         memcpy(p.request_id, request_id, id < PACKET_ID ? id : PACKET_ID);
         *n = packet_bytes(&p);
@@ -67,8 +65,8 @@ wk_status run_check_packet(const void *bytes, size_t n, const struct run_of *min
     wk_status status = packet_read(bytes, n, &theirs, err);
     if (status) return status;
     uint8_t *tokens = room_for(mine);
-    status = tokens && describe(mine, tokens, &own) ? packet_check(&own, &theirs, err)
-                                                    : wk_fail(err, WK_NO_MEMORY, "no memory for a packet");
+    status = tokens && run_packet(mine, tokens, &own) ? packet_check(&own, &theirs, err)
+                                                      : wk_fail(err, WK_NO_MEMORY, "no memory for a packet");
     free(tokens);
     if (!status && theirs.sums != PACKET_SUMS_RUNS)
         status = wk_fail(err, WK_UNSUPPORTED, "a packet says that runs of blocks have no check sums");

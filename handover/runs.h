@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "engine/handover.h"
+#include "packet.h"
 
 enum { RUN_BYTES = 8 << 20 /* of a run of several blocks; a single block may have more */ };
 
@@ -20,6 +20,9 @@ struct run_of {
     const uint32_t *tokens;           /* [n_tokens], of all blocks */
     uint32_t n_tokens;
 };
+/* Their packet, without a request's id. tokens: room for theirs [4 * n_tokens], which it points into. False: no digest
+ * of the fingerprint can be made. */
+bool run_packet(const struct run_of *of, uint8_t *tokens, struct packet *out);
 /* The packet that goes ahead of the blocks; the caller frees it. NULL: no memory. */
 void *run_make_packet(const struct run_of *of, const char *request_id, size_t *n);
 /* Is it a packet, of blocks that can be used in the place of one's own? WK_INVALID: it is none; WK_UNSUPPORTED: they

@@ -16,6 +16,7 @@ static void there_and_back(void **state)
     static const struct frame frames[] = { { FRAME_HEAD, 0, 0, 1000, 1 },
                                            { FRAME_RUN, 0, 1, UINT64_C(1) << 40, UINT32_MAX },
                                            { FRAME_SEGMENT, 5, 9, 52, 7 },
+                                           { FRAME_PEER, 0, 9, 63, 0 },
                                            { FRAME_END, 0, 0, 0, 0 } };
     for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
         uint8_t bytes[FRAME_BYTES];
@@ -47,7 +48,7 @@ static void none(void **state)
     assert_int_equal(with(0, 'X'), WK_INVALID);
     assert_int_equal(with(4, 2), WK_UNSUPPORTED);
     assert_int_equal(with(6, 0), WK_INVALID);
-    assert_int_equal(with(6, 5), WK_INVALID);
+    assert_int_equal(with(6, 6), WK_INVALID);
     assert_int_equal(with(6, FRAME_HEAD), WK_INVALID); /* with blocks */
     assert_int_equal(with(6, FRAME_END), WK_INVALID);  /* with a payload */
     assert_int_equal(with(8, 2), WK_INVALID);          /* no block */

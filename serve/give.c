@@ -19,6 +19,8 @@
 
 enum {
     BODY_MOST = 4096,
+    BUSY_MS = 1000,  /* for a hand-over that somebody reads */
+    BUSY_US = 10000, /* between two looks whether he still does */
     READ_MS = 5000,  /* until a segment was read: then its reader is gone */
     POLL_US = 100,   /* between two looks whether it was */
     UNREAD_MOST = 4, /* segments that wait to be read */
@@ -30,7 +32,7 @@ struct asked {
     json_t *body;
     const char *id, *tokens, *fingerprint, *digest, *place;
     uint32_t from, to;
-    bool shm; /* it can read segments, of `place`; NULL: it said none */
+    bool shm, peer; /* it can read segments, this process's memory; both of `place`; NULL: it said none */
 };
 
 struct give {
@@ -62,8 +64,11 @@ static bool read_ways(const struct body_object *o, struct asked *q, struct refus
     const json_t *ways = json_object_get(o->object, "ways");
     if (!json_is_array(ways) || !json_array_size(ways))
         return body_fail(o, "ways", why, "a list of ways for the pages");
-    for (size_t i = 0; i < json_array_size(ways); i++)
-        q->shm = q->shm || body_says(json_array_get(ways, i), handover_way_name(HANDOVER_SHM));
+    for (size_t i = 0; i < json_array_size(ways); i++) {
+        const json_t *way = json_array_get(ways, i);
+        q->shm = q->shm || body_says(way, handover_way_name(HANDOVER_SHM));
+        q->peer = q->peer || body_says(way, handover_way_name(HANDOVER_PEER));
+    }
     return true;
 }
 
@@ -104,6 +109,18 @@ static bool fits(const struct give *g, struct refusal *why)
            refuse(why, SERVE_INVALID_REQUEST, "to", "to: expected at most %u blocks, got %u", g->blocks, g->q.to);
 }
 
+/* Whoever reads it may just be going: his worker died, and the router asks another one. */
+static enum leases_found take(struct give *g)
+{
+    const uint64_t until = serve_now_ns() + BUSY_MS * UINT64_C(1000000);
+    enum leases_found found;
+    while ((found = leases_take(g->s->handover->leases, g->q.id, serve_caller(g->r)->who.salt, &g->lease)) ==
+               LEASES_BUSY &&
+           serve_now_ns() < until && !http_left(g->r))
+        (void)usleep(BUSY_US);
+    return found;
+}
+
 static bool find(struct give *g, struct refusal *why)
 {
     struct handover *h = g->s->handover;
@@ -111,7 +128,7 @@ static bool find(struct give *g, struct refusal *why)
     g->m = atomic_load(&g->s->model);
     if (!h || !g->m || engine_layout(g->m->engine, &g->layout, &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_NOT_FOUND, "id", "id: this worker hands no pages over%s%s", text[0] ? ": " : "", text);
-    switch (leases_take(h->leases, g->q.id, serve_caller(g->r)->who.salt, &g->lease)) {
+    switch (take(g)) {
     case LEASES_FOUND: break;
     case LEASES_BUSY: return refuse(why, SERVE_NOT_READY, "id", "id: this hand-over is being read");
     default:
@@ -198,11 +215,26 @@ static bool give_run(struct give *g, uint32_t from, uint32_t to)
     return send_frame(g, &run, g->run);
 }
 
+static bool has_left(void *user) { return http_left(user); }
+
+/* From this process's memory, all at once. False: it was not taken so. */
+static bool give_peer(struct give *g)
+{
+    struct handover *h = g->s->handover;
+    const char *name = handover_peer_name(h);
+    const struct frame f = { .kind = FRAME_PEER, .from = g->q.from, .to = g->q.to, .bytes = strlen(name) };
+    if (!send_frame(g, &f, name) || !handover_peer_give(h, g->q.id, g->lease, has_left, g->r)) return false;
+    g->bytes = engine_block_bytes(&g->layout, g->blocks, g->q.from, g->q.to);
+    g->way = HANDOVER_PEER;
+    return true;
+}
+
 /* All that was asked for. False: it broke off. */
 static bool give_all(struct give *g)
 {
     static const struct frame end = { .kind = FRAME_END };
     if (!http_stream_begin(g->r, HTTP_BYTES) || !send_head(g)) return false;
+    if (g->q.peer && g->q.from < g->q.to && give_peer(g)) return send_frame(g, &end, NULL);
     for (uint32_t at = g->q.from, to; at < g->q.to; at = to) {
         uint32_t ready;
         if (atomic_load(&g->s->state) >= SERVE_OVER) return false;
@@ -227,8 +259,9 @@ static void give(struct give *g)
 {
     struct handover *h = g->s->handover;
     const uint64_t begun_ns = serve_now_ns();
-    g->q.shm = g->q.shm && g->s->o->handover.most >= HANDOVER_SHM && h->place[0] && g->q.place &&
-               strcmp(h->place, g->q.place) == 0;
+    const bool near = h->place[0] && g->q.place && strcmp(h->place, g->q.place) == 0;
+    g->q.shm = g->q.shm && near && g->s->o->handover.most >= HANDOVER_SHM;
+    g->q.peer = g->q.peer && near && handover_peer_name(h);
     const bool given = make_room(g) && give_all(g);
     for (uint32_t i = 0; i < g->n_unread; i++) segment_close(&g->unread[i]);
     free(g->run);

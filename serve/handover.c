@@ -32,6 +32,16 @@ double handover_bucket(int i)
     return seconds[i];
 }
 
+struct timespec handover_soon(uint32_t ms)
+{
+    struct timespec at;
+    (void)clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += ms * 1000000L;
+    at.tv_sec += at.tv_nsec / 1000000000L;
+    at.tv_nsec %= 1000000000L;
+    return at;
+}
+
 /* ---- helpers ------------------------------------------------------------------------------------------- */
 
 /* They end with the thread that starts them, so this is the main thread's work. */
@@ -52,13 +62,7 @@ struct download *handover_helper(struct handover *h, struct work *work)
     struct download *d = NULL;
     (void)pthread_mutex_lock(&h->lock);
     while (!h->n_free && serve_now_ns() < until && !work_stopped(work)) {
-        struct timespec at;
-        (void)clock_gettime(CLOCK_MONOTONIC, &at);
-        at.tv_nsec += LOOK_MS * 1000000L;
-        if (at.tv_nsec >= 1000000000L) {
-            at.tv_nsec -= 1000000000L;
-            at.tv_sec++;
-        }
+        const struct timespec at = handover_soon(LOOK_MS);
         (void)pthread_cond_timedwait(&h->freed, &h->lock, &at);
     }
     if (h->n_free) d = h->helpers[--h->n_free];
@@ -81,7 +85,8 @@ wk_status handover_open(const struct serve_handover *o, struct handover **out, c
 {
     struct handover *h = calloc(1, sizeof *h);
     if (!h) return wk_fail(err, WK_NO_MEMORY, "no memory for hand-overs");
-    if (pthread_mutex_init(&h->lock, NULL) != 0 || !cond_init_monotonic(&h->freed)) {
+    if (pthread_mutex_init(&h->lock, NULL) != 0 || !cond_init_monotonic(&h->freed) ||
+        !cond_init_monotonic(&h->offered)) {
         free(h);
         return wk_fail(err, WK_NO_MEMORY, "no memory for hand-overs");
     }
@@ -100,17 +105,21 @@ wk_status handover_open(const struct serve_handover *o, struct handover **out, c
 void handover_close(struct handover *h)
 {
     if (!h) return;
+    handover_peer_close(h);
     leases_close(h->leases);
     for (uint32_t i = 0; i < h->n_helpers; i++) download_close(h->helpers[i]);
     free(h->helpers);
     (void)pthread_mutex_destroy(&h->lock);
     (void)pthread_cond_destroy(&h->freed);
+    (void)pthread_cond_destroy(&h->offered);
     free(h);
 }
 
 void handover_tick(struct serve *s)
 {
-    if (s->handover) leases_tick(s->handover->leases, serve_now_ns());
+    if (!s->handover) return;
+    leases_tick(s->handover->leases, serve_now_ns());
+    handover_peer_tick(s);
 }
 
 bool handover_warm(const struct serve *s)

@@ -231,6 +231,37 @@ static enum pull_result take_run(struct pull *p, const struct frame *f, uint32_t
     return engine_import_write(p->import, f->from, f->to, p->run, &err) ? PULL_NO_ROOM : PULL_DONE;
 }
 
+static struct run_of mine(const struct pull *p)
+{
+    return (struct run_of){ .layout = &p->layout,
+                            .fingerprint = p->q->m->fingerprint,
+                            .digest = serve_digest(p->q->m),
+                            .tokens = p->q->ids,
+                            .n_tokens = p->blocks * KV_PAGE };
+}
+
+/* From the other process's memory. What cannot be had so comes in runs. */
+static enum pull_result take_peer(struct pull *p, const struct frame *f, uint32_t *at)
+{
+    char name[FRAME_NAME_MAX + 1] = "";
+    struct packet packet;
+    const struct wk_err err = err_of(p);
+    if (f->from != *at || f->to != p->to)
+        return fail(p, PULL_DAMAGED, "other blocks can be copied than were asked for");
+    const enum pull_result result = take(p, name, (size_t)f->bytes);
+    if (result) return result;
+    const struct run_of of = mine(p);
+    uint8_t *tokens = malloc(of.n_tokens * sizeof *of.tokens);
+    if (tokens && run_packet(&of, tokens, &packet) &&
+        !handover_peer_take(p->h, name, p->q->id, &packet, p->import, &err)) {
+        p->way = HANDOVER_PEER;
+        p->bytes = engine_block_bytes(&p->layout, p->blocks, p->from, p->to);
+        *at = p->to;
+    }
+    free(tokens);
+    return PULL_DONE;
+}
+
 /* The packet: what the blocks are of, by the word of who has computed them. */
 static enum pull_result take_head(struct pull *p)
 {
@@ -244,13 +275,9 @@ static enum pull_result take_head(struct pull *p)
     result = take(p, p->run, (size_t)f.bytes);
     if (result) return result;
     if (crc32c(0, p->run, (size_t)f.bytes) != f.sum) return fail(p, PULL_DAMAGED, "a packet has another check sum");
-    const struct run_of mine = { .layout = &p->layout,
-                                 .fingerprint = p->q->m->fingerprint,
-                                 .digest = serve_digest(p->q->m),
-                                 .tokens = p->q->ids,
-                                 .n_tokens = p->blocks * KV_PAGE };
+    const struct run_of of = mine(p);
     const struct wk_err err = err_of(p);
-    const wk_status status = run_check_packet(p->run, (size_t)f.bytes, &mine, &err);
+    const wk_status status = run_check_packet(p->run, (size_t)f.bytes, &of, &err);
     return !status ? PULL_DONE : status == WK_UNSUPPORTED ? PULL_FOREIGN : PULL_DAMAGED;
 }
 
@@ -263,8 +290,12 @@ static enum pull_result take_answer(struct pull *p)
         if (f.kind == FRAME_END)
             return at == p->to ? PULL_DONE : fail(p, PULL_DAMAGED, "the answer ends before its last block");
         if (f.kind == FRAME_HEAD) return fail(p, PULL_DAMAGED, "an answer has a second head");
-        result = take_run(p, &f, at);
-        at = f.to;
+        if (f.kind == FRAME_PEER) {
+            result = take_peer(p, &f, &at);
+        } else {
+            result = take_run(p, &f, at);
+            at = f.to;
+        }
     }
     return result;
 }

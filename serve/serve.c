@@ -407,7 +407,7 @@ static void tend_handover(struct supervisor *v)
 {
     const uint64_t now = serve_now_ns();
     if (!v->s->handover || now < v->handover_ns) return;
-    v->handover_ns = now + 1000000000u;
+    v->handover_ns = now + TURN_MS * UINT64_C(1000000);
     handover_tick(v->s);
 }
 

@@ -302,8 +302,9 @@ def frames():
     def one(kind, at, to, payload, total=0):
         return b"WKVF" + struct.pack("<HHIIQII", 1, kind, at, to, len(payload), total, 0) + payload
 
-    yield one(1, 0, 0, b"packet") + one(2, 0, 2, bytes(64)) + one(2, 2, 3, bytes(32)) + one(4, 0, 0, b"")
-    yield one(1, 0, 0, b"packet") + one(3, 0, 2, b"/worker_kv_" + b"0" * 32 + b"_1") + one(4, 0, 0, b"")
+    yield one(1, 0, 0, b"packet") + one(2, 0, 2, bytes(64)) + one(2, 2, 3, bytes(32)) + one(5, 0, 0, b"")
+    yield one(1, 0, 0, b"packet") + one(3, 0, 2, b"/worker_kv_" + b"0" * 32 + b"_1") + one(5, 0, 0, b"")
+    yield one(1, 0, 0, b"packet") + one(4, 0, 3, b"worker-peer") + one(5, 0, 0, b"")
 
 
 def main():

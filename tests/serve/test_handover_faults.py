@@ -16,7 +16,7 @@ from service import PATIENCE, Worker, check, done
 
 program = sys.argv[1]
 KILLS = int(sys.argv[3]) if len(sys.argv) > 3 else 10
-CUTS = 4 * KILLS
+CUTS = 2 * KILLS
 COMPLETIONS = "/v1/completions"
 PREFILL, DECODE = ("--role", "prefill", "--kv-transport"), ("--role", "decode", "--kv-transport")
 draw = random.Random()
@@ -67,7 +67,7 @@ def flip_at(n):
 
 def broken(x, way):
     """An answer that ends anywhere, or has a wrong bit anywhere."""
-    with Worker(program, *PREFILL, way) as p:
+    with Worker(program, *PREFILL, way, "--kv-cache-size-mb", "256") as p:  # what is not taken waits
         body = body_of()
         with Proxy(p.port) as proxy:
             x.right(way + ": through a proxy", body, through(params(p, COMPLETIONS, body), proxy), "done")
@@ -308,7 +308,7 @@ def killed(x, way):
         with Worker(program, *PREFILL, way) as p:
             body = body_of()
             handed = params(p, COMPLETIONS, body)
-            at = draw.randrange(1, 400 if way == "shm" else 100000)
+            at = draw.randrange(1, 100000 if way == "channel" else 400)
             with Proxy(p.port, kill_at(p, at)) as proxy:
                 was = x.right(
                     "%s: killed at byte %d" % (way, at), body, through(handed, proxy), "unreachable", "damaged", "done"
@@ -357,7 +357,7 @@ def left(x):
         check("a prompt whose client left takes no place for good", all(places), places)
 
 
-with Worker(program) as u, Worker(program, *DECODE, "shm") as d:
+with Worker(program) as u, Worker(program, *DECODE, "peer") as d:
     x = Deployment(u, d)
     strangers(x)
     replayed(x)
@@ -367,6 +367,7 @@ with Worker(program) as u, Worker(program, *DECODE, "shm") as d:
     broken(x, "shm")
     killed(x, "channel")
     killed(x, "shm")
+    killed(x, "peer")
     check("the decode worker is as it was", d.get("/readyz")[0] == 200)
     body = body_of()
     with Worker(program, *PREFILL, "shm") as p:
