@@ -11,9 +11,9 @@ import threading
 import time
 
 from gated import Client
-from service import PATIENCE, Worker, free_port
+from service import PATIENCE, STARTS, Worker, free_port
 
-STARTS = {"vllm-router": "vllm_router.launch_router", "smg": "smg.cli"}
+MODULES = {"vllm-router": "vllm_router.launch_router", "smg": "smg.cli"}
 HAS = {"vllm-router": "vllm_router", "smg": "smg"}
 
 
@@ -26,11 +26,19 @@ def url(w):
 
 
 class Router:
-    """name: of STARTS. In front of these workers, ready; asked as a Worker is."""
+    """name: of MODULES. In front of these workers, ready; asked as a Worker is."""
+
+    starts = 0
 
     def __init__(self, name, workers, *arguments):
+        self.name, self.workers, self.arguments = name, workers, arguments
+        self.start()
+
+    def start(self):
+        name, workers, arguments = self.name, self.workers, self.arguments
+        self.starts += 1
         self.port = free_port()
-        program = "import sys; sys.argv[0] = %r; from %s import main; sys.exit(main())" % (name, STARTS[name])
+        program = "import sys; sys.argv[0] = %r; from %s import main; sys.exit(main())" % (name, MODULES[name])
         command = [sys.executable, "-c", program] + (["launch"] if name == "smg" else [])
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--prometheus-port", str(free_port())]
         command += ["--worker-startup-check-interval", "1"]
@@ -51,6 +59,9 @@ class Router:
                     return
             except (OSError, http.client.HTTPException):
                 pass
+            if self.process.poll() is not None and self.starts < STARTS and "in use" in self.said():
+                self.start()  # on other ports
+                continue
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError("the router does not get there: " + self.said()[-3000:])
             time.sleep(0.05)

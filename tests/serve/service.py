@@ -266,6 +266,17 @@ class Worker:
             check("no sanitizer has anything to say", False, self.said())
 
 
+class Publishing(Worker):
+    """worker serve with cache events at .events, and again at .replay."""
+
+    def start(self):
+        self.events, self.replay = ("tcp://127.0.0.1:%d" % free_port() for _ in range(2))
+        before = getattr(self, "unpublished", self.arguments)
+        self.unpublished = before
+        self.arguments = (*before, "--kv-events", self.events, "--kv-events-replay", self.replay)
+        super().start()
+
+
 class Job(threading.Thread):
     """One POST /execute, ENDLESS unless the body says otherwise, read by a thread of its own: .status, and .events as
     they come, or the error's JSON as .answer."""

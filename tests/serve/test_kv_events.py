@@ -13,7 +13,7 @@ import sys
 import time
 
 from gated import Gated, bearer
-from service import PATIENCE, STARTS, Worker, check, children, done, free_port, skip
+from service import PATIENCE, STARTS, Publishing, Worker, check, children, done, free_port, skip
 
 try:
     import msgpack
@@ -131,26 +131,8 @@ class Subscriber:
         return what()
 
 
-class Publishing(Worker):
-    """worker serve with both endpoints."""
-
-    base = Worker
-
-    def __init__(self, program, *arguments, **more):
-        self.more = arguments
-        super().__init__(program, *arguments, **more)
-
-    def start(self):
-        self.events, self.replay = ("tcp://127.0.0.1:%d" % free_port() for _ in range(2))
-        self.arguments = (*self.more, "--kv-events", self.events, "--kv-events-replay", self.replay)
-        super().start()
-
-
-class GatedPublishing(Gated):
-    def start(self):
-        self.events, self.replay = ("tcp://127.0.0.1:%d" % free_port() for _ in range(2))
-        self.arguments = (*self.arguments, "--kv-events", self.events, "--kv-events-replay", self.replay)
-        super().start()
+class GatedPublishing(Publishing, Gated):
+    """The same, asking for keys."""
 
 
 def prompt(kind, words):

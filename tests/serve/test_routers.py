@@ -10,7 +10,7 @@ import sys
 import time
 
 from routers import Load, Router, is_installed, url
-from service import CHAT, Worker, check, done, free_port, skip
+from service import CHAT, Publishing, Worker, check, done, skip
 
 POEM = dict(CHAT, model="haiku")
 PREFIXES, TAILS = 6, 4
@@ -165,31 +165,30 @@ def vllm(program):
 def vllm_with_events(program):
     """The policy that reads cache events: it knows how much of a prompt each worker has."""
     name = "vllm-router, kv_aware"
-    ports = [free_port() for _ in range(4)]
-    events = ["tcp://127.0.0.1:%d" % p for p in ports]
-    with Worker(program, "--kv-events", events[0], "--kv-events-replay", events[1]) as a:
-        with Worker(program, "--kv-events", events[2], "--kv-events-replay", events[3]) as b:
-            ask(b, **prefix(7, 0))  # before there is a router: it asks for what it has missed
-            sources = ["--kv-event-block-size", "32", "--kv-event-model", "haiku", "--log-level", "debug"]
-            for w, live, replay in ((a, events[0], events[1]), (b, events[2], events[3])):
-                sources += ["--kv-event-source", "%s=%s" % (url(w), live)]
-                sources += ["--kv-event-replay-source", "%s=%s" % (url(w), replay)]
-            with Router("vllm-router", (a, b), "--policy", "kv_aware", *sources).answers(POEM) as router:
-                for kind in range(PREFIXES):
-                    ask((a, b)[kind % 2], **prefix(kind, 0))  # directly: the router hears of it by events alone
-                time.sleep(1)
-                found = []
-                for kind in range(PREFIXES):
-                    usage = ask(router, **prefix(kind, 1))["usage"]
-                    found.append(usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"])
-                    time.sleep(0.05)
-                check(name + ": what it never sent itself", min(found) > 0.9, found)
-                usage = ask(router, **prefix(7, 1))["usage"]
-                share = usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"]
-                check(name + ": and what was there before it", share > 0.9, share)
-                credited = [int(n) for n in re.findall(r"credited_prefix_tokens=(\d+)", router.said())]
-                check(name + ": it knows how much", sum(n > 100 for n in credited) >= PREFIXES, credited)
-                check(name + ": and understood all", "decode batch" not in router.said(), router.said()[-1000:])
+    with Publishing(program) as a, Publishing(program) as b:
+        ask(b, **prefix(7, 0))  # before there is a router: it asks for what it has missed
+        sources = ["--kv-event-block-size", "32", "--kv-event-model", "haiku", "--log-level", "debug"]
+        for w in (a, b):
+            sources += ["--kv-event-source", "%s=%s" % (url(w), w.events)]
+            sources += ["--kv-event-replay-source", "%s=%s" % (url(w), w.replay)]
+        with Router("vllm-router", (a, b), "--policy", "kv_aware", *sources).answers(POEM) as router:
+            for kind in range(PREFIXES):
+                ask((a, b)[kind % 2], **prefix(kind, 0))  # directly: the router hears of it by events alone
+            for w in (a, b):
+                last = "source=%s rank=0 seq=%d\n" % (url(w), w.metrics()("worker_kv_event_batches_total") - 1)
+                router.until(lambda line=last: line in router.said())
+            found = []
+            for kind in range(PREFIXES):
+                usage = ask(router, **prefix(kind, 1))["usage"]
+                found.append(usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"])
+                time.sleep(0.05)
+            check(name + ": what it never sent itself", min(found) > 0.9, found)
+            usage = ask(router, **prefix(7, 1))["usage"]
+            share = usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"]
+            check(name + ": and what was there before it", share > 0.9, share)
+            credited = [int(n) for n in re.findall(r"credited_prefix_tokens=(\d+)", router.said())]
+            check(name + ": it knows how much", sum(n > 100 for n in credited) >= PREFIXES, credited)
+            check(name + ": and understood all", "decode batch" not in router.said(), router.said()[-1000:])
 
 
 def smg(program):
