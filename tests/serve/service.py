@@ -164,7 +164,9 @@ class Worker:
 
     def start(self):
         self.starts += 1
-        self.port, self.admin = free_port(), free_port()
+        self.port = self.admin = free_port()
+        while self.admin == self.port:
+            self.admin = free_port()
         command = [self.program, "serve", "--port", str(self.port), "--admin-port", str(self.admin), *self.arguments]
         self.stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(

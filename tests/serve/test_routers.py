@@ -3,12 +3,14 @@
 directly, requests go where their prompt is kept, a worker that is killed or that ends takes nothing with it. Skipped
 where the routers are not installed; CI installs them. usage: test_routers.py PROGRAM"""
 
+import contextlib
 import json
 import re
 import signal
 import sys
 import time
 
+from handover import pulls
 from routers import Load, Router, is_installed, url
 from service import CHAT, Publishing, Worker, check, done, skip
 
@@ -71,9 +73,9 @@ def named(name, router, workers):
     check("%s: and is in one worker's log" % name, logged.count(True) == 1, logged)
 
 
-def prefix(kind, tail):
+def prefix(kind, tail, most=1):
     words = " ".join("%s%d" % ("abcdefgh"[kind], i * 3 % 70) for i in range(90))
-    return {"messages": [{"role": "user", "content": "%s %d" % (words, tail)}], "max_tokens": 1}
+    return {"messages": [{"role": "user", "content": "%s %d" % (words, tail)}], "max_tokens": most}
 
 
 def cached(name, router):
@@ -191,6 +193,49 @@ def vllm_with_events(program):
             check(name + ": and understood all", "decode batch" not in router.said(), router.said()[-1000:])
 
 
+def matched(workers):
+    return sum(w.metrics()("worker_prefix_matched_tokens_total") for w in workers)
+
+
+def apart(program):
+    """Prefill and decode workers: vllm-router asks one of each for every request, and hands on what the first says of
+    its pages, unread. Ids are those of one worker that does both."""
+    name = "vllm-router, apart"
+    roles = [Worker(program, "--role", role) for role in ("prefill", "prefill", "decode", "decode")]
+    with contextlib.ExitStack() as stack:
+        for w in roles:
+            stack.enter_context(w)
+        one = stack.enter_context(Worker(program))
+        text = ask(one)["choices"][0]["message"]["content"]
+        places = [x for i, w in enumerate(roles) for x in ("--prefill" if i < 2 else "--decode", url(w))]
+        more = ("--vllm-pd-disaggregation", "--policy", "round_robin", *places)
+        router = stack.enter_context(Router("vllm-router", (), *more).answers(POEM))
+        same(name, router, one)
+        before, tokens, wrong = matched(roles[2:]), 0, []
+        for kind in range(PREFIXES):  # what no worker has seen: all whole pages are pulled
+            mine, direct = ask(router, **prefix(kind, 0, 20)), ask(one, **prefix(kind, 0, 20))
+            tokens += mine["usage"]["prompt_tokens"]  # its cached_tokens are the prefill worker's
+            if mine["choices"][0]["message"] != direct["choices"][0]["message"]:
+                wrong.append((mine, direct))
+        share = (matched(roles[2:]) - before) / tokens
+        check(name + ": prompts are read by one and gone on with by another", not wrong and share > 0.9, (share, wrong))
+        ids = re.findall(r'"request_id":"(___prefill_addr_[^"]+)"', roles[2].said())
+        check(name + ": its long ids are in the log", len(ids) > 0 and len(max(ids, key=len)) > 64, ids[:2])
+        done = [pulls(w).get("done", 0) for w in roles[2:]]
+        check(name + ": by hand-overs", sum(done) >= PREFIXES and min(done) > 0, done)
+        failed = {k: v for w in roles[2:] for k, v in pulls(w).items() if v and k not in ("done", "cached", "short")}
+        check(name + ": none of them failed", not failed, failed)
+        load = Load(router, 6, POEM, text)
+        load.until(12)
+        roles[0].process.kill()
+        roles[0].process.wait()
+        at = time.monotonic()
+        went_on = load.until(30)
+        load.stop()
+        wrong = [x for x in load.bad if x[2][0] == "cut" and x[0] > at]
+        check(name + ": a prefill worker that is killed", went_on and not wrong, (load.bad[:3], router.said()[-800:]))
+
+
 def smg(program):
     name = "smg"
     with Worker(program) as a, Worker(program) as b:
@@ -213,5 +258,6 @@ if __name__ == "__main__":
         skip("the routers are not installed; to run this: python3 -m pip install vllm-router smg")
     vllm(sys.argv[1])
     vllm_with_events(sys.argv[1])
+    apart(sys.argv[1])
     smg(sys.argv[1])
     done()
