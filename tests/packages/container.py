@@ -5,6 +5,7 @@ It needs root, debootstrap (packaging/base) and systemd-nspawn. Its network is i
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,15 @@ def need(*programs, root=True):
 def environment():
     """Of the test's, nothing that the worker or its build would read."""
     return {k: v for k, v in os.environ.items() if not k.startswith("WORKER_")}
+
+
+def free_ports(n):
+    """Ports of 127.0.0.1 that nobody listens at."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
 
 
 class Container:

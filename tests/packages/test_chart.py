@@ -1,5 +1,5 @@
-"""The Helm chart: rendered by Helm itself, checked with Kubernetes' schemas, and its pod's settings, arguments, keys and
-probes tried with the real program. usage: test_chart.py SOURCE PROGRAM"""
+"""The Helm chart: rendered by Helm itself, checked with Kubernetes' schemas, and its pod's settings, arguments, keys
+and probes tried with the real program. usage: test_chart.py SOURCE PROGRAM"""
 
 import base64
 import http.client
@@ -7,13 +7,12 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-from container import PATIENCE, check, done, environment
+from container import PATIENCE, check, done, environment, free_ports
 
 source, program = sys.argv[1:3]
 try:
@@ -87,8 +86,13 @@ def lawful(name, objects):
         check("%s: %s: labels" % (name, kind), document["metadata"]["labels"]["app.kubernetes.io/name"] == "worker")
     spec = objects["Deployment"]["spec"]
     pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
-    for kind, at in (("Deployment", "selector.matchLabels"), ("Service", "selector"), ("NetworkPolicy", "podSelector.matchLabels"),
-                     ("PodMonitor", "selector.matchLabels")):  # fmt: skip
+    selectors = {
+        "Deployment": "selector.matchLabels",
+        "Service": "selector",
+        "NetworkPolicy": "podSelector.matchLabels",
+        "PodMonitor": "selector.matchLabels",
+    }
+    for kind, at in selectors.items():
         selector = objects.get(kind, {}).get("spec")
         for part in at.split(".") if selector else ():
             selector = selector[part]
@@ -103,8 +107,8 @@ def lawful(name, objects):
               and limits["capabilities"]["drop"] == ["ALL"])  # fmt: skip
         volumes = {v["name"] for v in pod["volumes"]}
         check("%s: %s: volumes" % (name, c["name"]), {m["name"] for m in c["volumeMounts"]} <= volumes)
-    known = set(re.findall(r"\bWORKER_[A-Z0-9_]+", subprocess.run(
-        [program, "serve", "--help"], capture_output=True, text=True, env=environment(), check=True).stdout))  # fmt: skip
+    said = subprocess.run([program, "serve", "--help"], capture_output=True, text=True, env=environment(), check=True)
+    known = set(re.findall(r"\bWORKER_[A-Z0-9_]+", said.stdout))
     unknown = set(settings_of(objects)) - known
     check("%s: the program knows all variables" % name, not unknown, unknown)
     data = settings_of(objects)
@@ -123,14 +127,6 @@ def lawful(name, objects):
     )
 
 
-def two_free_ports():
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
-
-
 def ask(port, path, key=None):
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     c.request("GET", path, headers={"Authorization": "Bearer " + key} if key else {})
@@ -142,7 +138,7 @@ def pod_runs(name, work, objects, key=None):
     """Runs what the pod would: its first container's command, then the worker with the pod's environment, arguments and
     ports (free ones of this machine). Its probes and its autoscaler's metric are then asked for."""
     pod, data = objects["Deployment"]["spec"]["template"]["spec"], settings_of(objects)
-    port, admin = two_free_ports()
+    port, admin = free_ports(2)
     place = {"/secrets": work + "/secrets", "/state": work + "/state"}
     shutil.rmtree(place["/state"], ignore_errors=True)
     os.mkdir(place["/state"])
@@ -242,7 +238,8 @@ with tempfile.TemporaryDirectory() as work:
     kinds = ["ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodMonitor", "Secret", "Service"]
     check("all kinds of objects", sorted(objects) == kinds, sorted(objects))
     secret = {k: base64.b64decode(v) for k, v in objects["Secret"]["data"].items()}
-    check("the Secret holds the policy", secret["policy"] == base64.b64decode(kept) and secret["passphrase"] == passphrase.encode())  # fmt: skip
+    check("the Secret holds the policy", secret["policy"] == base64.b64decode(kept))
+    check("and its passphrase", secret["passphrase"] == passphrase.encode())
     check("autoscaled: nobody else says how many", "replicas" not in objects["Deployment"]["spec"])
     scaled = objects["HorizontalPodAutoscaler"]["spec"]
     check("what is scaled", scaled["scaleTargetRef"]["name"] == objects["Deployment"]["metadata"]["name"])
