@@ -1,6 +1,6 @@
-"""The container images: hadolint, the packages that the README and ./quickstart name, and the steps of the CPU
-image's last stage, done in a folder; then the image's command as `docker run --read-only --cap-drop ALL` would run it, until its
-health check is content. usage: test_image.py SOURCE BUILD [whole]
+"""The container images: hadolint, the packages that the README and ./quickstart name, and the steps of the last stage of
+the CPU's image, done in a folder; then the image's command as `docker run --read-only --cap-drop ALL` would run it,
+until its health check is content. usage: test_image.py SOURCE BUILD [whole]
 
 With whole, the first stage is run as well, from the tracked files of the checkout, instead of taking what is built in
 BUILD: ten minutes on two cores."""
