@@ -1,5 +1,5 @@
-"""The container images: hadolint, the packages that the README and ./quickstart name, and the steps of the last stage of
-the CPU's image, done in a folder; then the image's command as `docker run --read-only --cap-drop ALL` would run it,
+"""The container images: hadolint, the packages that the README and ./quickstart name, and the steps of the last stage
+of the CPU's image, done in a folder; then the image's command as `docker run --read-only --cap-drop ALL` would run it,
 until its health check is content. usage: test_image.py SOURCE BUILD [whole]
 
 With whole, the first stage is run as well, from the tracked files of the checkout, instead of taking what is built in
