@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, Container(source) as
         for binary in (program, *(c.good("find", place + "/libexec", "-type", "f").split())):
             used = re.findall(r"(?:=> )?(/\S+) \(0x", c.good("ldd", binary))
             foreign = [os.path.basename(p) for p in used if not os.path.normpath(p).startswith(place)]
-            glibc = re.compile(r"(ld-linux-x86-64|libc|libm|libresolv)\.so\.\d")
+            glibc = re.compile(r"(ld-linux-x86-64|libc|libm|libpthread|libresolv)\.so\.\d")
             check("%s: of the machine glibc alone" % binary, all(glibc.fullmatch(n) for n in foreign), used)
         if run:
             c.good("systemd-run", "--unit=wheel", "--uid=own", "--gid=own", program, "serve", "--port", "9400")
