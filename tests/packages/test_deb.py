@@ -116,6 +116,39 @@ def service(c):
     )
 
 
+ROUTER = """
+import json, sys, urllib.request
+def ask(port, **members):
+    body = {"prompt": " ".join("rain snow wind moon tide leaf".split() * 20), "temperature": 0, **members}
+    request = urllib.request.Request("http://127.0.0.1:%d/v1/completions" % port, json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    return json.load(urllib.request.urlopen(request, timeout=60))
+first = ask(9410, max_tokens=1, kv_transfer_params={"do_remote_decode": True})
+second = ask(9420, max_tokens=8, kv_transfer_params=first["kv_transfer_params"])
+print(second["choices"][0]["text"] == ask(9400, max_tokens=8)["choices"][0]["text"])
+"""
+
+
+def apart(c):
+    """Two instances hand a prompt over by shared memory, inside of their sandboxes, as one user."""
+    for name, role, port in (("read", "prefill", 9410), ("write", "decode", 9420)):
+        c.write(
+            "/etc/default/worker-" + name, "WORKER_ROLE=%s\nWORKER_KV_TRANSPORT=shm\nWORKER_PORT=%d\n" % (role, port)
+        )
+        c.write("/etc/systemd/system/worker@%s.service.d/user.conf" % name, "[Service]\nUser=worker-apart\n")
+    c.good("systemctl", "daemon-reload")
+    c.good("systemctl", "start", "worker@read", "worker@write")
+    said = c.run("python3", "-c", ROUTER)
+    check("prefill and decode apart: the same answer", said.stdout == "True\n", said.stdout + said.stderr)
+    figures = c.good("worker", "metrics", "--url", "http://127.0.0.1:9420").split("\n")
+    shm = [line for line in figures if line.startswith('worker_kv_transfer_duration_seconds_count{backend="shm"')]
+    check(
+        "its pages came by shared memory",
+        len(shm) == 1 and shm[0].endswith(" 1"),
+        [n for n in figures if "_kv_tr" in n],
+    )
+
+
 with Container(source) as c:
     before = c.files()
     c.boot()
@@ -124,6 +157,7 @@ with Container(source) as c:
     command_line(c)
     check("the SDK's headers", os.path.isfile(c.root + "/usr/include/worker/plugin.h"))
     service(c)
+    apart(c)
     pid = show(c, "worker@haiku", "MainPID")
     c.good(*install, "--reinstall", c.put(package))
     c.until("an upgrade starts it again", lambda: show(c, "worker@haiku", "MainPID") != pid and answers(c))
