@@ -13,6 +13,7 @@
 #include "handover/frames.h"
 #include "handover/runs.h"
 #include "log/log.h"
+#include "trace.h"
 
 enum { PACKET_BESIDE = 64 << 10 /* bytes of a packet, at most, beside its tokens */ };
 enum { SILENCE_MS = 5000, URL_BYTES = HANDOVER_HOST_MAX + 64, HEADER_BYTES = 8192, HEADERS = 5 };
@@ -70,12 +71,18 @@ static enum pull_result check(struct pull *p)
 /* The client's own key goes along: pages are given to who has the same rights. */
 static size_t add_headers(const struct pull *p, char store[HEADERS][HEADER_BYTES], const char *out[HEADERS])
 {
-    static const char *const passed[] = { "Authorization", "x-api-key", "traceparent" };
+    static const char *const passed[] = { "Authorization", "x-api-key" };
+    char trace[HTTP_TRACE_BYTES + 1];
     struct http_request *r = p->q->work->r;
     size_t n = 0;
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
         const char *value = http_header(r, passed[i]);
         if (!value || (size_t)snprintf(store[n], HEADER_BYTES, "%s: %s", passed[i], value) >= HEADER_BYTES) continue;
+        out[n] = store[n];
+        n++;
+    }
+    if (trace_parent(r, trace)) { /* the span there is part of this request's */
+        (void)snprintf(store[n], HEADER_BYTES, "traceparent: %s", trace);
         out[n] = store[n];
         n++;
     }

@@ -16,7 +16,7 @@ from service import PATIENCE, Worker, check, done, events, scratch
 program, source = sys.argv[1:3]
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
-UNDER_LOAD = 100
+UNDER_LOAD = int(os.environ.get("HANDOVERS", "100"))  # of a test that waits for them
 
 
 def whole_pages(answer):
@@ -292,7 +292,7 @@ def load():
 
         def one(k):
             for i in range(UNDER_LOAD // 4):
-                body = {"prompt": text(1000 + (k * UNDER_LOAD + i) % 40, 40 + i), "max_tokens": 6, "seed": i}
+                body = {"prompt": text(1000 + (k * UNDER_LOAD + i) % 40, 40 + i % 60), "max_tokens": 6, "seed": i}
                 status, answer = both(p, d, COMPLETIONS, body)
                 alone = u.post(COMPLETIONS, body)[1]
                 if status != 200 or said(answer) != said(alone):

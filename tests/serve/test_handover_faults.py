@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Hand-overs that go wrong: whatever breaks, lies, is cut off, comes twice, too late or from a stranger, the answer is
-that of one worker, and nothing is left behind. usage: test_handover_faults.py PROGRAM SOURCE [KILLS]"""
+that of one worker, and nothing is left behind. usage: test_handover_faults.py PROGRAM SOURCE"""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from handover import Proxy, became, both, params, pulls, request, said, segments
 from service import PATIENCE, Worker, check, done
 
 program = sys.argv[1]
-KILLS = int(sys.argv[3]) if len(sys.argv) > 3 else 10
+KILLS = int(os.environ.get("KILLS", "10"))  # of each way
 CUTS = 2 * KILLS
 COMPLETIONS = "/v1/completions"
 PREFILL, DECODE = ("--role", "prefill", "--kv-transport"), ("--role", "decode", "--kv-transport")
@@ -357,8 +357,18 @@ def left(x):
         check("a prompt whose client left takes no place for good", all(places), places)
 
 
-with Worker(program) as u, Worker(program, *DECODE, "peer") as d:
+def expired(x, p, body, handed, offered):
+    """What nobody has taken within 30 s is gone."""
+    time.sleep(max(0, offered + 32 - time.monotonic()))  # as a rule the other tests have taken longer
+    x.right("a hand-over that has waited too long", body, handed, "unknown")
+    p.until(lambda: p.metrics()("worker_kv_transfer_waiting") == 0)
+    check("... is counted", p.metrics()("worker_kv_transfer_offers_total", result="expired") == 1)
+
+
+with Worker(program) as u, Worker(program, *DECODE, "peer") as d, Worker(program, *PREFILL, "channel") as old:
     x = Deployment(u, d)
+    waits = body_of()
+    handed, offered = params(old, COMPLETIONS, waits), time.monotonic()
     strangers(x)
     replayed(x)
     shared(x)
@@ -368,6 +378,7 @@ with Worker(program) as u, Worker(program, *DECODE, "peer") as d:
     killed(x, "channel")
     killed(x, "shm")
     killed(x, "peer")
+    expired(x, old, waits, handed, offered)
     check("the decode worker is as it was", d.get("/readyz")[0] == 200)
     body = body_of()
     with Worker(program, *PREFILL, "shm") as p:
