@@ -223,7 +223,10 @@ static bool give_peer(struct give *g)
     struct handover *h = g->s->handover;
     const char *name = handover_peer_name(h);
     const struct frame f = { .kind = FRAME_PEER, .from = g->q.from, .to = g->q.to, .bytes = strlen(name) };
-    if (!send_frame(g, &f, name) || !handover_peer_give(h, g->q.id, g->lease, has_left, g->r)) return false;
+    struct handover_offer *o = handover_peer_offer(h, g->q.id, g->lease); /* before anybody can come for it */
+    if (!o) return false;
+    (void)send_frame(g, &f, name); /* or the client is gone, which the wait sees */
+    if (!handover_peer_wait(h, o, has_left, g->r)) return false;
     g->bytes = engine_block_bytes(&g->layout, g->blocks, g->q.from, g->q.to);
     g->way = HANDOVER_PEER;
     return true;

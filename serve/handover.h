@@ -91,10 +91,11 @@ void handover_peer_tick(struct serve *s);
 void handover_peer_close(struct handover *h);
 /* The name by which others find this process's memory; NULL: they cannot. [any thread] */
 const char *handover_peer_name(const struct handover *h);
-/* Offers the lease under its id and waits until it was copied. False: it was not: nobody came, or it broke off. `left`
- * says that nobody waits for it any more. [any thread] */
-bool handover_peer_give(struct handover *h, const char *id, struct engine_lease *lease, bool (*left)(void *user),
-                        void *user);
+/* From now on the lease is found under its id, which must live as long; NULL: there is no place. [any thread] */
+struct handover_offer *handover_peer_offer(struct handover *h, const char *id, struct engine_lease *lease);
+/* Waits until it was copied, and ends the offer. False: it was not: nobody came, or it broke off. `left` says that
+ * nobody waits for it any more. [any thread] */
+bool handover_peer_wait(struct handover *h, struct handover_offer *o, bool (*left)(void *user), void *user);
 /* All blocks that the import lacks, from the process of this name. [any thread] */
 struct engine_import;
 wk_status handover_peer_take(struct handover *h, const char *name, const char *id, const struct packet *mine,

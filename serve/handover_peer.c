@@ -73,19 +73,22 @@ static bool wait_for_taker(struct handover *h, const struct handover_offer *o, b
     return o->taken;
 }
 
-bool handover_peer_give(struct handover *h, const char *id, struct engine_lease *lease, bool (*left)(void *user),
-                        void *user)
+struct handover_offer *handover_peer_offer(struct handover *h, const char *id, struct engine_lease *lease)
 {
-    bool taken = false;
-    int i = 0;
+    struct handover_offer *o = NULL;
     (void)pthread_mutex_lock(&h->lock);
-    while (i < HANDOVER_SERVED && h->offers[i].id) i++;
-    if (i < HANDOVER_SERVED) {
-        struct handover_offer *o = &h->offers[i];
-        *o = (struct handover_offer){ .id = id, .lease = lease };
-        taken = wait_for_taker(h, o, left, user);
-        *o = (struct handover_offer){ 0 };
-    }
+    for (int i = 0; i < HANDOVER_SERVED && !o; i++)
+        if (!h->offers[i].id) o = &h->offers[i];
+    if (o) *o = (struct handover_offer){ .id = id, .lease = lease };
+    (void)pthread_mutex_unlock(&h->lock);
+    return o;
+}
+
+bool handover_peer_wait(struct handover *h, struct handover_offer *o, bool (*left)(void *user), void *user)
+{
+    (void)pthread_mutex_lock(&h->lock);
+    const bool taken = wait_for_taker(h, o, left, user);
+    *o = (struct handover_offer){ 0 };
     (void)pthread_mutex_unlock(&h->lock);
     return taken;
 }

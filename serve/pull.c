@@ -115,8 +115,9 @@ static bool is_stopped(void *user) { return work_stopped(user); }
 
 static enum pull_result result_of(struct pull *p, uint32_t status)
 {
+    if (status == 200) return PULL_DONE;
     (void)snprintf(p->text, sizeof p->text, "the prefill worker answers %u", status);
-    return status == 200 ? PULL_DONE : status == 404 ? PULL_UNKNOWN : status == 409 ? PULL_FOREIGN : PULL_REFUSED;
+    return status == 404 ? PULL_UNKNOWN : status == 409 ? PULL_FOREIGN : PULL_REFUSED;
 }
 
 static enum pull_result broken(struct pull *p, wk_status status)
@@ -337,7 +338,7 @@ static enum pull_result pull(struct pull *p)
 static void narrate(const struct pull *p, enum pull_result result, uint64_t ns)
 {
     const bool good = result == PULL_DONE || result == PULL_CACHED || result == PULL_SHORT;
-    LOG(good ? LOG_INFO : LOG_WARN, "kv_pull", good ? NULL : p->text, log_s("worker_id", p->s->o->worker_id),
+    LOG(good ? LOG_INFO : LOG_WARN, "kv_pull", p->text[0] ? p->text : NULL, log_s("worker_id", p->s->o->worker_id),
         log_s("job_id", p->q->job_id), log_s("model_ref", p->q->m->path), log_s("request_id", http_id(p->q->work->r)),
         log_s("result", pull_result_name(result)), log_s("backend", handover_way_name(p->way)),
         log_u("blocks", result == PULL_DONE ? p->to - p->from : 0), log_u("bytes", p->bytes),
