@@ -96,7 +96,8 @@ void engine_import_abort(struct engine_import *i); /* NULL allowed */
 
 /* Host memory from which pages are read, and into which they are written, faster: the device does it itself. Worth its
  * time (the machine's pages are pinned one by one) for memory that is used again and again. bytes: a multiple of the
- * machine's pages. WK_UNSUPPORTED: it makes no difference here. [any thread] */
+ * machine's pages. What is read or written there begins at a multiple of 16 bytes, or goes the slower way.
+ * WK_UNSUPPORTED: it makes no difference here. [any thread] */
 wk_status engine_pin(struct engine *e, void *memory, uint64_t bytes, const struct wk_err *err);
 void engine_unpin(struct engine *e, void *memory); /* of what was pinned, before it is unmapped and the engine closed */
 

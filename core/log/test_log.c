@@ -201,7 +201,7 @@ static void assert_shown(int master, const char *expected)
 {
     size_t n = 0;
     for (struct pollfd ready = { .fd = master, .events = POLLIN };
-         n < strlen(expected) && poll(&ready, 1, 2000) == 1;) {
+         n < strlen(expected) && n < sizeof captured - 1 && poll(&ready, 1, 2000) == 1;) {
         const ssize_t got = read(master, captured + n, sizeof captured - 1 - n);
         if (got <= 0) break;
         n += (size_t)got;

@@ -376,10 +376,8 @@ def texts(w):
         [p["token_ids"] for p in list_] == [ids, [7, 8]] and list_[0]["prompt"] == "Hello there",
         list_,
     )
-    status, answer = w.post("/v1/completions/render", {"prompt": "x", "kv_transfer_params": {"do_remote_decode": True}})
-    check(
-        "... refuses as the completion does", status == 400 and error(answer)["param"] == "kv_transfer_params", answer
-    )
+    status, answer = w.post("/v1/completions/render", {"prompt": "x", "lora_path": "a"})
+    check("... refuses as the completion does", status == 400 and error(answer)["param"] == "lora_path", answer)
 
 
 def facts(w):

@@ -218,7 +218,7 @@ static uint8_t *layer_of(const struct executor *x, uint8_t *const *cache, uint32
     return cache[k] + cuda_layer_page_bytes(x, k) * page;
 }
 
-/* Pinned memory as the device sees it; NULL: it is not pinned. */
+/* Pinned memory as the device sees it; NULL: it is not pinned, or not where 16 bytes at a time can be copied. */
 static uint8_t *pinned_at(uint8_t *outside)
 {
     struct cudaPointerAttributes a;
@@ -226,7 +226,7 @@ static uint8_t *pinned_at(uint8_t *outside)
         (void)cudaGetLastError();
         return NULL;
     }
-    return a.devicePointer;
+    return (uintptr_t)a.devicePointer % 16 ? NULL : a.devicePointer;
 }
 
 static wk_status move(struct executor *x, const struct device_page *pages, uint32_t n, uint8_t *outside, enum way way,
