@@ -1,5 +1,6 @@
 /* fuzz_frames.c: frames of pages as a decode worker reads them, one behind the other: whatever the bytes are, a frame
  * that is taken keeps its promises and is written as it was read. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
