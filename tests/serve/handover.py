@@ -110,9 +110,9 @@ def segments():
 
 
 class Proxy:
-    """A port of this machine that passes everything on to `port`, but for what `answer` makes of the other side's bytes:
-    answer(bytes so far, new ones) returns what is sent instead, or None: the connection breaks there. What passed is in
-    .seen; None for port: nobody is there, and answer(b"", b"") is all that is said."""
+    """A port of this machine that passes everything on to `port`, but for what `answer` makes of the other side's
+    bytes: answer(bytes so far, new ones) returns what is sent instead, or None: the connection breaks there. What
+    passed is in .seen; None for port: nobody is there, and answer(b"", b"") is all that is said."""
 
     def __init__(self, port, answer=None):
         self.to, self.answer, self.seen = port, answer or (lambda before, more: more), b""

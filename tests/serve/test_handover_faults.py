@@ -335,7 +335,8 @@ def left(x):
             for _ in range(8):  # more than may pull at once
                 c = socket.create_connection(("127.0.0.1", x.d.port), PATIENCE)
                 data = json.dumps(dict(body_of(), kv_transfer_params=through(handed, slow))).encode()
-                head = "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                head = "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                head += "Content-Length: %d\r\n\r\n"
                 c.sendall((head % (COMPLETIONS, len(data))).encode() + data)
                 time.sleep(0.05)
                 c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

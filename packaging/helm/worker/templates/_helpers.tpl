@@ -1,5 +1,6 @@
 {{- define "worker.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{- define "worker.selector" -}}
@@ -20,6 +21,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.keys.existingSecret }}{{ .Values.keys.existingSecret }}
 {{- else if .Values.keys.policy }}{{ include "worker.name" . }}-keys
 {{- else if not .Values.insecure }}
-{{- if not .Values.settings.OIDC_ISSUER }}{{ fail "who may use the worker? give keys.existingSecret or keys.policy, or insecure=true for a network that lets nobody else in" }}{{ end }}
+{{- if not .Values.settings.OIDC_ISSUER }}
+{{- fail "who may use the worker? set keys.existingSecret or keys.policy, or insecure=true where nobody else is" }}
+{{- end }}
 {{- end }}
 {{- end }}
