@@ -16,7 +16,13 @@
 #include "trace.h"
 
 enum { PACKET_BESIDE = 64 << 10 /* bytes of a packet, at most, beside its tokens */ };
-enum { SILENCE_MS = 5000, URL_BYTES = HANDOVER_HOST_MAX + 64, HEADER_BYTES = 8192, HEADERS = 5 };
+enum {
+    SILENCE_MS = 5000,
+    REST_MOST = 64 << 10 /* bytes behind what was wanted, that are still read */,
+    URL_BYTES = HANDOVER_HOST_MAX + 64,
+    HEADER_BYTES = 8192,
+    HEADERS = 5
+};
 
 struct pull {
     const struct pull_request *q;
@@ -308,6 +314,13 @@ static enum pull_result take_answer(struct pull *p)
     return result;
 }
 
+/* To the end of the answer, if that is near: the helper and its connection are good for the next one then. */
+static void finish(struct pull *p)
+{
+    for (size_t rest = 0; rest < REST_MOST; rest += p->left)
+        if (download_next(p->helper, &p->at, &p->left, NULL) || !p->left) return;
+}
+
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
 static enum pull_result reserve(struct pull *p)
@@ -331,6 +344,7 @@ static enum pull_result pull(struct pull *p)
     result = reserve(p);
     if (!result) result = ask(p); /* also where nothing is missing: then the pages there are given back */
     if (!result) result = take_answer(p);
+    if (result != PULL_UNREACHABLE && result != PULL_STOPPED) finish(p);
     handover_helper_back(p->h, p->helper);
     return p->import && p->from == p->to ? PULL_CACHED : result;
 }

@@ -205,16 +205,16 @@ def starts():
     environment = {"WORKER_ROLE": "decode", "WORKER_KV_TRANSPORT": "shm", "WORKER_PREFILL_POOL_SIZE": "0"}
     with Worker(program, environment=dict(environment, WORKER_DECODE_POOL_SIZE="4")) as d:
         check("by the environment", d.get("/readyz")[1]["role"] == "decode")
-    left = "/dev/shm/worker_kv_%032x_%d"
-    for n, mode in ((1, 0o600), (2, 0o644)):
-        with open(left % (n, n), "wb") as f:
+    left = ["/dev/shm/worker_kv_%032x_%d" % (os.getpid(), n) for n in range(2)]
+    strange = "/dev/shm/worker_kv_mine_%d" % os.getpid()
+    for name, mode in ((left[0], 0o600), (left[1], 0o644), (strange, 0o600)):
+        with open(name, "wb") as f:
             f.write(b"left")
-        os.chmod(left % (n, n), mode)
-    with open("/dev/shm/worker_kv_mine", "wb"):
-        pass
+        os.chmod(name, mode)
     with Worker(program, "--role", "prefill"):
-        check("what dead workers left goes at the start", segments() == ["worker_kv_mine"], segments())
-    os.remove("/dev/shm/worker_kv_mine")
+        there = [os.path.exists(name) for name in [*left, strange]]
+        check("what dead workers left goes at the start, and nothing else", there == [False, False, True], there)
+    os.remove(strange)
 
 
 # ---- keys and TLS --------------------------------------------------------------------------------------------------
