@@ -18,7 +18,11 @@
 #include "grammars.h"
 #include "ops.h"
 
-enum { LOOK_MS = 50 /* how often it is asked whether anybody is there */ };
+enum {
+    LOOK_MS = 50, /* how often it is asked whether anybody is there */
+    HEAD_MS = 250 /* a stream begins with its first event, or so long after the request: one that came just before the
+                     worker drains, and whose job has not begun, is refused with 503: a router asks another worker */
+};
 
 /* ---- events -------------------------------------------------------------------------------------------- */
 
@@ -182,7 +186,10 @@ static void tell_end(struct stream *x, struct answer *a, const struct ending *e)
         x->failure = *e;
         cancel_all(x);
     } else {
-        x->form->error(x, e);
+        if (x->headed)
+            x->form->error(x, e);
+        else
+            serve_fail(x->r, &e->why);
         stream_told(x);
     }
 }
@@ -277,6 +284,15 @@ static void take_end(struct stream *x, struct answer *a, const struct job_event 
     finish(x, a, end);
 }
 
+/* The head of a stream, once. */
+static void send_head(struct stream *x)
+{
+    if (x->form->whole || x->headed || !is_heard(x)) return;
+    x->headed = true;
+    x->gone = !http_stream_begin(x->r, x->form->kind);
+    if (x->gone) cancel_all(x);
+}
+
 /* Is anybody still there? Asked every LOOK_MS, whether ids come or not: not every id is something to write. */
 static void look(struct stream *x)
 {
@@ -284,6 +300,7 @@ static void look(struct stream *x)
     if (now < x->look_ns) return;
     x->look_ns = now + LOOK_MS * 1000000ull;
     for (uint32_t i = 0; i < x->n_answers; i++) narrate_turns(x, &x->answers[i]);
+    if (now >= x->head_ns) send_head(x);
     if (!is_heard(x)) return;
     x->gone = x->form->whole ? http_left(x->r) : !http_ping(x->r);
     if (x->gone) cancel_all(x);
@@ -298,6 +315,7 @@ static void follow(struct stream *x)
         const bool any = job_next_any(x->jobs, x->n_answers, &which, &e, LOOK_MS);
         struct answer *a = &x->answers[which];
         if (any) narrate_turns(x, a);
+        if (any && !(e.kind == EVENT_END && e.end == JOB_DRAINED)) send_head(x);
         if (any && e.kind == EVENT_END) take_end(x, a, &e);
         if (any && e.kind != EVENT_TOKEN) transfer_started(x, a);
         if (any && e.kind == EVENT_STARTED) start(x, a);
@@ -717,11 +735,8 @@ static void begin_answer(struct stream *x)
     x->form->release(x);
     if (!x->form->keeps_ids) forget_ids(x);
     work_close(x->work);
-    if (!http_reserve(x->r, probs_bytes(x)))
-        stream_told(x); /* that there is no memory for it was answered */
-    else if (!x->form->whole && !http_stream_begin(x->r, x->form->kind))
-        x->gone = true;
-    if (x->gone) cancel_all(x);
+    x->head_ns = serve_now_ns() + HEAD_MS * 1000000ull;
+    if (!http_reserve(x->r, probs_bytes(x))) stream_told(x); /* that there is no memory for it was answered */
 }
 
 void stream_run(struct stream *x, const char *prefix)

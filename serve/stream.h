@@ -108,11 +108,12 @@ struct stream {
     struct grammar *formed, *header; /* of the form that is asked for, NULL: none; of harmony's headers before it */
     struct chat_marks marks;         /* of a chat: as its template says */
     struct chat_problem problem;     /* why encode has failed, where the conversation is to blame; else empty */
-    uint64_t arrived_ns, deadline_ns, look_ns;
-    struct http_text line; /* of the event that is being sent */
-    bool begun;            /* the first job has started */
-    bool gone, told;       /* gone: nobody reads any more; told: that the request failed */
-    bool failed;           /* a whole answer: told when all its jobs are over; why: */
+    uint64_t arrived_ns, deadline_ns, look_ns, head_ns; /* head_ns: a stream begins at the latest */
+    struct http_text line;                              /* of the event that is being sent */
+    bool begun;                                         /* the first job has started */
+    bool headed;                                        /* the stream has begun */
+    bool gone, told;                                    /* gone: nobody reads any more; told: that the request failed */
+    bool failed;                                        /* a whole answer: told when all its jobs are over; why: */
     struct ending failure;
 };
 

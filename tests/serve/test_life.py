@@ -336,6 +336,8 @@ def shutdown():
         check("SIGINT: exit 0", w.status() == 0)
     with Worker(program, *LONG, "--max-sequences", "2", "--shutdown-timeout-sec", "600") as w:
         running = [Job(w, n).until("token") for n in "ab"]
+        waits = Job(w, "waits")
+        w.until(lambda: waits.status == 200)  # its stream has begun
         queued = Job(w, "queued")
         w.until(lambda: w.get("/worker/jobs/queued")[0] == 200)
         w.process.send_signal(signal.SIGTERM)
@@ -351,21 +353,17 @@ def shutdown():
             status == 503 and answer["code"] == "NOT_READY" and answer["retriable"] is True,
             (status, answer),
         )
+        ends = {"code": "NOT_READY", "message": "the worker is shutting down", "retriable": True}
         check(
             "draining: a queued one ends NOT_READY",
-            queued.over()
-            == [
-                (
-                    "error",
-                    {
-                        "code": "NOT_READY",
-                        "message": "the worker is shutting down",
-                        "retriable": True,
-                        "job_id": "queued",
-                    },
-                )
-            ],
-            queued.events,
+            waits.over() == [("error", dict(ends, job_id="waits"))],
+            waits.events,
+        )
+        ends["job_id"] = "queued"
+        check(
+            "draining: one that has just come is refused with a status, or, if its stream has begun, as that one",
+            queued.over() == [("error", ends)] or (queued.status, queued.answer) == (503, ends),
+            (queued.status, queued.answer, queued.events),
         )
         check(
             "draining: running ones go on until they are cancelled",
