@@ -1,7 +1,8 @@
 #!/bin/sh
 # no_cuda.sh PROGRAM SOURCE [MODULE...]: the program needs no CUDA library, nothing outside core/device/cuda and the
 # plugins' modules includes a CUDA header, and nothing there takes managed memory, host memory that a GPU sees (but for
-# a step's inputs and results, never for weights), or device memory past the regions of memory.c. MODULE: built ones.
+# a step's inputs and results and pages that are handed over, never for weights), or device memory past the regions of
+# memory.c. MODULE: built ones.
 set -eu
 program=$1 source=$2
 shift 2
@@ -41,10 +42,11 @@ if [ -n "$found" ]; then
     exit 1
 fi
 
-# Managed memory may lie anywhere; of mapped host memory there are the rings of inputs and ids, and a tap's scores.
+# Managed memory may lie anywhere; of mapped host memory there are the rings of inputs and ids, a tap's scores, and
+# what pages are copied through that another worker gets.
 managed='MallocManaged|cuMemAllocManaged|cuMemAdvise|cuMemPrefetch|cudaMemAdvise|cudaMemPrefetch|__managed__'
 mapped='HostAllocMapped|HostRegisterMapped|HostGetDevicePointer|MEMHOST[A-Z]*_DEVICEMAP'
-where_mapped='^core/device/cuda/(memory|step)\.c:'
+where_mapped='^core/device/cuda/(memory|step|pages)\.c:'
 # shellcheck disable=SC2086 # a list of words on purpose
 found=$(grep -nE "$managed" $product /dev/null || true)
 [ -z "$found" ] || { echo "$found"; echo "managed memory: weights would not be where they are said to be"; exit 1; }
@@ -52,12 +54,12 @@ found=$(grep -nE "$managed" $product /dev/null || true)
 found=$(grep -nE "$mapped" $product || true)
 echo "$found" | grep -qE "$where_mapped" || { echo "the search finds no mapped memory where it must"; exit 1; }
 if echo "$found" | grep -vE "$where_mapped"; then
-    echo "host memory that a GPU sees is for inputs and results of steps alone: cuda_memory_pinned"
+    echo "host memory that a GPU sees is for inputs and results of steps and for pages alone: cuda_memory_pinned"
     exit 1
 fi
 if grep -rn "cuda_memory_pinned(" core/device/cuda --include='*.c' |
-    grep -vE '^core/device/cuda/(memory|open|asks|test_[a-z_]*)\.c:'; then
-    echo "cuda_memory_pinned is for the rings that open.c and asks.c make, never for weights"
+    grep -vE '^core/device/cuda/(memory|open|asks|pages|test_[a-z_]*)\.c:'; then
+    echo "cuda_memory_pinned is for the rings that open.c, asks.c and pages.c make, never for weights"
     exit 1
 fi
 for module in "$@"; do

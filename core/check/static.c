@@ -94,7 +94,8 @@ static void run_now(struct check *c)
 static const struct check_def checks[] = {
     { "static.file",
       "A plugin is a regular file; it, its folder and all folders above belong to root or to the user who runs the "
-      "worker, and nobody else can write to them.",
+      "worker, and nobody else can write to them (a group of the user's own name without other members is nobody "
+      "else).",
       CHECK_OF_ANY, true, NULL, run_loader },
     { "static.digest", "Where there is a list of --plugin-digest, its SHA-256 is on it.", CHECK_OF_ANY, true, NULL,
       run_loader },
