@@ -314,7 +314,9 @@ static enum pull_result take_answer(struct pull *p)
     return result;
 }
 
-/* To the end of the answer, if that is near: the helper and its connection are good for the next one then. */
+/* To the end of an answer whose last frame was read: the helper and its connection are good for the next one then. Not
+ * of one that was given up: who gives may wait for a segment that nobody reads, and the prompt is to be computed now.
+ */
 static void finish(struct pull *p)
 {
     for (size_t rest = 0; rest < REST_MOST; rest += p->left)
@@ -344,7 +346,7 @@ static enum pull_result pull(struct pull *p)
     result = reserve(p);
     if (!result) result = ask(p); /* also where nothing is missing: then the pages there are given back */
     if (!result) result = take_answer(p);
-    if (result != PULL_UNREACHABLE && result != PULL_STOPPED) finish(p);
+    if (!result) finish(p);
     handover_helper_back(p->h, p->helper);
     return p->import && p->from == p->to ? PULL_CACHED : result;
 }
