@@ -46,6 +46,7 @@ static struct {
     uint64_t bytes;
     struct segment *segment;
     uint64_t segment_bytes;
+    bool pinned;
 } b;
 
 static void must(bool good, const char *what)
@@ -91,8 +92,18 @@ static void set_up(const char *device, const char *path, uint32_t n, uint32_t gp
     must(!ftruncate(segment, (off_t)b.segment_bytes), "shared memory");
     b.segment = mmap(NULL, b.segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, segment, 0);
     must(b.segment != MAP_FAILED, "shared memory");
-    if (engine_pin(b.e, b.segment, b.segment_bytes, &test_err))
-        (void)fprintf(stderr, "shared memory is not pinned: %s\n", test_text);
+    b.pinned = !engine_pin(b.e, b.segment, b.segment_bytes, &test_err);
+    if (!b.pinned) (void)fprintf(stderr, "shared memory is not pinned: %s\n", test_text);
+}
+
+static void tear_down(void)
+{
+    if (b.pinned) engine_unpin(b.e, b.segment);
+    if (b.segment) (void)munmap(b.segment, b.segment_bytes);
+    engine_close(b.e);
+    test_unload(&b.t);
+    test_close_plugins();
+    free(b.tokens);
 }
 
 static struct engine_job spec_of(uint64_t round, const struct sampler_params *params)
@@ -423,6 +434,7 @@ int main(int argc, char **argv)
     if (argc == 7 && !strcmp(argv[1], "give")) {
         set_up(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]), atoi(argv[6]));
         give();
+        tear_down();
         return 0;
     }
     const char *n = argc > 3 ? argv[3] : "2048";
@@ -457,8 +469,8 @@ int main(int argc, char **argv)
     int status = 1;
     (void)waitpid(child, &status, 0);
     peer_taker_close(x.taker);
-    engine_close(b.e);
-    test_unload(&b.t);
-    test_close_plugins();
+    (void)fclose(x.from);
+    free(x.run);
+    tear_down();
     return !same || status;
 }
