@@ -125,13 +125,14 @@ static struct sampler_params params_of(uint64_t round)
 
 /* ---- the giver ----------------------------------------------------------------------------------------- */
 
-static struct engine_lease *lease;
+static struct engine_lease *_Atomic lease; /* the taker asks for it when it was told that there is one */
 
 static struct engine_lease *find(void *user, const char *ticket)
 {
     (void)user, (void)ticket;
-    engine_lease_ref(lease);
-    return lease;
+    struct engine_lease *l = lease;
+    engine_lease_ref(l);
+    return l;
 }
 static void done(void *user, const char *ticket, struct engine_lease *l, bool taken)
 {
