@@ -42,6 +42,11 @@ def text(seed, n=60):
     return "%d " % seed + " ".join(draw.choice(WORDS) for _ in range(n))
 
 
+def until_it_gives(w):
+    """A prefill worker is ready before it knows the digest of its weights, and gives nothing until then."""
+    w.until(lambda: len(w.get("/health")[1]["digest"]) == 64)
+
+
 def first(w, path, body, headers=None, chat=False):
     """(status, answer) of the router's request to the prefill worker."""
     asked = dict(body, **NEUTRAL, stream=False, max_tokens=1, kv_transfer_params=ASKS)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-from handover import ASKS, request, text
+from handover import ASKS, request, text, until_it_gives
 from service import LONG, Job, Worker, cancelled, check, done, events, skip
 
 program, source = sys.argv[1:3]
@@ -571,6 +571,7 @@ def gate(w, key):
 def handovers(p):
     """A prompt's pages, as a decode worker asks for them."""
     body = {"prompt": text(1), "max_tokens": 1}
+    until_it_gives(p)
     _, data = ask(p, "POST", "/v1/completions", dict(body, kv_transfer_params=ASKS), want=200)
     asked = request(p, body, json.loads(data)["kv_transfer_params"])
     ask(p, "POST", "/worker/handover", dict(asked, tokens="0" * 64), want=409)
