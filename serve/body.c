@@ -383,6 +383,14 @@ bool body_real(const struct body_object *o, const char *name, double min, double
     return true;
 }
 
+void body_drop_nulls(json_t *object)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
+}
+
 bool body_flag(const struct body_object *o, const char *name, bool *out, struct refusal *why)
 {
     const json_t *value = json_object_get(o->object, name);

@@ -39,6 +39,9 @@ __attribute__((format(printf, 4, 5))) bool body_fail(const struct body_object *o
 /* Every name of the object is one of `names` [n]. */
 bool body_knows(const struct body_object *o, const char *const *names, size_t n, struct refusal *why);
 
+/* Where null is the same as absent: members that are null go. */
+void body_drop_nulls(json_t *object);
+
 /* Members that are absent leave *out alone; a wrong type or a value out of range fails. */
 bool body_integer(const struct body_object *o, const char *name, int64_t min, int64_t max, int64_t *out,
                   struct refusal *why);

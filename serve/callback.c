@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/monotonic.h"
 #include "log/log.h"
 
 enum { HOST_MAX = 256, PATH_MAX_BYTES = 2048, IO_MS = 5000, STOP_WAIT_MS = 500 };
@@ -276,13 +277,9 @@ void callback_again(struct callback *c, json_t *document)
 void callback_stop(struct callback *c)
 {
     const uint64_t one = 1;
-    struct timespec until;
     if (!c) return;
     if (write(c->stop, &one, sizeof one) != sizeof one) return;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += STOP_WAIT_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const struct timespec until = clock_in(CLOCK_REALTIME, STOP_WAIT_MS);
     /* A thread that hangs in getaddrinfo is left alone with its memory: the process is about to end. */
     if (pthread_timedjoin_np(c->thread, NULL, &until) == 0)
         free_callback(c);

@@ -208,11 +208,11 @@ static bool give_run(struct give *g, uint32_t from, uint32_t to)
         if (give_segment(g, from, to, bytes, &gone)) return true;
         if (gone) return false;
     }
-    const struct frame f = { .kind = FRAME_RUN, .from = from, .to = to, .bytes = bytes };
-    struct frame run = f;
     if (bytes && engine_lease_read(g->lease, from, to, g->run, NULL)) return false;
-    run.sum = crc32c(0, g->run, bytes);
-    return send_frame(g, &run, g->run);
+    const struct frame f = {
+        .kind = FRAME_RUN, .from = from, .to = to, .bytes = bytes, .sum = crc32c(0, g->run, bytes)
+    };
+    return send_frame(g, &f, g->run);
 }
 
 static bool has_left(void *user) { return http_left(user); }

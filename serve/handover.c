@@ -2,7 +2,6 @@
 #include "handover.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,22 +24,7 @@ const char *pull_result_name(enum pull_result r)
     return names[r];
 }
 
-double handover_bucket(int i)
-{
-    static const double seconds[HANDOVER_BUCKETS] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                      0.1,   0.25,   0.5,   1,    5,     INFINITY };
-    return seconds[i];
-}
-
-struct timespec handover_soon(uint32_t ms)
-{
-    struct timespec at;
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += ms * 1000000L;
-    at.tv_sec += at.tv_nsec / 1000000000L;
-    at.tv_nsec %= 1000000000L;
-    return at;
-}
+const double handover_bound[HANDOVER_BUCKETS - 1] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5 };
 
 /* ---- helpers ------------------------------------------------------------------------------------------- */
 
@@ -62,7 +46,7 @@ struct download *handover_helper(struct handover *h, struct work *work)
     struct download *d = NULL;
     (void)pthread_mutex_lock(&h->lock);
     while (!h->n_free && serve_now_ns() < until && !work_stopped(work)) {
-        const struct timespec at = handover_soon(LOOK_MS);
+        const struct timespec at = clock_in(CLOCK_MONOTONIC, LOOK_MS);
         (void)pthread_cond_timedwait(&h->freed, &h->lock, &at);
     }
     if (h->n_free) d = h->helpers[--h->n_free];
@@ -135,7 +119,7 @@ void handover_count(struct handover *h, enum pull_result result) { atomic_fetch_
 void handover_count_pages(struct handover *h, enum handover_way way, uint64_t ns, uint64_t bytes)
 {
     int i = 0;
-    while (i < HANDOVER_BUCKETS - 1 && (double)ns * 1e-9 > handover_bucket(i)) i++;
+    while (i < HANDOVER_BUCKETS - 1 && (double)ns * 1e-9 > handover_bound[i]) i++;
     atomic_fetch_add(&h->count[way][i], 1);
     atomic_fetch_add(&h->us[way], ns / 1000);
     atomic_fetch_add(&h->bytes_in, bytes);

@@ -71,7 +71,7 @@ struct handover {
     struct handover_offer offers[HANDOVER_SERVED]; /* under `lock` */
     struct handover_copy copies[HANDOVER_PULLS];
     _Atomic uint64_t results[PULL_RESULTS];
-    /* Of pulls that are done, by the way that the pages came; seconds: handover_bucket. */
+    /* Of pulls that are done, by the way that the pages came; seconds: handover_bound. */
     _Atomic uint64_t count[HANDOVER_WAYS][HANDOVER_BUCKETS], us[HANDOVER_WAYS], bytes_in, bytes_out;
 };
 
@@ -108,7 +108,6 @@ void handover_helper_back(struct handover *h, struct download *d);
 void handover_count(struct handover *h, enum pull_result result);
 /* A pull that is done. */
 void handover_count_pages(struct handover *h, enum handover_way way, uint64_t ns, uint64_t bytes);
-struct timespec handover_soon(uint32_t ms); /* from now on, below a second; CLOCK_MONOTONIC */
-double handover_bucket(int i);              /* seconds; the last: +Inf */
+extern const double handover_bound[HANDOVER_BUCKETS - 1]; /* seconds; the last bucket: +Inf */
 
 #endif

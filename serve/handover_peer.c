@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/monotonic.h"
 #include "engine/handover.h"
 #include "handover/peer.h"
 #include "handover/runs.h"
@@ -63,7 +64,7 @@ static bool wait_for_taker(struct handover *h, const struct handover_offer *o, b
     while (!o->over) {
         const uint64_t ms = (serve_now_ns() - begun_ns) / 1000000;
         if (ms > (o->found ? TAKES_MS : COMES_MS)) return false;
-        const struct timespec at = handover_soon(LOOK_MS);
+        const struct timespec at = clock_in(CLOCK_MONOTONIC, LOOK_MS);
         if (!pthread_cond_timedwait(&h->offered, &h->lock, &at) || o->over) continue;
         (void)pthread_mutex_unlock(&h->lock);
         const bool gone = left(user);

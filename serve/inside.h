@@ -15,6 +15,11 @@ static inline uint64_t serve_now_ns(void)
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+/* 0: one of them has not been yet. */
+static inline double serve_ms_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns && to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-6 : 0;
+}
 
 /* As answers tell a time: to the millisecond. */
 static inline double serve_seconds(uint64_t ns) { return (double)(ns / 1000000) * 1e-3; }

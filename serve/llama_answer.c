@@ -149,8 +149,6 @@ static void put_probs_member(struct stream *x, struct llama_choice *o)
 
 /* ---- the end of an answer ------------------------------------------------------------------------------ */
 
-static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
-
 static void put_stop(struct stream *x, const struct answer *a, const struct ending *e)
 {
     const int stopped = token_text_stopped(a->text);
@@ -265,7 +263,7 @@ static bool is_late(const struct stream *x, const struct answer *a)
     struct job_figures f;
     if (!own(x)->q.predict_ms) return false;
     job_figures(a->job, &f);
-    return ms_between(f.first_token_ns, serve_now_ns()) > (double)own(x)->q.predict_ms;
+    return serve_ms_between(f.first_token_ns, serve_now_ns()) > (double)own(x)->q.predict_ms;
 }
 
 /* What of the line is told. False: nothing, the answer was over. */

@@ -119,6 +119,22 @@ static void histogram(struct http_text *t, const char *name, const struct engine
                      h->sum, name, sum);
 }
 
+/* What is counted here: count [n] by bound [n - 1]. label: key="value", or empty. */
+static void buckets(struct http_text *t, const char *name, const char *label, const double *bound,
+                    const _Atomic uint64_t *count, int n, double seconds)
+{
+    uint64_t sum = 0;
+    const char *comma = label[0] ? "," : "", *open = label[0] ? "{" : "", *close = label[0] ? "}" : "";
+    for (int i = 0; i < n - 1; i++) {
+        sum += atomic_load_explicit(&count[i], memory_order_relaxed);
+        http_text_format(t, "%s_bucket{%s%sle=\"%g\"} %" PRIu64 "\n", name, label, comma, bound[i], sum);
+    }
+    sum += atomic_load_explicit(&count[n - 1], memory_order_relaxed);
+    http_text_format(t, "%s_bucket{%s%sle=\"+Inf\"} %" PRIu64 "\n", name, label, comma, sum);
+    http_text_format(t, "%s_sum%s%s%s %.6f\n", name, open, label, close, seconds);
+    http_text_format(t, "%s_count%s%s%s %" PRIu64 "\n", name, open, label, close, sum);
+}
+
 /* ---- families ------------------------------------------------------------------------------------------ */
 
 static void put_about(struct http_text *t, struct serve *s, const struct serve_model *m)
@@ -306,20 +322,10 @@ static void put_tool_calls(struct http_text *t)
 
 static void put_deadlines(struct http_text *t)
 {
-    uint64_t sum = 0;
-    family(t, "worker_deadline_remaining_seconds", "histogram",
-           "Time that a request's X-Deadline left when it arrived.");
-    for (int i = 0; i < DEADLINE_BUCKETS - 1; i++) {
-        sum += atomic_load_explicit(&deadline_count[i], memory_order_relaxed);
-        http_text_format(t, "worker_deadline_remaining_seconds_bucket{le=\"%g\"} %" PRIu64 "\n", deadline_bound[i],
-                         sum);
-    }
-    sum += atomic_load_explicit(&deadline_count[DEADLINE_BUCKETS - 1], memory_order_relaxed);
-    http_text_format(t,
-                     "worker_deadline_remaining_seconds_bucket{le=\"+Inf\"} %" PRIu64
-                     "\nworker_deadline_remaining_seconds_sum %.6f\nworker_deadline_remaining_seconds_count %" PRIu64
-                     "\n",
-                     sum, (double)atomic_load_explicit(&deadline_sum_us, memory_order_relaxed) * 1e-6, sum);
+    static const char name[] = "worker_deadline_remaining_seconds";
+    family(t, name, "histogram", "Time that a request's X-Deadline left when it arrived.");
+    buckets(t, name, "", deadline_bound, deadline_count, DEADLINE_BUCKETS,
+            (double)atomic_load_explicit(&deadline_sum_us, memory_order_relaxed) * 1e-6);
 }
 
 static void put_http(struct http_text *t, const struct serve *s)
@@ -400,22 +406,13 @@ static void put_kv_events(struct http_text *t, const struct serve *s)
 static void put_transfers(struct http_text *t, struct handover *h)
 {
     static const char name[] = "worker_kv_transfer_duration_seconds";
+    char label[32];
     family(t, name, "histogram",
            "From the request for a prompt's pages until they were in the prefix cache, by how they came.");
     for (int way = 0; way < HANDOVER_WAYS; way++) {
-        const char *backend = handover_way_name((enum handover_way)way);
-        uint64_t sum = 0;
-        for (int i = 0; i < HANDOVER_BUCKETS - 1; i++) {
-            sum += atomic_load(&h->count[way][i]);
-            http_text_format(t, "%s_bucket{backend=\"%s\",le=\"%.9g\"} %" PRIu64 "\n", name, backend,
-                             handover_bucket(i), sum);
-        }
-        sum += atomic_load(&h->count[way][HANDOVER_BUCKETS - 1]);
-        http_text_format(t,
-                         "%s_bucket{backend=\"%s\",le=\"+Inf\"} %" PRIu64 "\n%s_sum{backend=\"%s\"} %.6f\n"
-                         "%s_count{backend=\"%s\"} %" PRIu64 "\n",
-                         name, backend, sum, name, backend, (double)atomic_load(&h->us[way]) * 1e-6, name, backend,
-                         sum);
+        (void)snprintf(label, sizeof label, "backend=\"%s\"", handover_way_name((enum handover_way)way));
+        buckets(t, name, label, handover_bound, h->count[way], HANDOVER_BUCKETS,
+                (double)atomic_load(&h->us[way]) * 1e-6);
     }
 }
 

@@ -61,14 +61,6 @@ static bool refuse_unserved(const json_t *object, const char *prefix, const stru
 
 /* ---- what both bodies have ----------------------------------------------------------------------------- */
 
-static void drop_nulls(json_t *object)
-{
-    const char *key;
-    json_t *value;
-    void *next;
-    json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
-}
-
 static bool keep_model(struct reading *b)
 {
     const char *name = NULL;
@@ -184,13 +176,13 @@ static bool check_flags(struct reading *b)
 static bool begin(struct reading *b, const char *bytes, size_t n)
 {
     if (!body_parse(bytes, n, &b->tree, b->why)) return false;
-    drop_nulls(b->tree);
+    body_drop_nulls(b->tree);
     b->body = raw_of(bytes, n);
     if (!b->body.data)
         return refuse(b->why, SERVE_INVALID_REQUEST, NULL, "the body: expected at most %d levels", JR_MAX_DEPTH);
     if (!raw_member_of(b->body, "", "options", JR_OBJECT, &b->options_raw, b->why)) return false;
     b->options = json_object_get(b->tree, "options");
-    if (b->options) drop_nulls(json_object_get(b->tree, "options"));
+    if (b->options) body_drop_nulls(json_object_get(b->tree, "options"));
     return keep_model(b) && check_flags(b);
 }
 

@@ -326,14 +326,6 @@ static bool read_prompts(const struct body_object *o, const struct job_request_l
 
 /* ---- both ---------------------------------------------------------------------------------------------- */
 
-static void drop_nulls(json_t *object)
-{
-    const char *key;
-    json_t *value;
-    void *next;
-    json_object_foreach_safe(object, next, key, value) if (json_is_null(value))(void) json_object_del(object, key);
-}
-
 static bool is_whole(const json_t *value)
 {
     const double v = json_real_value(value);
@@ -365,10 +357,10 @@ bool openai_request_body(const char *bytes, size_t n, struct openai_request *out
 {
     memset(out, 0, sizeof *out);
     if (!body_parse(bytes, n, &out->q.body, why)) return false;
-    drop_nulls(out->q.body);
+    body_drop_nulls(out->q.body);
     make_whole(out->q.body);
     json_t *options = json_object_get(out->q.body, "stream_options");
-    if (json_is_object(options)) drop_nulls(options);
+    if (json_is_object(options)) body_drop_nulls(options);
     return true;
 }
 

@@ -83,19 +83,13 @@ static size_t add_headers(const struct pull *p, char store[HEADERS][HEADER_BYTES
     size_t n = 0;
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
         const char *value = http_header(r, passed[i]);
-        if (!value || (size_t)snprintf(store[n], HEADER_BYTES, "%s: %s", passed[i], value) >= HEADER_BYTES) continue;
-        out[n] = store[n];
-        n++;
+        if (value && (size_t)snprintf(store[n], HEADER_BYTES, "%s: %s", passed[i], value) < HEADER_BYTES) n++;
     }
-    if (trace_parent(r, trace)) { /* the span there is part of this request's */
-        (void)snprintf(store[n], HEADER_BYTES, "traceparent: %s", trace);
-        out[n] = store[n];
-        n++;
-    }
-    (void)snprintf(store[n], HEADER_BYTES, "X-Request-Id: %s", http_id(r));
-    out[n] = store[n];
-    n++;
-    out[n++] = "Connection: keep-alive";
+    if (trace_parent(r, trace)) /* the span there is part of this request's */
+        (void)snprintf(store[n++], HEADER_BYTES, "traceparent: %s", trace);
+    (void)snprintf(store[n++], HEADER_BYTES, "X-Request-Id: %s", http_id(r));
+    (void)snprintf(store[n++], HEADER_BYTES, "Connection: keep-alive");
+    for (size_t i = 0; i < n; i++) out[i] = store[i];
     return n;
 }
 

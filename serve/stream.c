@@ -81,8 +81,6 @@ static const struct stream_prompt *prompt_of(const struct stream *x, const struc
     return &x->prompts[a->prompt];
 }
 
-static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
-
 /* Only where somebody asked for it: a short prompt can be guessed from it. */
 static struct log_field plain_digest(const struct stream *x, const struct stream_prompt *p)
 {
@@ -105,7 +103,7 @@ static void narrate_turns(const struct stream *x, struct answer *a)
         LOG(LOG_INFO, t.kind == TURN_RESUMED ? "scheduler.fairness.resume" : "scheduler.fairness.yield", NULL,
             log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id), log_s("model_ref", x->m->path),
             log_s("request_id", http_id(x->r)), log_b("preempted", t.kind == TURN_PREEMPTED),
-            log_f("at_ms", ms_between(x->arrived_ns, t.at_ns)), log_s("traceparent", http_trace(x->r)));
+            log_f("at_ms", serve_ms_between(x->arrived_ns, t.at_ns)), log_s("traceparent", http_trace(x->r)));
     }
 }
 
@@ -161,10 +159,11 @@ static void narrate_end(const struct stream *x, const struct answer *a, enum job
         log_s("state", state), log_s("outcome", e->good ? "finished" : code),
         log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone), log_u("tokens_in", p->ids.n),
         log_u("tokens_out", a->tokens_out), log_u("tokens_cached", e->f.n_cached),
-        log_b("completion_hit", e->f.completion_hit), log_f("queue_ms", ms_between(e->f.queued_ns, e->f.started_ns)),
-        log_f("first_token_ms", e->first_ms), log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes),
-        log_u("seed", a->seed), log_u("preemptions", e->f.preemptions), log_u("prompt_chars", p->chars),
-        log_s("prompt_hmac", p->prompt_hmac), log_s("traceparent", http_trace(x->r)), plain_digest(x, p));
+        log_b("completion_hit", e->f.completion_hit),
+        log_f("queue_ms", serve_ms_between(e->f.queued_ns, e->f.started_ns)), log_f("first_token_ms", e->first_ms),
+        log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", a->seed),
+        log_u("preemptions", e->f.preemptions), log_u("prompt_chars", p->chars), log_s("prompt_hmac", p->prompt_hmac),
+        log_s("traceparent", http_trace(x->r)), plain_digest(x, p));
 }
 
 /* How a good end is called. */
@@ -208,8 +207,8 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
     else if (!e.good)
         explain_end(x, a, end, &e.f, &e.why);
     if (!e.good && x->form->refused) x->form->refused(x, &e.why);
-    e.first_ms = ms_between(x->arrived_ns, e.f.first_token_ns);
-    e.decode_ms = ms_between(e.f.first_token_ns, e.f.last_token_ns);
+    e.first_ms = serve_ms_between(x->arrived_ns, e.f.first_token_ns);
+    e.decode_ms = serve_ms_between(e.f.first_token_ns, e.f.last_token_ns);
     struct job_record record = { .verdict = e.good                 ? JOB_FINISHED
                                             : end == JOB_CANCELLED ? JOB_WAS_CANCELLED
                                                                    : JOB_HAS_FAILED,
@@ -694,6 +693,7 @@ static void take_back(struct stream *x, uint32_t n)
 static bool submit_all(struct stream *x, struct refusal *why)
 {
     const uint32_t most = x->s->o->engine.max_sequences + x->s->o->engine.max_queue;
+    transfer_begin(x);
     if (x->n_answers > most)
         return refuse(
             why, SERVE_INVALID_REQUEST, x->form->field,
@@ -744,8 +744,7 @@ void stream_run(struct stream *x, const char *prefix)
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
         (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && transfer_may(x, &why) &&
-        answer_make_grammar(x, &why) && make_prompts(x, &why) && caller_may_begin(x, &why) && transfer_begin(x) &&
-        submit_all(x, &why)) {
+        answer_make_grammar(x, &why) && make_prompts(x, &why) && caller_may_begin(x, &why) && submit_all(x, &why)) {
         caller_rates(x, true);
         begin_answer(x);
         follow(x);

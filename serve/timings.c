@@ -1,8 +1,6 @@
 /* timings.c: see timings.h. */
 #include "timings.h"
 
-static double ms_between(uint64_t from, uint64_t to) { return from && to > from ? (double)(to - from) * 1e-6 : 0; }
-
 /* n: how many there are; steps: how many of them the time was for. */
 static void put_speed(struct http_text *out, const char *what, uint32_t n, uint32_t steps, double ms)
 {
@@ -21,8 +19,8 @@ static void put(struct http_text *out, const struct job_figures *f, uint32_t n_r
 
 void timings_put(struct http_text *out, const struct job_figures *f, uint32_t n_ids, uint64_t until_ns)
 {
-    put(out, f, f->n_prompt - f->n_cached, ms_between(f->started_ns, f->first_token_ns), n_ids,
-        ms_between(f->first_token_ns, until_ns));
+    put(out, f, f->n_prompt - f->n_cached, serve_ms_between(f->started_ns, f->first_token_ns), n_ids,
+        serve_ms_between(f->first_token_ns, until_ns));
 }
 
 void timings_put_now(struct http_text *out, const struct answer *a, bool over)
@@ -37,7 +35,7 @@ void timings_put_progress(struct http_text *out, const struct answer *a, uint32_
     struct job_figures f;
     job_figures(a->job, &f);
     const uint32_t n_read = n_done - f.n_cached; /* by this job */
-    const double ms = n_read ? ms_between(f.started_ns, serve_now_ns()) : 0;
+    const double ms = n_read ? serve_ms_between(f.started_ns, serve_now_ns()) : 0;
     http_text_format(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%.0f}",
                      f.n_prompt, f.n_cached, n_done, ms);
     if (timings) put(out, &f, n_read, ms, 0, 0);

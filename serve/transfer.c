@@ -59,10 +59,10 @@ static void pull_one(struct stream *x, uint32_t i)
     x->handed[i].pulled = pull_pages(&ask);
 }
 
-bool transfer_begin(struct stream *x)
+void transfer_begin(struct stream *x)
 {
     struct engine_layout layout;
-    if (!x->transfer) return true;
+    if (!x->transfer) return;
     x->keeps = x->transfer->keep;
     x->handed = calloc(x->n_prompts, sizeof *x->handed);
     const bool can_keep = x->keeps && !engine_layout(x->m->engine, &layout, NULL);
@@ -71,7 +71,6 @@ bool transfer_begin(struct stream *x)
         x->handed[i].reserved =
             can_keep && engine_blocks((uint32_t)x->prompts[i].ids.n) > 0 && leases_reserve(x->s->handover->leases);
     }
-    return true;
 }
 
 bool transfer_keeps(const struct stream *x, const struct answer *a)

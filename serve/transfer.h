@@ -33,15 +33,15 @@ struct transfer_prompt {
     char id[LEASES_ID];          /* of the hand-over that was offered; "": none */
 };
 
-/* The member kv_transfer_params, NULL: absent; nulls inside are the same as absent, names that nobody knows are
- * ignored. False: why says which is of a wrong type. */
-bool transfer_read(const json_t *params, struct transfer *out, struct refusal *why);
+/* The member kv_transfer_params, NULL: absent; nulls inside are the same as absent and go, names that nobody knows
+ * are ignored. False: why says which is of a wrong type. */
+bool transfer_read(json_t *params, struct transfer *out, struct refusal *why);
 
 /* Is the request for a worker of this role and these pools? False: why. */
 bool transfer_may(const struct stream *x, struct refusal *why);
 /* Before the jobs are submitted: takes places, pulls pages. May take as long as the pages travel; ends early when the
- * client has left or the deadline has passed. Always true: whatever fails, the jobs compute. */
-bool transfer_begin(struct stream *x);
+ * client has left or the deadline has passed. Whatever fails, the jobs compute. */
+void transfer_begin(struct stream *x);
 /* Is the answer's job to keep its prompt's pages? */
 bool transfer_keeps(const struct stream *x, const struct answer *a);
 /* The answer's job has begun, or is over: what was pulled for it is its own, or nobody's. */

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/monotonic.h"
 #include "job_request.h"
 
 enum { TURN_MS = 20 /* how often who waits for its turn looks whether it must end */ };
@@ -64,11 +65,7 @@ static bool take_turn(struct work *w)
     const unsigned most = most_running();
     (void)pthread_mutex_lock(&lock);
     while (running >= most) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += TURN_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
+        const struct timespec until = clock_in(CLOCK_REALTIME, TURN_MS);
         (void)pthread_cond_timedwait(&left, &lock, &until);
         (void)pthread_mutex_unlock(&lock);
         if (work_stopped(w)) return false;

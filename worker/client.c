@@ -247,11 +247,7 @@ static void end_stream(void *arg, const struct fetch_answer *answer, const char 
 /* Waits for more, the end, or LOOK_MS. What came is *into's; true: there is no more after it. */
 static bool wait_for_part(struct waiting *w, struct http_text *into)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    const struct timespec until = clock_in(CLOCK_MONOTONIC, LOOK_MS);
     (void)pthread_mutex_lock(&w->lock);
     if (!w->came.n && !w->over) (void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
     const bool over = w->over;
