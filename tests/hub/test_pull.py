@@ -204,9 +204,9 @@ def helper_killed():
     p.store.pause = 0.02
     w = p.start("hf:org/name")
     until(lambda: p.part() > 500000, "bytes before the helper's end")
-    p.store.pause = 0
     for pid in children(w.pid):
         os.kill(pid, signal.SIGKILL)
+    p.store.pause = 0
     _, err = w.communicate()
     check("goes on without its helper", w.returncode == 0 and p.holds(content) and "helper process" in err, err)
     check("from where it was", p.ranges()[-1] and p.ranges()[0] is None and len(p.ranges()) == 2, p.ranges())
