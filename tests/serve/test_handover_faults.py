@@ -17,6 +17,7 @@ from service import PATIENCE, Worker, check, done
 program = sys.argv[1]
 KILLS = int(os.environ.get("KILLS", "10"))  # of each way
 CUTS = 2 * KILLS
+CUTS_OF_A_WORKER = 25  # what is not taken waits half a minute, and a prefill worker keeps 64 of them
 COMPLETIONS = "/v1/completions"
 PREFILL, DECODE = ("--role", "prefill", "--kv-transport"), ("--role", "decode", "--kv-transport")
 draw = random.Random()
@@ -67,27 +68,30 @@ def flip_at(n):
 
 def broken(x, way):
     """An answer that ends anywhere, or has a wrong bit anywhere."""
-    with Worker(program, *PREFILL, way, "--kv-cache-size-mb", "256") as p:  # what is not taken waits
-        body = body_of()
-        with Proxy(p.port) as proxy:
-            x.right(way + ": through a proxy", body, through(params(p, COMPLETIONS, body), proxy), "done")
-            length = len(proxy.seen)
-        last = length - len(b"\r\n0\r\n\r\n")  # behind that nothing is missing but HTTP's end
-        outcomes = set()
-        for i in range(CUTS):
+    outcomes = set()
+    for start in range(0, CUTS, CUTS_OF_A_WORKER):
+        with Worker(program, *PREFILL, way, "--kv-cache-size-mb", "256") as p:
             body = body_of()
-            with Proxy(p.port, cut_at(draw.randrange(last))) as proxy:
-                outcomes.add(
-                    x.right(way + ": cut off", body, through(params(p, COMPLETIONS, body), proxy), "unreachable")
-                )
-            body, at = body_of(), draw.randrange(length)
-            with Proxy(p.port, flip_at(at)) as proxy:
-                handed = through(params(p, COMPLETIONS, body), proxy)
-                wrong = ("unreachable", "refused", "unknown", "damaged", "foreign", "done")  # done: in a header's text
-                was = x.right("%s: bit %d" % (way, at), body, handed, *wrong)
-                outcomes.add(was)
-        check(way + ": breaks of several kinds", len(outcomes) > 1, outcomes)
-        p.until(lambda: not segments())
+            with Proxy(p.port) as proxy:
+                x.right(way + ": through a proxy", body, through(params(p, COMPLETIONS, body), proxy), "done")
+                length = len(proxy.seen)
+            for _ in range(start, min(CUTS, start + CUTS_OF_A_WORKER)):
+                outcomes |= broken_once(x, way, p, length)
+            p.until(lambda: not segments())
+    check(way + ": breaks of several kinds", len(outcomes) > 1, outcomes)
+
+
+def broken_once(x, way, p, length):
+    """An answer of about `length` bytes that ends anywhere, and another one with a wrong bit; what became of them."""
+    last = length - len(b"\r\n0\r\n\r\n")  # behind that nothing is missing but HTTP's end
+    body = body_of()
+    with Proxy(p.port, cut_at(draw.randrange(last))) as proxy:
+        cut = x.right(way + ": cut off", body, through(params(p, COMPLETIONS, body), proxy), "unreachable")
+    body, at = body_of(), draw.randrange(length)
+    with Proxy(p.port, flip_at(at)) as proxy:
+        handed = through(params(p, COMPLETIONS, body), proxy)
+        wrong = ("unreachable", "refused", "unknown", "damaged", "foreign", "done")  # done: in a header's text
+        return {cut, x.right("%s: bit %d" % (way, at), body, handed, *wrong)}
 
 
 def crc32c(data):
