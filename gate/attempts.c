@@ -1,11 +1,12 @@
 /* attempts.c: see attempts.h. 1,024 sets of 8 places, 24 bytes each. */
 #include "attempts.h"
 
-#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "siphash.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -58,26 +59,16 @@ void attempts_close(struct attempts *a)
 
 static struct origin origin_of(const char *address)
 {
-    static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
-    unsigned char b[16];
     struct origin o = { 0, 1 };
-    uint32_t v4;
+    struct address a;
     char plain[INET6_ADDRSTRLEN];
     const size_t n = address ? strcspn(address, "%") : 0; /* fe80::1%eth0 */
     if (!n || n >= sizeof plain) return o;
     memcpy(plain, address, n);
     plain[n] = '\0';
-    if (inet_pton(AF_INET, plain, b) == 1) {
-        memcpy(&v4, b, 4);
-        return (struct origin){ v4, 4 };
-    }
-    if (inet_pton(AF_INET6, plain, b) != 1) return o;
-    if (memcmp(b, mapped, sizeof mapped) == 0) {
-        memcpy(&v4, b + 12, 4);
-        return (struct origin){ v4, 4 };
-    }
-    memcpy(&o.bits, b, 8);
-    o.kind = 6;
+    if (!address_read(plain, &a)) return o;
+    o.kind = a.bits == ADDRESS_BITS_4 ? 4 : 6;
+    memcpy(&o.bits, a.bytes, o.kind == 4 ? 4 : 8);
     return o;
 }
 

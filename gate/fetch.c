@@ -170,11 +170,6 @@ static void destroy(struct fetch *f)
     free(f);
 }
 
-static struct timespec at(int64_t ms)
-{
-    return (struct timespec){ .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };
-}
-
 wk_status fetch_open(const char *program, struct fetch **out, const struct wk_err *err)
 {
     *out = NULL;
@@ -196,7 +191,7 @@ wk_status fetch_open(const char *program, struct fetch **out, const struct wk_er
         destroy(f);
         return s;
     }
-    const struct timespec until = at(fetch_now() + READY_MS);
+    const struct timespec until = clock_in(CLOCK_MONOTONIC, READY_MS);
     (void)pthread_mutex_lock(&f->lock);
     while (!f->first_over && pthread_cond_timedwait(&f->opened, &f->lock, &until) == 0) {}
     const bool good = f->first_good;

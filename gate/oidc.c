@@ -44,14 +44,6 @@ static int64_t seconds(clockid_t clock)
     return (int64_t)t.tv_sec;
 }
 
-static struct timespec in_ms(int64_t ms)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    const int64_t ns = (int64_t)t.tv_nsec + ms % 1000 * 1000000;
-    return (struct timespec){ t.tv_sec + (time_t)(ms / 1000 + ns / 1000000000), (long)(ns % 1000000000) };
-}
-
 /* ---- fetching ---------------------------------------------------------------------------------------------------- */
 
 /* A document of the issuer. */
@@ -181,7 +173,7 @@ static void *run(void *arg)
             refresh(o);
             continue;
         }
-        const struct timespec until = in_ms((next - now) * 1000);
+        const struct timespec until = clock_in(CLOCK_MONOTONIC, (uint32_t)(next - now) * 1000);
         (void)pthread_cond_timedwait(&o->work, &o->lock, &until);
     }
     (void)pthread_mutex_unlock(&o->lock);
@@ -338,7 +330,7 @@ static wk_status check(struct oidc *o, const char *token, size_t n, bool waits, 
 {
     uint8_t digest[TOKEN_DIGEST];
     enum jwt_result r = JWT_NO_KEY;
-    const struct timespec until = in_ms(OIDC_WAIT_MS);
+    const struct timespec until = clock_in(CLOCK_MONOTONIC, OIDC_WAIT_MS);
     const bool sized = n > 0 && n <= JWT_MOST_BYTES, digested = sized && token_cache_digest(o->cache, token, n, digest);
     bool judged;
     uint64_t generation, n_ended;
@@ -389,7 +381,7 @@ void oidc_state(struct oidc *o, struct oidc_state *out)
 
 wk_status oidc_ready(struct oidc *o, uint32_t timeout_ms, const struct wk_err *err)
 {
-    const struct timespec until = in_ms(timeout_ms);
+    const struct timespec until = clock_in(CLOCK_MONOTONIC, timeout_ms);
     (void)pthread_mutex_lock(&o->lock);
     while (o->n_ended == 0 && pthread_cond_timedwait(&o->ended, &o->lock, &until) == 0) {}
     const bool good = o->keys != NULL;

@@ -1,17 +1,12 @@
 /* peers.c: see peers.h. */
 #include "peers.h"
 
-#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
-enum {
-    LOOPBACK_BITS = 8,
-    BITS_OF_FOUR = 32,
-    BITS_OF_SIX = 128,
-    MAPPED = 12 /* bytes before an IPv4 address in IPv6 */
-};
+#include "base/address.h"
 
 static const char *const names[HANDOVER_WAYS] = { "channel", "shm", "peer" };
 
@@ -26,26 +21,6 @@ enum handover_way handover_way_named(const char *name)
 
 /* ---- addresses ----------------------------------------------------------------------------------------- */
 
-struct address {
-    uint8_t bytes[16];
-    unsigned bits; /* 32, 128 */
-};
-
-/* IPv4 in IPv6 is IPv4. */
-static bool read_address(const char *text, struct address *out)
-{
-    static const uint8_t mapped[MAPPED] = { [10] = 0xff, [11] = 0xff };
-    *out = (struct address){ .bits = BITS_OF_FOUR };
-    if (inet_pton(AF_INET, text, out->bytes) == 1) return true;
-    if (inet_pton(AF_INET6, text, out->bytes) != 1) return false;
-    out->bits = BITS_OF_SIX;
-    if (memcmp(out->bytes, mapped, sizeof mapped) == 0) {
-        memmove(out->bytes, out->bytes + MAPPED, 4);
-        out->bits = BITS_OF_FOUR;
-    }
-    return true;
-}
-
 /* "10.1.0.0/16", or an address, all of whose bits count. */
 static bool read_network(const char *text, struct address *out, unsigned *counts)
 {
@@ -54,7 +29,7 @@ static bool read_network(const char *text, struct address *out, unsigned *counts
     if (n >= sizeof address) return false;
     memcpy(address, text, n);
     address[n] = '\0';
-    if (!read_address(address, out)) return false;
+    if (!address_read(address, out)) return false;
     *counts = out->bits;
     if (!text[n]) return true;
     const char *digits = text + n + 1;
@@ -63,20 +38,6 @@ static bool read_network(const char *text, struct address *out, unsigned *counts
     *counts = 0;
     for (size_t i = 0; i < n_digits; i++) *counts = *counts * 10 + (unsigned)(digits[i] - '0');
     return *counts <= out->bits;
-}
-
-static bool is_in(const struct address *a, const struct address *network, unsigned counts)
-{
-    if (a->bits != network->bits) return false;
-    for (unsigned i = 0; i < counts; i++)
-        if ((a->bytes[i / 8] ^ network->bytes[i / 8]) >> (7 - i % 8) & 1) return false;
-    return true;
-}
-
-static bool is_loopback(const struct address *a)
-{
-    static const struct address four = { { 127 }, BITS_OF_FOUR }, six = { { [15] = 1 }, BITS_OF_SIX };
-    return is_in(a, &four, LOOPBACK_BITS) || is_in(a, &six, BITS_OF_SIX);
 }
 
 /* ---- hosts --------------------------------------------------------------------------------------------- */
@@ -95,7 +56,7 @@ static bool is_name(const char *host)
 bool handover_is_host(const char *host)
 {
     struct address a;
-    return read_address(host, &a) || is_name(host);
+    return address_read(host, &a) || is_name(host);
 }
 
 bool handover_is_peer(const char *entry)
@@ -109,11 +70,12 @@ bool handover_may_ask(const char *host, const char *const *entries, uint32_t n)
 {
     struct address a, network;
     unsigned counts;
-    const bool literal = read_address(host, &a);
-    if (literal ? is_loopback(&a) : strcasecmp(host, "localhost") == 0) return true;
+    const bool literal = address_read(host, &a);
+    if (address_is_local_host(host)) return true;
     for (uint32_t i = 0; i < n; i++) {
         const bool is_network = read_network(entries[i], &network, &counts);
-        if (literal ? is_network && is_in(&a, &network, counts) : !is_network && strcasecmp(entries[i], host) == 0)
+        if (literal ? is_network && address_is_in(&a, &network, counts)
+                    : !is_network && strcasecmp(entries[i], host) == 0)
             return true;
     }
     return false;

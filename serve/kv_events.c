@@ -13,11 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/helper.h"
 #include "engine/page_events.h"
 #include "inside.h"
@@ -74,8 +76,8 @@ static wk_status read_endpoint(const char *text, char out[300], bool *exposed, c
                        "expected tcp://HOST:PORT with an address like 127.0.0.1 or [::1], localhost, or *, and a port "
                        "of 1 to 65535; got \"%.200s\"",
                        text);
-    const char *name = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
-    *exposed = all || !(strncmp(name, "127.", 4) == 0 || strcmp(name, "::1") == 0);
+    const char *name = strcasecmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+    *exposed = !address_is_local_host(host);
     (void)snprintf(out, 300, six ? "tcp://[%s]:%lu" : "tcp://%s:%lu", name, port);
     return WK_OK;
 }

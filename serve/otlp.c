@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/hex.h"
+#include "base/monotonic.h"
 
 /* ---- W3C trace context --------------------------------------------------------------------------------- */
 
@@ -261,12 +262,10 @@ static int64_t since_1970(void)
 /* Until there is a batch, or what there is has waited long enough, or the end: how many are taken; 0: the end. */
 static uint32_t take(struct otlp *o)
 {
-    struct timespec until;
     bool late = false;
     (void)pthread_mutex_lock(&o->lock);
     while (!o->n && !o->stop) (void)pthread_cond_wait(&o->news, &o->lock);
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += OTLP_WAIT_MS / 1000;
+    const struct timespec until = clock_in(CLOCK_MONOTONIC, OTLP_WAIT_MS);
     while (o->n < OTLP_BATCH && !o->stop && !late)
         late = pthread_cond_timedwait(&o->news, &o->lock, &until) == ETIMEDOUT;
     const uint32_t n = o->n < OTLP_BATCH ? o->n : OTLP_BATCH;
@@ -325,14 +324,12 @@ static void free_all(struct otlp *o)
 wk_status otlp_open(const char *url, const struct otlp_resource *who, otlp_send send, void *user, struct otlp **out,
                     const struct wk_err *err)
 {
-    pthread_condattr_t clock;
     struct otlp *o = calloc(1, sizeof *o);
     *out = NULL;
-    if (!o) return wk_fail(err, WK_NO_MEMORY, "no memory for the exporter of traces");
-    (void)pthread_condattr_init(&clock);
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&o->news, &clock);
-    (void)pthread_condattr_destroy(&clock);
+    if (!o || !cond_init_monotonic(&o->news)) {
+        free(o);
+        return wk_fail(err, WK_NO_MEMORY, "no memory for the exporter of traces");
+    }
     (void)pthread_mutex_init(&o->lock, NULL);
     o->who = *who;
     o->send = send;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/monotonic.h"
 #include "log/log.h"
 
 enum { MEMORY_EVERY_S = 5 };
@@ -57,9 +58,7 @@ static void look_at_residency(struct serve *s, const struct serve_model *m)
 /* True: it is time to end. */
 static bool sleep_a_second(struct watch *w)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
+    const struct timespec until = clock_in(CLOCK_MONOTONIC, 1000);
     (void)pthread_mutex_lock(&w->lock);
     while (!w->stop && pthread_cond_timedwait(&w->stop_cond, &w->lock, &until) != ETIMEDOUT) {}
     const bool stop = w->stop;
@@ -84,14 +83,12 @@ static void *run(void *user)
 struct watch *watch_start(struct serve *s)
 {
     struct watch *w = calloc(1, sizeof *w);
-    pthread_condattr_t attributes;
-    if (!w) return NULL;
+    if (!w || !cond_init_monotonic(&w->stop_cond)) {
+        free(w);
+        return NULL;
+    }
     w->s = s;
     (void)pthread_mutex_init(&w->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&w->stop_cond, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
     if (pthread_create(&w->thread, NULL, run, w) == 0) return w;
     (void)pthread_cond_destroy(&w->stop_cond);
     (void)pthread_mutex_destroy(&w->lock);

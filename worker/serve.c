@@ -1,5 +1,4 @@
 /* serve.c: `worker serve`: options to a service, and the one place that opens its models. */
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
@@ -10,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "capability/capability.h"
 #include "commands.h"
 #include "errors.h"
@@ -186,14 +186,6 @@ static int check_name(const struct serving *v)
     return EXIT_DONE;
 }
 
-static bool is_loopback(const char *host)
-{
-    struct in_addr four;
-    struct in6_addr six;
-    if (inet_pton(AF_INET, host, &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
-    return inet_pton(AF_INET6, host, &six) != 1 || IN6_IS_ADDR_LOOPBACK(&six); /* else: localhost */
-}
-
 /* Where it listens. *exposed becomes true of an address that other machines reach. */
 static int check_host(const char *flag, const char *host, bool *exposed)
 {
@@ -202,7 +194,7 @@ static int check_host(const char *flag, const char *host, bool *exposed)
                           "--%s: expected an IPv4 or IPv6 address like 127.0.0.1 or ::1, or localhost; got "
                           "\"%s\"",
                           flag, host);
-    *exposed = *exposed || !is_loopback(host);
+    *exposed = *exposed || !address_is_local_host(host);
     return EXIT_DONE;
 }
 

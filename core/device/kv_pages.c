@@ -1,4 +1,4 @@
-/* kv_pages.c: from bytes to pages. */
+/* kv_pages.c: from bytes to pages, and where the pages of others are. */
 #include "device/kv_pages.h"
 
 #include <inttypes.h>
@@ -94,6 +94,23 @@ wk_status kv_pages(const struct tape_program *p, const struct device_options *o,
                 "%u sequences of %u positions need more than 2^32 cache pages; lower --context or --max-sequences",
                 sequences(o), o->context);
         out[g] = (uint32_t)n;
+    }
+    return WK_OK;
+}
+
+wk_status kv_place_layers(const struct tape_program *p, const struct device_share *share, const struct executor *x,
+                          uint64_t (*layer_bytes)(const struct executor *x, uint32_t k, uint32_t pages), uint64_t *out,
+                          const struct wk_err *err)
+{
+    uint64_t at = 0;
+    for (uint32_t k = 0; k < p->n_kv_layers; k++) {
+        const uint64_t bytes = layer_bytes(x, k, share->kv_pages[p->kv_layers[k].group]);
+        if (bytes > share->bytes - at)
+            return wk_fail(err, WK_INVALID,
+                           "the shared memory has %" PRIu64 " bytes, its pages need more: it is another program's",
+                           share->bytes);
+        out[k] = at;
+        at += bytes;
     }
     return WK_OK;
 }

@@ -76,4 +76,12 @@ static inline uint64_t kv_least(struct kv_span s, uint64_t context) { return s.s
 wk_status kv_pages(const struct tape_program *p, const struct device_options *o, const uint64_t *bytes, uint32_t *out,
                    const struct wk_err *err);
 
+/* Where each KV layer begins in the memory of another executor of this program, into out [n_kv_layers], in bytes: its
+ * layers lie as x's do, one behind the other in the program's order, but for share->kv_pages. layer_bytes: what so many
+ * pages of layer k take on this device; UINT64_MAX: more than can be counted. WK_INVALID: the memory has fewer bytes.
+ * [any thread] */
+wk_status kv_place_layers(const struct tape_program *p, const struct device_share *share, const struct executor *x,
+                          uint64_t (*layer_bytes)(const struct executor *x, uint32_t k, uint32_t pages), uint64_t *out,
+                          const struct wk_err *err);
+
 #endif

@@ -182,32 +182,34 @@ static uint64_t bytes_of(const struct engine *e, const struct device_page *pages
     return bytes;
 }
 
-wk_status engine_lease_read(struct engine_lease *l, uint32_t from, uint32_t to, void *out, const struct wk_err *err)
-{
-    const struct model *m = l->engine->model;
-    uint8_t *at = out;
-    wk_status s = check_range(l, from, to, err);
-    while (!s && from < to) {
-        struct device_page pages[LEASE_RUN];
-        const uint32_t n = lease_pages(l, &from, to, LEASE_RUN, pages);
-        s = m->device->pages_read(m->executor, pages, n, at, err);
-        at += bytes_of(l->engine, pages, n);
-    }
-    return s;
-}
+enum direction { READ, WRITE };
 
-wk_status lease_write(struct engine_lease *l, uint32_t from, uint32_t to, const void *bytes, const struct wk_err *err)
+/* As many pages at once as LEASE_RUN has. */
+static wk_status move(struct engine_lease *l, uint32_t from, uint32_t to, uint8_t *outside, enum direction d,
+                      const struct wk_err *err)
 {
     const struct model *m = l->engine->model;
-    const uint8_t *at = bytes;
     wk_status s = WK_OK;
     while (!s && from < to) {
         struct device_page pages[LEASE_RUN];
         const uint32_t n = lease_pages(l, &from, to, LEASE_RUN, pages);
-        s = m->device->pages_write(m->executor, pages, n, at, err);
-        at += bytes_of(l->engine, pages, n);
+        s = d == READ ? m->device->pages_read(m->executor, pages, n, outside, err)
+                      : m->device->pages_write(m->executor, pages, n, outside, err);
+        outside += bytes_of(l->engine, pages, n);
     }
     return s;
+}
+
+wk_status engine_lease_read(struct engine_lease *l, uint32_t from, uint32_t to, void *out, const struct wk_err *err)
+{
+    const wk_status s = check_range(l, from, to, err);
+    return s ? s : move(l, from, to, out, READ, err);
+}
+
+/* One function for both ways: `bytes` is read alone. */
+wk_status lease_write(struct engine_lease *l, uint32_t from, uint32_t to, const void *bytes, const struct wk_err *err)
+{
+    return move(l, from, to, (uint8_t *)(uintptr_t)bytes, WRITE, err);
 }
 
 wk_status engine_lease_pages(struct engine_lease *l, uint32_t from, uint32_t to, struct device_page *out,

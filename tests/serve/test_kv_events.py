@@ -330,6 +330,8 @@ def named(program):
         check("a topic of one's own", sub.poll(0) and sub.recv_multipart()[0] == b"kv@a:1@b")
         check("who can be reached is told", "kv_events_exposed" in w.said())
         sub.close(0)
+    with Worker(program, "--kv-events", "tcp://LocalHost:%d" % free_port()) as w:
+        check("localhost, in whatever case, is this machine's alone", "kv_events_exposed" not in w.said(), w.said())
 
 
 def off(program):

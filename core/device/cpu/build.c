@@ -156,6 +156,13 @@ uint64_t build_page_bytes(const struct executor *x, const struct tape_kv_layer *
     return (uint64_t)k->kv_heads * (k->head_k + (k->value_in_key ? 0 : kv_padded(k->head_v))) * KV_PAGE * size;
 }
 
+uint64_t build_layer_bytes(const struct executor *x, uint32_t k, uint32_t pages)
+{
+    struct carve c = { 0 };
+    (void)carve(&c, pages, build_page_bytes(x, &x->program->kv_layers[k]));
+    return c.used;
+}
+
 static wk_status carve_cache(struct executor *x, struct carve *kv, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;

@@ -291,6 +291,8 @@ uint32_t build_row_ops(const struct tape_launch *l);
 enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape_launch *l);
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts);
 uint64_t build_page_bytes(const struct executor *x, const struct tape_kv_layer *k); /* of one layer */
+/* Of layer k's pages as they are carved; UINT64_MAX: more than can be counted. */
+uint64_t build_layer_bytes(const struct executor *x, uint32_t k, uint32_t pages);
 
 /* ---- stages.c: launches to stages, in the memory that was carved --------------------------------------- */
 

@@ -14,8 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-
+#include "device/kv_pages.h"
 #include "device/step_check.h"
 
 enum direction { READ, WRITE };
@@ -90,22 +89,6 @@ wk_status pages_share(struct executor *x, struct device_share *out, const struct
     return out->fd < 0 ? wk_fail(err, WK_IO, "no descriptor for the KV cache: %s", strerror(errno)) : WK_OK;
 }
 
-/* The layers lie in another executor of this program as they do here, for other numbers of pages. */
-static wk_status place_layers(const struct executor *x, struct device_peer *p, const struct wk_err *err)
-{
-    uint64_t at = 0, bytes;
-    for (uint32_t k = 0; k < x->program->n_kv_layers; k++) {
-        p->layer[k] = at;
-        if (!checked_mul_u64(build_page_bytes(x, &x->program->kv_layers[k]),
-                             p->kv_pages[x->program->kv_layers[k].group], &bytes) ||
-            !checked_round_up_u64(bytes, 64, &bytes) || !checked_add_u64(at, bytes, &at) || at > p->bytes)
-            return wk_fail(err, WK_INVALID,
-                           "the shared memory has %" PRIu64 " bytes, its pages need more: it is another program's",
-                           p->bytes);
-    }
-    return WK_OK;
-}
-
 /* A file that its owner can shorten would end who reads it. */
 static bool keeps_size(int fd, uint64_t bytes)
 {
@@ -122,7 +105,7 @@ wk_status pages_peer_open(struct executor *x, const struct device_share *share, 
     if (!p) return wk_fail(err, WK_NO_MEMORY, "out of memory for another process's pages");
     p->bytes = share->bytes;
     memcpy(p->kv_pages, share->kv_pages, sizeof p->kv_pages);
-    wk_status s = place_layers(x, p, err);
+    wk_status s = kv_place_layers(x->program, share, x, build_layer_bytes, p->layer, err);
     if (!s && (!p->bytes || !keeps_size(share->fd, p->bytes)))
         s = wk_fail(err, WK_INVALID, "the shared memory has not the %" PRIu64 " bytes that it should have", p->bytes);
     if (!s) {

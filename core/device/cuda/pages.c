@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/kv_pages.h"
 #include "device/step_check.h"
 
 enum { LANES = 4, SLOTS = 3, SLOT_BYTES = 2 << 20, SLOT_MOVES = 4096 };
@@ -43,7 +44,7 @@ struct device_peer {
     void *base;
     uint64_t bytes;
     uint32_t kv_pages[TAPE_MAX_GROUPS];
-    uint8_t *cache[]; /* [n_kv_layers] */
+    uint64_t layer[]; /* [n_kv_layers] where each begins */
 };
 
 /* ---- open and close ------------------------------------------------------------------------------------ */
@@ -213,11 +214,6 @@ static wk_status end(struct transfer *t, wk_status st, const struct wk_err *err)
     return st;
 }
 
-static uint8_t *layer_of(const struct executor *x, uint8_t *const *cache, uint32_t k, uint32_t page)
-{
-    return cache[k] + cuda_layer_page_bytes(x, k) * page;
-}
-
 /* Pinned memory as the device sees it; NULL: it is not pinned, or not where 16 bytes at a time can be copied. */
 static uint8_t *pinned_at(uint8_t *outside)
 {
@@ -244,8 +240,7 @@ static wk_status move(struct executor *x, const struct device_page *pages, uint3
         for (uint32_t k = 0; !st && k < p->n_kv_layers; k++) {
             const uint64_t bytes = cuda_layer_page_bytes(x, k);
             if (p->kv_layers[k].group != pages[i].group) continue;
-            if (pages[i].page != KV_NO_PAGE)
-                st = add_all(&t, layer_of(x, x->cache, k, pages[i].page), outside, bytes, err);
+            if (pages[i].page != KV_NO_PAGE) st = add_all(&t, x->cache[k] + bytes * pages[i].page, outside, bytes, err);
             outside += bytes;
         }
     return end(&t, st, err);
@@ -289,44 +284,25 @@ wk_status cuda_pages_share(struct executor *x, struct device_share *out, const s
     return cuda_memory_export(x->device, &out->fd, &out->bytes, err);
 }
 
-/* The layers lie in another executor of this program as they do here, for other numbers of pages. */
-static wk_status place_layers(const struct executor *x, struct device_peer *p, const struct wk_err *err)
-{
-    uint64_t at = 0;
-    for (uint32_t k = 0; k < x->program->n_kv_layers; k++) {
-        const uint64_t bytes = cuda_layer_bytes(x, k, p->kv_pages[x->program->kv_layers[k].group]);
-        if (p->base) p->cache[k] = (uint8_t *)p->base + at;
-        if (bytes > p->bytes || at > p->bytes - bytes)
-            return wk_fail(err, WK_INVALID,
-                           "the shared memory has %" PRIu64 " bytes, its pages need more: it is another program's",
-                           p->bytes);
-        at += bytes;
-    }
-    return WK_OK;
-}
-
 wk_status cuda_peer_open(struct executor *x, const struct device_share *share, struct device_peer **out,
                          const struct wk_err *err)
 {
-    const uint32_t layers = x->program->n_kv_layers;
     *out = NULL;
     if (!x->mover)
         return wk_fail(err, WK_UNSUPPORTED, "the model was not opened for pages to be handed over (hand_over)");
     wk_status s = cuda_check(x->device, (int)cudaSetDevice((int)x->o.gpu), "cudaSetDevice", err);
     if (s) return s;
-    struct device_peer *p = calloc(1, sizeof *p + layers * sizeof *p->cache);
+    struct device_peer *p = calloc(1, sizeof *p + x->program->n_kv_layers * sizeof *p->layer);
     if (!p) return wk_fail(err, WK_NO_MEMORY, "out of memory for another process's pages");
     p->bytes = share->bytes;
     memcpy(p->kv_pages, share->kv_pages, sizeof p->kv_pages);
-    s = place_layers(x, p, err); /* the sizes, before anything is mapped */
+    s = kv_place_layers(x->program, share, x, cuda_layer_bytes, p->layer, err);
     if (!s) s = cuda_memory_import(x->device, share->fd, share->bytes, &p->base, err);
-    if (s) {
+    if (s)
         free(p);
-        return s;
-    }
-    (void)place_layers(x, p, NULL);
-    *out = p;
-    return WK_OK;
+    else
+        *out = p;
+    return s;
 }
 
 void cuda_peer_close(struct executor *x, struct device_peer *p)
@@ -345,9 +321,11 @@ wk_status cuda_peer_read(struct executor *x, struct device_peer *p, const struct
     if (!st) st = begin(&t, err);
     if (st) return st;
     for (uint32_t i = 0; !st && i < n; i++)
-        for (uint32_t k = 0; !st && k < program->n_kv_layers; k++)
-            if (program->kv_layers[k].group == to[i].group && to[i].page != KV_NO_PAGE)
-                st = add_all(&t, layer_of(x, x->cache, k, to[i].page), layer_of(x, p->cache, k, from[i].page),
-                             cuda_layer_page_bytes(x, k), err);
+        for (uint32_t k = 0; !st && to[i].page != KV_NO_PAGE && k < program->n_kv_layers; k++) {
+            if (program->kv_layers[k].group != to[i].group) continue;
+            const uint64_t bytes = cuda_layer_page_bytes(x, k);
+            st = add_all(&t, x->cache[k] + bytes * to[i].page, (uint8_t *)p->base + p->layer[k] + bytes * from[i].page,
+                         bytes, err);
+        }
     return end(&t, st, err);
 }

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "base/machine.h"
+#include "base/monotonic.h"
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "plugin/format.h"
@@ -339,17 +339,11 @@ static void tell(const struct upload *u, uint32_t *quarters, bool all)
 
 static void wait_for_lanes(struct upload *u)
 {
-    enum { LOOK_NS = 20000000 };
+    enum { LOOK_MS = 20 };
     uint32_t quarters = 0;
     (void)pthread_mutex_lock(&u->lock);
     while (u->running) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += LOOK_NS;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_nsec -= 1000000000;
-            until.tv_sec++;
-        }
+        const struct timespec until = clock_in(CLOCK_MONOTONIC, LOOK_MS);
         (void)pthread_cond_timedwait(&u->ended, &u->lock, &until);
         (void)pthread_mutex_unlock(&u->lock);
         tell(u, &quarters, false);
@@ -361,11 +355,7 @@ static void wait_for_lanes(struct upload *u)
 
 static wk_status run_lanes(struct upload *u, const struct wk_err *err)
 {
-    pthread_condattr_t monotonic;
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&u->ended, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    if (!cond_init_monotonic(&u->ended)) return wk_fail(err, WK_NO_MEMORY, "no memory for the upload");
     (void)pthread_mutex_init(&u->lock, NULL);
     int why = 0;
     u->running = u->n_lanes;
