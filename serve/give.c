@@ -95,11 +95,9 @@ static bool read_asked(const char *bytes, size_t n, struct asked *q, struct refu
 static bool fits(const struct give *g, struct refusal *why)
 {
     char tokens[65];
-    const char *digest = serve_digest(g->m);
-    if (!digest[0]) return refuse(why, SERVE_NOT_READY, NULL, "the digest of this worker's weights is not known yet");
     if (strcmp(g->q.fingerprint, g->m->fingerprint) != 0)
         return refuse(why, SERVE_CONFLICT, "fingerprint", "fingerprint: this worker's is %s", g->m->fingerprint);
-    if (strcmp(g->q.digest, digest) != 0)
+    if (strcmp(g->q.digest, serve_digest(g->m)) != 0) /* it is known: else nothing was offered */
         return refuse(why, SERVE_CONFLICT, "digest", "digest: this worker's weights have another one");
     if (!sha256_hex(g->ids, (size_t)g->blocks * KV_PAGE * sizeof *g->ids, tokens))
         return refuse(why, SERVE_INTERNAL, NULL, "no digest of the prompt can be made");

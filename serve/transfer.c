@@ -94,7 +94,7 @@ void transfer_offer(struct stream *x, const struct answer *a)
     if (!transfer_keeps(x, a)) return;
     struct transfer_prompt *p = &x->handed[a->prompt];
     struct engine_lease *lease = job_lease(a->job);
-    if (lease && engine_lease_wait(lease, 0, 0, &ready) == LEASE_WHOLE &&
+    if (lease && serve_digest(x->m)[0] && engine_lease_wait(lease, 0, 0, &ready) == LEASE_WHOLE &&
         leases_add(x->s->handover->leases, lease, serve_caller(x->r)->who.salt, serve_now_ns(), p->id)) {
         p->reserved = false;
         return;

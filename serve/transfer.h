@@ -46,7 +46,8 @@ void transfer_begin(struct stream *x);
 bool transfer_keeps(const struct stream *x, const struct answer *a);
 /* The answer's job has begun, or is over: what was pulled for it is its own, or nobody's. */
 void transfer_started(struct stream *x, const struct answer *a);
-/* The answer has come to a good end, which its client is about to be told: its prompt's pages are offered. */
+/* The answer has come to a good end, which its client is about to be told: its prompt's pages are offered, if the
+ * digest of the weights is known, without which nobody can take them. */
 void transfer_offer(struct stream *x, const struct answer *a);
 /* ,"kv_transfer_params":{...}, of a request that asked for it; else nothing. */
 void transfer_put(struct http_text *out, const struct stream *x);

@@ -89,15 +89,24 @@ static wk_status collect(struct executor *x, struct step_ids *out, const struct 
     return told("lost-in-collect") ? lose(err, "collect") : device_cpu()->collect(x, out, err);
 }
 
+/* "digest-after:PATH": one of 64 digits, as real ones are, which is not known before there is such a file. */
+static const char *digest(void)
+{
+    static const char after[] = "digest-after:";
+    const char *all = getenv("WORKER_FAKE");
+    if (!all || strncmp(all, after, sizeof after - 1) != 0) return "00ff";
+    return access(all + sizeof after - 1, F_OK) ? ""
+                                                : "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+}
+
 static void handle(const struct executor *x, struct shard_handle *out)
 {
     struct memory_plan used;
     device_cpu()->memory(x, &used);
-    *out = (struct shard_handle){ .vram_bytes = used.total,
-                                  .sealed = !told("unsealed"),
-                                  .write_protected = true,
-                                  .digest = "00ff",
-                                  .total_shards = 1 };
+    *out = (struct shard_handle){
+        .vram_bytes = used.total, .sealed = !told("unsealed"), .write_protected = true, .total_shards = 1
+    };
+    (void)strcpy(out->digest, digest());
 }
 
 static wk_status seal(struct executor *x, const struct wk_err *err)

@@ -43,8 +43,10 @@ def text(seed, n=60):
 
 
 def until_it_gives(w):
-    """A prefill worker is ready before it knows the digest of its weights, and gives nothing until then."""
-    w.until(lambda: len(w.get("/health")[1]["digest"]) == 64)
+    """A prefill worker is ready before it knows the digest of its weights, and offers nothing until then."""
+    if not getattr(w, "gives", False):
+        w.until(lambda: re.search(r'"digest":"[0-9a-f]{64}"', w.said()))
+        w.gives = True
 
 
 def first(w, path, body, headers=None, chat=False):
@@ -57,7 +59,8 @@ def first(w, path, body, headers=None, chat=False):
 
 
 def params(p, path, body, headers=None, chat=False):
-    """What the prefill worker says of the hand-over."""
+    """What the prefill worker says of the hand-over, once it offers any."""
+    until_it_gives(p)
     status, answer = first(p, path, body, headers, chat)
     if status != 200:
         raise RuntimeError(answer)

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from handover import pulls
+from handover import pulls, until_it_gives
 from routers import Load, Router, is_installed, url
 from service import CHAT, Publishing, Worker, check, done, skip
 
@@ -205,6 +205,8 @@ def apart(program):
     with contextlib.ExitStack() as stack:
         for w in roles:
             stack.enter_context(w)
+        until_it_gives(roles[0])
+        until_it_gives(roles[1])
         one = stack.enter_context(Worker(program))
         text = ask(one)["choices"][0]["message"]["content"]
         places = [x for i, w in enumerate(roles) for x in ("--prefill" if i < 2 else "--decode", url(w))]
