@@ -52,16 +52,23 @@ static int create_locked(const char *id, char name[SEGMENT_NAME])
     return -1;
 }
 
-wk_status segment_create(const char *id, size_t bytes, struct segment *out, const struct wk_err *err)
+static bool write_all(int fd, const char *from, size_t bytes)
 {
-    *out = (struct segment){ .bytes = bytes, .map = MAP_FAILED };
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = pwrite(fd, from + at, bytes - at, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        at += (size_t)n;
+    }
+    return true;
+}
+
+wk_status segment_create(const char *id, const void *bytes, size_t n, struct segment *out, const struct wk_err *err)
+{
     out->fd = create_locked(id, out->name);
     if (out->fd < 0) return wk_fail(err, WK_IO, "no shared memory: %s", strerror(errno));
-    const int e = posix_fallocate(out->fd, 0, (off_t)bytes);
-    if (!e) out->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, 0);
-    if (out->map != MAP_FAILED) return WK_OK;
-    const wk_status status =
-        wk_fail(err, WK_IO, "%zu bytes of shared memory cannot be had: %s", bytes, strerror(e ? e : errno));
+    if (write_all(out->fd, bytes, n)) return WK_OK;
+    const wk_status status = wk_fail(err, WK_IO, "%zu bytes of shared memory cannot be had: %s", n, strerror(errno));
     segment_close(out);
     return status;
 }
@@ -76,7 +83,6 @@ void segment_close(struct segment *s)
 {
     if (s->fd < 0) return;
     if (!segment_is_read(s)) (void)shm_unlink(s->name);
-    if (s->map != MAP_FAILED) (void)munmap(s->map, s->bytes);
     (void)close(s->fd);
     s->fd = -1;
 }

@@ -2,8 +2,10 @@
  *
  * A segment is `/worker_kv_ID_N`: the hand-over's id and a number of this process. Mode 0600. Who reads it takes its
  * name away before the first byte is read, so nobody reads it twice and nothing is left when both are gone. Who writes
- * it holds a lock on it for as long as it lives: a segment whose lock can be had is of a process that is dead. What is
- * read is copied with read(2), never mapped: a segment that somebody cuts off is an error and no signal. */
+ * it holds a lock on it for as long as it lives: a segment whose lock can be had is of a process that is dead. Both
+ * copy with write(2) and read(2), and map nothing: a segment that somebody cuts off is an error and no signal, memory
+ * that is missing is told by who writes, and the kernel neither clears a page before it is written nor is asked for
+ * each. */
 #ifndef HANDOVER_SEGMENT_H
 #define HANDOVER_SEGMENT_H
 
@@ -18,15 +20,13 @@ enum { SEGMENT_NAME = 64 /* bytes, terminated */ };
 struct segment {
     char name[SEGMENT_NAME];
     int fd;
-    size_t bytes;
-    void *map; /* [bytes], to be written */
 };
 
-/* Memory for `bytes`, of which none is missing later. WK_IO: it cannot be had, and why. [any thread] */
-wk_status segment_create(const char *id, size_t bytes, struct segment *out, const struct wk_err *err);
+/* A segment of these bytes [n], n > 0. WK_IO: it cannot be had, and why. [any thread] */
+wk_status segment_create(const char *id, const void *bytes, size_t n, struct segment *out, const struct wk_err *err);
 /* Has the other side taken its name away? */
 bool segment_is_read(const struct segment *s);
-/* Unmaps and closes it; the name goes, if it is still there. */
+/* Closes it; the name goes, if it is still there. */
 void segment_close(struct segment *s);
 
 /* Reads a segment of exactly `bytes` bytes into out, and takes its name away, whatever comes of it. WK_INVALID: it is

@@ -10,7 +10,9 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,9 +31,10 @@ static bool is_there(const char *name)
 
 static struct segment made(void)
 {
+    static char bytes[BYTES];
     struct segment s;
-    assert_int_equal(segment_create(id, BYTES, &s, NULL), WK_OK);
-    memset(s.map, 7, BYTES);
+    memset(bytes, 7, BYTES);
+    assert_int_equal(segment_create(id, bytes, BYTES, &s, NULL), WK_OK);
     return s;
 }
 
@@ -55,6 +58,27 @@ static void read_once(void **state)
     segment_close(&unread);
     assert_false(is_there(unread.name));
     free(out);
+}
+
+/* Memory that is missing: here a file may not be as long. */
+static void no_room(void **state)
+{
+    (void)state;
+    static const char bytes[BYTES];
+    struct rlimit was, few;
+    struct segment s;
+    char text[128] = "";
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    few = was;
+    few.rlim_cur = BYTES - 1;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const wk_status status = segment_create(id, bytes, BYTES, &s, &(struct wk_err){ text, sizeof text });
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(status, WK_IO);
+    assert_non_null(strstr(text, "100000 bytes of shared memory cannot be had"));
+    assert_false(is_there(s.name));
+    segment_close(&s);
 }
 
 static void not_ours(void **state)
@@ -93,8 +117,9 @@ static void orphans(void **state)
     assert_int_equal(pipe(pipes), 0);
     const pid_t pid = fork();
     if (!pid) {
+        static const char bytes[BYTES];
         struct segment s;
-        if (segment_create(id, BYTES, &s, NULL)) _exit(1);
+        if (segment_create(id, bytes, BYTES, &s, NULL)) _exit(1);
         if (write(pipes[1], s.name, sizeof s.name) != sizeof s.name) _exit(1);
         (void)pause();
         _exit(0);
@@ -125,7 +150,8 @@ static void places(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(read_once), cmocka_unit_test(not_ours),
-                                        cmocka_unit_test(orphans), cmocka_unit_test(places) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(read_once), cmocka_unit_test(no_room),
+                                        cmocka_unit_test(not_ours), cmocka_unit_test(orphans),
+                                        cmocka_unit_test(places) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

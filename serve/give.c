@@ -178,39 +178,30 @@ static bool wait_for_readers(struct give *g, uint32_t few)
     }
 }
 
-/* By shared memory; false: there is none, which is no failure, or (*gone) nobody is there. */
-static bool give_segment(struct give *g, uint32_t from, uint32_t to, size_t bytes, bool *gone)
+/* A run by shared memory. False: nobody is there. */
+static bool give_segment(struct give *g, const struct frame *run, const struct segment *s)
 {
-    struct segment *s = &g->unread[g->n_unread];
-    if (segment_create(g->q.id, bytes, s, NULL)) {
-        g->q.shm = false;
-        return false;
-    }
-    g->n_unread++;
-    *gone = engine_lease_read(g->lease, from, to, s->map, NULL) != WK_OK;
-    const struct frame f = {
-        .kind = FRAME_SEGMENT, .from = from, .to = to, .bytes = strlen(s->name), .sum = crc32c(0, s->map, bytes)
-    };
-    *gone = *gone || !send_frame(g, &f, s->name) || !wait_for_readers(g, UNREAD_MOST);
+    struct frame f = *run;
+    f.kind = FRAME_SEGMENT;
+    f.bytes = strlen(s->name);
     g->way = HANDOVER_SHM;
-    return !*gone;
+    return send_frame(g, &f, s->name) && wait_for_readers(g, UNREAD_MOST);
 }
 
 /* False: the answer is broken off. */
 static bool give_run(struct give *g, uint32_t from, uint32_t to)
 {
-    bool gone = false;
     const size_t bytes = (size_t)engine_block_bytes(&g->layout, g->blocks, from, to);
     g->bytes += bytes;
-    if (g->q.shm && bytes) {
-        if (give_segment(g, from, to, bytes, &gone)) return true;
-        if (gone) return false;
-    }
     if (bytes && engine_lease_read(g->lease, from, to, g->run, NULL)) return false;
     const struct frame f = {
         .kind = FRAME_RUN, .from = from, .to = to, .bytes = bytes, .sum = crc32c(0, g->run, bytes)
     };
-    return send_frame(g, &f, g->run);
+    struct segment *s = &g->unread[g->n_unread];
+    g->q.shm = g->q.shm && (!bytes || !segment_create(g->q.id, g->run, bytes, s, NULL));
+    if (!g->q.shm || !bytes) return send_frame(g, &f, g->run);
+    g->n_unread++;
+    return give_segment(g, &f, s);
 }
 
 static bool has_left(void *user) { return http_left(user); }
