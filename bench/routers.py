@@ -18,6 +18,7 @@ from service import CHAT, Worker, free_port  # noqa: E402
 
 program, streams = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1000
 name = sys.argv[3] if len(sys.argv) > 3 else "vllm-router"
+BAR = 0.2  # ms
 POEM = dict(CHAT, model="haiku")
 MANY = ("--max-streams", str(min(streams, 4096)), "--max-sequences", "64", "--max-queue", str(streams))
 
@@ -88,8 +89,8 @@ def overhead(what, *arguments):
         used = (cpu(w) - before) / requests
         hits = w.metrics()("worker_completion_cache_hits_total")
         times = sorted(times[100:])
-        print("%-20s %d requests, %d without a step: %.0f us of processor time each; a client waits %.0f us (best %.0f)"
-              % (what, requests, hits, used * 1e6, times[len(times) // 2] * 1e6, times[0] * 1e6))  # fmt: skip
+        print("%-20s %d requests, %d without a step: %.3f ms of processor time each (bar %.1f); waits %.3f (best %.3f)"
+              % (what, requests, hits, used * 1e3, BAR, times[len(times) // 2] * 1e3, times[0] * 1e3))  # fmt: skip
 
 
 lost = many()
