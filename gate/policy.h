@@ -1,9 +1,15 @@
 /* policy.h: the policy document: API keys, roles, limits, guardrails and the scheduler's figures, as an immutable
  * snapshot; and the live policy: the snapshot of now, and the changes that make the next one.
  *
- * The document is JSON (docs/design.md, "Gate: keys and policy"). It is read strictly: an unknown member, a member that
- * stands twice, a wrong type and a number out of range are refused by their path, "keys[3].scopes[1]". Every change is
- * made on a copy, which is read the same way, stored, and published only then.
+ * The document is JSON with the members `format`, `generation`, `keys`, `roles`, `limits`, `guardrails` and `scheduler`
+ * (policy_json.c). It is read strictly: an unknown member, a member that stands twice, a wrong type and a number out of
+ * range are refused by their path, "keys[3].scopes[1]". Every change is made on a copy, which is read the same way,
+ * stored, and published only then.
+ *
+ * A rotation makes a second secret of a key, valid at once, and gives the older one an end (a day; 0: now). A third
+ * secret is refused while two are valid, unless the grace is 0: no promised time is shortened by mistake, and a key
+ * that leaked can always be ended. When a key was used last is the only thing that changes in place: an atomic minute,
+ * which all snapshots share and which is written with the next change, at the end, or once an hour.
  *
  * Times are seconds since 1970; 0: never. Callers give the time, so that tests have their own. */
 #ifndef GATE_POLICY_H

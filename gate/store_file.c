@@ -3,7 +3,10 @@
  *
  * PATH.generation names the newest generation that was stored, with an HMAC of the master key. It refuses an older
  * PATH that was put back by itself: from a backup, or by who wants a deleted key to be good again. It is no protection
- * against who can put back both files, or remove one and wait for an administrator who believes the warning. */
+ * against who can put back both files, or remove one and wait for an administrator who believes the warning.
+ *
+ * The tests end the process before and behind every call of the file system. That what was acknowledged survives a loss
+ * of power rests on fsync of the file and of its folder, which such a test cannot show. */
 #include "gate/store.h"
 
 #include <errno.h>

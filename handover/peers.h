@@ -3,7 +3,13 @@
  *
  * Where a prompt's pages are is said by the request, so by whoever sends it. What comes from there goes into the prefix
  * cache, and the client's key goes there: so only this machine's own addresses and those that the operator has named
- * are asked, never another one. */
+ * are asked, never another one.
+ *
+ * UCX (libucp, opened by dlopen) is no way. It trusts whoever reaches its port: a connection that begins with a
+ * constant of 8 bytes, which anybody knows, writes to any address of the process, and ids in its messages are used as
+ * pointers. Both were tried with 1.22.0 over TCP, with tags or active messages alone and UCX_TCP_PUT_ENABLE=n. A
+ * process of its own would run as the worker's user and hold pages of prompts. Over TCP it was slower than a plain
+ * connection; what it would add is RDMA, which the wheel libucx-cu13, built without verbs, does not have. */
 #ifndef HANDOVER_PEERS_H
 #define HANDOVER_PEERS_H
 

@@ -1,7 +1,11 @@
 /* tls_link.c: one connection's TLS: bytes in, bytes out, who the peer is. See tls.h.
  *
  * What has come is decrypted into a buffer of our own before the guards see it: they read ahead until a head is whole,
- * and OpenSSL's own peek never sees more than one record. */
+ * and OpenSSL's own peek never sees more than one record.
+ *
+ * What is written together becomes one record of at most 16 KiB. A read returns after each record (no
+ * SSL_MODE_AUTO_RETRY), so that a stream of empty records cannot outlast a deadline. The progress of a slow reader is
+ * counted in the socket's bytes. */
 #include "tls.h"
 
 #include <arpa/inet.h>

@@ -3,7 +3,10 @@
  * A check is a row of a table: the id of its rule, the group that it belongs to, the rule in one sentence, and a
  * function. The function runs in a child process of its own, and the plugin nowhere else: what crashes, exits, hangs or
  * writes to standard output is a finding of the check that it happened in. What is found says what was expected, what
- * was found, and what to do. */
+ * was found, and what to do.
+ *
+ * A check is limited by processor time, not by a clock, so that a busy machine changes no result. Checks that rest on a
+ * rule which failed are skipped, so one fault is reported once. */
 #ifndef CORE_CHECK_CHECK_H
 #define CORE_CHECK_CHECK_H
 

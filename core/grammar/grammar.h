@@ -13,7 +13,10 @@
  * any thread. In the engine, all constrained jobs of one engine belong to its thread.
  *
  * Limits are counts (node.h, lang.h): the same grammar and tokens give the same answer on every machine. One that is
- * exceeded while matching is an error with a text, never a step without a mask. */
+ * exceeded while matching is an error with a text, never a step without a mask.
+ *
+ * Compiling is bounded by counted steps, 12 million in all (about 200 ms of one core), which the functions of one
+ * request share. Each millisecond of them the caller is asked whether it must end. */
 #ifndef CORE_GRAMMAR_GRAMMAR_H
 #define CORE_GRAMMAR_GRAMMAR_H
 

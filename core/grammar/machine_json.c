@@ -1,5 +1,9 @@
 /* machine_json.c: the parts of the machine that read JSON: strings with their escapes, names, objects, arrays. See
- * machine.c. */
+ * machine.c.
+ *
+ * Between two tokens of JSON at most 20 bytes of white space and one newline are allowed, and digits are bounded
+ * (integers 20, fractions 17, exponents 3, unless bounds say otherwise): a model that repeats valid characters for ever
+ * is stopped. */
 #include "grammar/machine.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  *
  * The grammar's texts are JSON values that fit the schema: properties in declared order, those that are only required
  * after them, others behind. Never a value that does not fit: what cannot be enforced is refused with the keyword and
- * the JSON pointer. docs/design.md has the list. */
+ * the JSON pointer. docs/http.md ("What a schema may not ask") has the list. */
 #ifndef CORE_GRAMMAR_SCHEMA_H
 #define CORE_GRAMMAR_SCHEMA_H
 

@@ -2,7 +2,9 @@
  * consist of characters that change nothing, and the others are such characters and then something else. So where the
  * automaton of a stack is shown to let every character of a slice's set pass, the tokens of these characters are
  * allowed by a mask that was made with the index. Where all of them lead to the same place, too, the tokens that go on
- * otherwise are known by what follows: each end is walked once, from the place behind as many characters. */
+ * otherwise are known by what follows: each end is walked once, from the place behind as many characters.
+ *
+ * The same lists exist for the tokens behind one first byte that is no letter and no digit (`.com`, `-based`). */
 #include "grammar/masks.h"
 
 #include <string.h>

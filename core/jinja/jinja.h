@@ -9,7 +9,15 @@
  * Set-up: the immutable sandbox, trim_blocks, lstrip_blocks, loop controls, `generation` blocks (they print their
  * body), no autoescape, `tojson` as json.dumps with ensure_ascii=False, `raise_exception`, `strftime_now`. The
  * statements include, import, from, extends, autoescape, do, trans and debug are refused by name when the template is
- * opened. */
+ * opened.
+ *
+ * What differs from jinja2; none of it occurs in some 1,200 published templates: scoped and required blocks are refused
+ * when the template is opened; `encode`, `translate` and `maketrans` of strings and `hex`, `to_bytes`,
+ * `as_integer_ratio`, `conjugate` and `bit_count` of numbers are unknown; `random` and `lipsum` fail, since a prompt is
+ * to be the same each time; complex numbers fail; an object that Python prints with its address has no address; a slice
+ * of a constant that cannot be sliced fails at once. Behaviour was read from jinja2 3.1, markupsafe and CPython and is
+ * compared with their output: cases of our own, 146 templates of real models with 28 conversations each, random
+ * expressions. */
 #ifndef CORE_JINJA_JINJA_H
 #define CORE_JINJA_JINJA_H
 

@@ -1,5 +1,11 @@
 /* parse_call.c: what stands in a call: the JSON object that holds name and arguments, and parameters between tags,
- * whose values get their types from the schema. */
+ * whose values get their types from the schema.
+ *
+ * What was told of a call so far is always the beginning of one JSON object. A value between tags gets its type from
+ * the function's schema. Where only a string may stand, it leaves as it comes. Otherwise it waits for its end; it is
+ * JSON, or a Python literal as templates print them, where the schema takes such a value, and else a string. A value
+ * ends where a parameter or the end of the call follows its end tag; a tag before anything else is its text. An empty
+ * parameter that may be no string is left out. */
 #include <string.h>
 
 #include "tokenizer/json_reader.h"

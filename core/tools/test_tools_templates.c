@@ -68,7 +68,7 @@ static void test_rows_are_found_by_what_a_template_writes(void **state)
 
 /* ---- real templates --------------------------------------------------------------------------------------- */
 
-/* The family of each rendering; NULL: not served, and the reason is said in the table of docs/design.md. */
+/* The family of each rendering; NULL: not served; docs/http.md says why ("Formats of calls"). */
 static const struct {
     const char *template, *format;
 } families[] = {

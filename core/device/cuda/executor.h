@@ -15,7 +15,14 @@
  * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192,
  * 256, filled up with padding) and is one graph launch; a run of class many holds the rows of as many prompts and is
  * launched kernel by kernel. A row's class follows its role alone. All work is on one stream, so runs follow each
- * other, and each leaves nothing but keys, values and states. */
+ * other, and each leaves nothing but keys, values and states.
+ *
+ * At one row a dense layer is five launches: q|k|v with the norm in the prologue; attention with rotation and the store
+ * of k and v; output projection with the residual; gate|up with the norm and the gated activation; down with the
+ * residual. A layer of experts is seven: q|k|v, attention, output, router, gate|up, down, combine. With more rows a
+ * norm is a launch of its own, since in a prologue every block would compute it; the module says from how many rows on
+ * (norm_rows of worker/quant_cuda.h). Between launches rows are acts (f16) where only products read them, else F32 with
+ * the sums of squares of each 16 values, so that a norm needs no pass over the row. */
 #ifndef CORE_DEVICE_CUDA_EXECUTOR_H
 #define CORE_DEVICE_CUDA_EXECUTOR_H
 

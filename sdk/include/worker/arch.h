@@ -78,6 +78,8 @@ enum { WK_GROUP_MAX = 1, WK_GROUP_TOP2, WK_GROUP_END }; /* a group's score: its 
 enum { WK_ATTENTION_BIDIRECTIONAL = 1u << 0 };          /* all positions of the sequence see each other */
 enum { WK_STATE_CONV = 1, WK_STATE_SCAN, WK_STATE_DELTA, WK_STATE_END };
 enum { WK_POOL_MEAN = 1, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_END };
+/* Reserved for draft models, which read hidden values of another program and give out their own: WK_OUTPUT_HIDDEN, the
+ * next value here, and WK_EMBED_HIDDEN, the next one after WK_EMBED_ROW. Until then both are refused as unknown. */
 enum { WK_OUTPUT_LOGITS = 1, WK_OUTPUT_EMBEDDING, WK_OUTPUT_END };
 enum { WK_OUTPUT_L2_NORM = 1u << 0 };
 

@@ -11,7 +11,10 @@
  *
  * A weight is an f16, that of all products (halves.cuh), or the nearest one. A sum goes through k in order in one
  * accumulator, from zero: a result depends on the weights and its item alone, not on the chunk, its neighbours or the
- * machine. */
+ * machine.
+ *
+ * The kernel always serves the prefill path of formats that have it, whatever the number of rows, so that a prompt's
+ * bits do not depend on its chunks. They are not the bits of the decode path. */
 #ifndef WORKER_CUDA_PRODUCT_LARGE_CUH
 #define WORKER_CUDA_PRODUCT_LARGE_CUH
 
