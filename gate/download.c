@@ -26,7 +26,7 @@ struct download {
     pid_t pid;  /* 0: none */
     int socket;
     uint64_t id;
-    bool open; /* an answer is under way */
+    bool open; /* an answer is in flight */
     char label[FETCH_LABEL];
     char *header; /* [MOST_HEADER + 1] */
     char *part;   /* [MOST_PART] */
@@ -144,7 +144,7 @@ void download_close(struct download *d)
 
 /* ---- an answer ----------------------------------------------------------------------------------------- */
 
-/* A frame of the answer under way, its body into `to`. *n: bytes; *end: no more of it comes. */
+/* A frame of the answer in flight, its body into `to`. *n: bytes; *end: no more of it comes. */
 static wk_status frame(struct download *d, char *to, size_t cap, uint32_t *http, size_t *n, bool *end,
                        const struct wk_err *err)
 {

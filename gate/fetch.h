@@ -24,7 +24,7 @@ enum {
     FETCH_MOST_URL = 4096,      /* bytes */
     FETCH_MOST_WAITING = 1024,  /* calls of fetch_do at one time */
     FETCH_MOST_STARTED = 128,   /* calls of fetch_start whose end is still to come */
-    FETCH_MOST_BYTES = 64 << 20 /* bodies and answers that requests under way may take together; of these, calls of
+    FETCH_MOST_BYTES = 64 << 20 /* bodies and answers that requests in flight may take together; of these, calls of
                                  * fetch_start may take a half */
 };
 
@@ -62,7 +62,7 @@ struct fetch_answer {
 /* Starts the helper and waits until it is ready. program: NULL: PREFIX/libexec/worker/worker-fetch of the running
  * PREFIX/bin/..., or the one beside it in a build tree. WK_IO: it is not there or does not run. [main thread] */
 wk_status fetch_open(const char *program, struct fetch **out, const struct wk_err *err);
-/* Requests under way fail, at once, and so does every later one: before those who ask are closed. NULL allowed.
+/* Requests in flight fail, at once, and so does every later one: before those who ask are closed. NULL allowed.
  * [main thread] */
 void fetch_stop(struct fetch *f);
 /* No other thread is in a call then, or makes one. NULL allowed. [main thread] */
@@ -79,7 +79,7 @@ void fetch_answer_free(struct fetch_answer *answer); /* NULL allowed; of one tha
  * and must not call fetch_do; fetch_start it may. */
 typedef void (*fetch_done)(void *arg, const struct fetch_answer *answer, const char *failure);
 /* Asks, and does not wait. done: NULL: nobody wants to know. A failure here (WK_INVALID; WK_IO: FETCH_MOST_STARTED are
- * under way) means that done is not called. [any thread] */
+ * in flight) means that done is not called. [any thread] */
 wk_status fetch_start(struct fetch *f, const struct fetch_request *r, fetch_done done, void *arg,
                       const struct wk_err *err);
 

@@ -19,7 +19,7 @@ struct span {
     size_t at, n;
 };
 
-/* A number that Jansson's whole numbers do not hold: it becomes a string, or a number with a fraction. */
+/* A number that Jansson's integers do not hold: it becomes a string, or a number with a fraction. */
 struct mark {
     struct span number;
     bool quoted;
@@ -100,7 +100,7 @@ static bool mark(struct walk *w, struct span number, bool quoted, struct refusal
 static bool is_double(const char *text) { return isfinite(strtod(text, NULL)); }
 
 /* A number's text, as long as it is: leaves what fits to Jansson; of whole ones that do not, a seed's uint64 becomes a
- * string, and what a double holds gets a fraction, so that whatever asks for a whole number refuses it by name. */
+ * string, and what a double holds gets a fraction, so that whatever asks for an integer refuses it by name. */
 static bool judge_number(struct walk *w, struct span number, const char *text, struct refusal *why)
 {
     const bool whole = !strpbrk(text, ".eE");

@@ -26,7 +26,7 @@ enum pull_result {
     PULL_INCOMPLETE,  /* the request does not say where they are */
     PULL_FOREIGN,     /* another program, model, device or layout has computed them */
     PULL_FORBIDDEN,   /* that host may not be asked */
-    PULL_BUSY,        /* --decode-pool-size pulls were under way */
+    PULL_BUSY,        /* --decode-pool-size pulls were in flight */
     PULL_NO_ROOM,     /* no pages for them here */
     PULL_UNREACHABLE, /* no answer, or it broke off */
     PULL_REFUSED,     /* the worker there did not give them: a key, or it has too much to do */

@@ -102,7 +102,7 @@ const char *handover_peer_name(const struct handover *h)
 
 /* ---- what is taken ------------------------------------------------------------------------------------- */
 
-/* A place among the copies that are under way; NULL: there is none. */
+/* A place among the copies that are in flight; NULL: there is none. */
 static struct handover_copy *begin_copy(struct handover *h)
 {
     for (int i = 0; i < HANDOVER_PULLS; i++) {

@@ -56,7 +56,7 @@ bool openai_request_messages(const struct body_object *o, const char *bytes, siz
                              struct refusal *why);
 void openai_request_free(struct openai_request *r);
 
-/* For requests of other interfaces with these members. out->q.body alone, the rest zeroed: without nulls, whole numbers
+/* For requests of other interfaces with these members. out->q.body alone, the rest zeroed: without nulls, integers
  * that came as reals are whole. */
 bool openai_request_body(const char *bytes, size_t n, struct openai_request *out, struct refusal *why);
 /* timings_per_token and return_progress. */

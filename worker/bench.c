@@ -1,6 +1,6 @@
 /* bench.c: `worker bench`: prefill and decode speed, and decode's share of what this machine's memory gives.
  *
- * Both are measured as `worker run` generates: sampled on the device, with steps under way ahead of what has been seen.
+ * Both are measured as `worker run` generates: sampled on the device, with steps in flight ahead of what has been seen.
  * A decode step cannot be faster than reading the weights, and the cache of each of its sequences, once; so the figure
  * to look at is bytes read a second as a share of the bandwidth that the GPU, or as many threads, reach by only
  * reading, measured in the same run.

@@ -18,7 +18,7 @@
 #include <worker/abi.h>
 
 enum { KV_PAGE = 32 };   /* positions a page */
-enum { STEP_QUEUE = 4 }; /* submitted steps that may be under way */
+enum { STEP_QUEUE = 4 }; /* submitted steps that may be in flight */
 /* In a page table: the block has no page. */
 #define KV_NO_PAGE UINT32_MAX
 
@@ -193,15 +193,15 @@ struct device_ops {
      * submit enqueues a step whose wanted rows (at most one a sequence, its last) are sampled by their slots' samplers
      * instead of giving logits, and counts the id as generated; it may return before the step has run. step.asks may
      * want log probabilities besides, and of more rows: of those that do not ask nothing is copied or computed. At most
-     * STEP_QUEUE steps are under way; collect waits for the oldest. What `step` points to is copied by submit. A step
+     * STEP_QUEUE steps are in flight; collect waits for the oldest. What `step` points to is copied by submit. A step
      * begins when the one before has ended: a page that no later step reads may be another sequence's in the next,
-     * though this one is under way. A step that is still under way when its sequence ended
+     * though this one is in flight. A step that is still in flight when its sequence ended
      * computes what nobody reads. */
     wk_status (*sampler_set)(struct executor *x, uint32_t slot, const struct sampler_params *p, const uint32_t *ends,
                              uint32_t n_ends, const struct wk_err *err);
     wk_status (*submit)(struct executor *x, const struct step *step, const struct wk_err *err);
     wk_status (*collect)(struct executor *x, struct step_ids *out, const struct wk_err *err);
-    /* A step with masked rows waits: its forward pass is under way, its ids come after its masks. So masks are made
+    /* A step with masked rows waits: its forward pass is in flight, its ids come after its masks. So masks are made
      * while the device computes, and may follow from the ids of the step before. Until `mask` the step is not collected
      * and no other is submitted; older ones may be collected, and samplers of slots that are not in it set.
      * step: as submitted, with all that it points to. masks [n_wanted]: of each masked row [ceil(n_vocab / 64)] words
@@ -210,9 +210,9 @@ struct device_ops {
      * step as one of submit does. */
     wk_status (*mask)(struct executor *x, const struct step *step, const uint64_t *const *masks,
                       const struct wk_err *err);
-    uint32_t run_ahead; /* steps worth having under way, 1 to STEP_QUEUE; 1: submit itself runs them */
+    uint32_t run_ahead; /* steps worth having in flight, 1 to STEP_QUEUE; 1: submit itself runs them */
     /* Of an executor opened with hand_over: bytes of pages, of one after the other (memory_plan.kv_page_bytes of its
-     * group: its layers in their order), to and from host memory, beside the steps. No step under way may write to
+     * group: its layers in their order), to and from host memory, beside the steps. No step in flight may write to
      * pages that are read, nor read or write those that are written; steps submitted afterwards see what was written.
      * WK_INVALID: there is no such page. [any thread; several at once] */
     wk_status (*pages_read)(struct executor *x, const struct device_page *pages, uint32_t n, void *out,

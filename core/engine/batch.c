@@ -309,7 +309,7 @@ static void refused(struct engine *e, const struct step_record *r, wk_status sta
     }
 }
 
-/* The step is under way. */
+/* The step is in flight. */
 static void commit(struct engine *e, struct step_record *r, const struct step *s, const struct work *w)
 {
     e->stats.steps++; /* what it gives back it still reads */

@@ -89,7 +89,7 @@ void engine_end_job(struct engine *e, struct job *j, enum job_end end, const cha
 }
 
 /* After everything of them is counted: who reads the end finds the counters as they are after it, and the id free
- * again. Pages are in use for as long as steps of the job are under way, a few milliseconds more on a GPU. */
+ * again. Pages are in use for as long as steps of the job are in flight, a few milliseconds more on a GPU. */
 static void tell_ended(struct engine *e)
 {
     if (!e->n_ended) return;
@@ -130,7 +130,7 @@ void engine_die(struct engine *e, const char *text)
     atomic_store(&e->dead, true);
     e->mask_due = false;
     LOG(LOG_ERROR, "engine_dead", text, log_u("jobs", e->n_running + e->n_waiting));
-    /* Steps under way are lost with it. */
+    /* Steps in flight are lost with it. */
     for (; e->n_under_way; e->n_under_way--, e->oldest = (e->oldest + 1) % STEP_QUEUE)
         for (uint32_t i = 0; i < e->under_way[e->oldest].n; i++) {
             struct job *j = e->under_way[e->oldest].member[i].job;
@@ -208,7 +208,7 @@ static void expire(struct engine *e, uint64_t now)
     }
 }
 
-/* Calls run with no step under way. */
+/* Calls run with no step in flight. */
 static void run_calls(struct engine *e)
 {
     (void)pthread_mutex_lock(&e->lock);

@@ -260,7 +260,7 @@ struct engine_tuning {
 };
 void engine_tuning(struct engine *e, struct engine_tuning *out);
 
-/* Runs fn on the engine's thread between two steps with none under way (residency, verify, seal), and waits for it.
+/* Runs fn on the engine's thread between two steps with none in flight (residency, verify, seal), and waits for it.
  * False: the engine is dead. [any thread] */
 bool engine_call(struct engine *e, void (*fn)(void *user), void *user);
 

@@ -77,7 +77,7 @@ wk_status engine_lease_read(struct engine_lease *l, uint32_t from, uint32_t to, 
 
 /* Reserved pages, of one thread at a time. */
 struct engine_import;
-/* Reserves pages for the prompt's blocks that the prefix cache does not have; waits for steps under way that may read
+/* Reserves pages for the prompt's blocks that the prefix cache does not have; waits for steps in flight that may read
  * what they had.
  * Gives up what is kept for nobody, never what a job has or was promised. WK_NO_MEMORY: there are not enough pages, or
  * too many imports; WK_UNSUPPORTED: see engine_layout; WK_INVALID: an id that the vocabulary has not. */

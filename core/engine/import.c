@@ -1,7 +1,7 @@
 /* import.c: pages of a prompt that another engine has read come into the prefix cache; see handover.h.
  *
  * An import asks the engine's thread for pages: blocks that the cache has are held, for the others pages are taken out
- * of what nobody was promised. A step under way may still read what such a page had; then the caller is answered when
+ * of what nobody was promised. A step in flight may still read what such a page had; then the caller is answered when
  * it has ended. The caller writes, beside all steps, and commits: the blocks become nodes of the cache that are proven
  * at once. Another job may have computed some of them meanwhile; those stay, and the imported pages, which are the same
  * in every bit, are given back.
@@ -302,7 +302,7 @@ static void give(struct engine *e, struct engine_import *i, uint32_t b, uint32_t
     }
 }
 
-/* The node of block b, held; ENGINE_NONE: there is no room for nodes, or a step under way computes the block. */
+/* The node of block b, held; ENGINE_NONE: there is no room for nodes, or a step in flight computes the block. */
 static uint32_t node_of(struct engine *e, struct engine_import *i, uint32_t b)
 {
     struct prefix *p = &e->prefix;

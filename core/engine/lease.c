@@ -2,7 +2,7 @@
  *
  * A lease holds nodes of the prefix cache as a job does, from the moment they are proven. Of a group of bounded span
  * it needs the pages that the row behind its last block sees. Its job passes them before that, so the lease begins to
- * use them when the step that computes them is under way: after the job gave back what it needs no more, before
+ * use them when the step that computes them is in flight: after the job gave back what it needs no more, before
  * anybody can be given them. A page that a job uses too has to be paid for (pages.c); where nothing is to spare, the
  * lease waits, and is lost if the page is gone when its turn comes. A job without a next row leaves it all it has.
  *

@@ -7,7 +7,7 @@
  * Of a group of bounded span (a window, or chunks of the context) a job needs at any time what its next row sees, so
  * the most that this can be is promised, whatever its length: what it gives back behind that is promised to it again.
  * A part of a prompt takes more, out of what nobody was promised, while its step is built: its rows are stored before
- * any of them attends. Once the step is under way all but what the next row sees goes back, for the device runs steps
+ * any of them attends. Once the step is in flight all but what the next row sees goes back, for the device runs steps
  * one after the other; so every step finds what the one before had. Where it is less than a part wants, the part is
  * cut.
  *
@@ -93,7 +93,7 @@ void pages_evict_node(struct engine *e)
     for (uint32_t g = 0; g < e->n_groups; g++) {
         if (pages[g] == ENGINE_NONE) continue;
         pages_put_free(e, g, pages[g]);
-        /* Where layers see all, nodes are dropped when no step of their job is under way. */
+        /* Where layers see all, nodes are dropped when no step of their job is in flight. */
         if (!kv_bounded(e->pool[g].span)) e->pool[g].freed[pages[g]] = 0;
         e->stats.prefix_evicted_pages++;
     }

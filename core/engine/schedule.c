@@ -207,7 +207,7 @@ void schedule_drop_pages(struct engine *e, struct job *j)
     j->pending_drop = true;
     if (j->in_flight) return;
     pages_drop(e, j);
-    /* What it had sampled is collected: nothing of it is under way. */
+    /* What it had sampled is collected: nothing of it is in flight. */
     j->sampled = j->n_ids;
     atomic_store(&j->n_done, 0);
     e->schedule_due = true;

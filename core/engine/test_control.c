@@ -134,7 +134,7 @@ static void test_cancel_in_decode(void **state)
     }
 }
 
-/* Its end is told at once, while steps that it is in are under way; until these are collected its pages are in use, and
+/* Its end is told at once, while steps that it is in are in flight; until these are collected its pages are in use, and
  * counted so. How many steps the engine submits before it looks round depends on how long they take: they are let
  * through one by one, until it has looked. */
 static void test_pages_of_ended(void **state)
@@ -156,7 +156,7 @@ static void test_pages_of_ended(void **state)
         test_await_gate(++steps);
         job_figures(j, &f);
     } while (!f.ended_ns);
-    (void)finish(j, JOB_CANCELLED); /* the next step waits at the gate, one to three are under way */
+    (void)finish(j, JOB_CANCELLED); /* the next step waits at the gate, one to three are in flight */
     engine_stats(engine, &after);
     assert_int_equal(after.running, 1);
     assert_int_equal(after.ended[JOB_CANCELLED], 1);
@@ -284,7 +284,7 @@ static void count_call(void *user)
 {
     struct called *c = user;
     struct step_ids none = { 0 };
-    /* Nothing is under way, so nothing can be collected. */
+    /* Nothing is in flight, so nothing can be collected. */
     assert_int_equal(model.m->device->run_ahead > 1 ? device_cpu()->collect(model.m->executor, &none, NULL)
                                                     : WK_INVALID,
                      WK_INVALID);
@@ -313,7 +313,7 @@ static void test_calls(void **state)
     next_is_right();
 }
 
-/* With jobs queued and running, steps under way. */
+/* With jobs queued and running, steps in flight. */
 static void test_close(void **state)
 {
     (void)state;

@@ -63,7 +63,7 @@ static void test_weights_stay(void **state)
     test_unload(&t);
 }
 
-/* All at once, in every size of batch and of steps, with steps under way and without, cached prompts or not. */
+/* All at once, in every size of batch and of steps, with steps in flight and without, cached prompts or not. */
 static void test_among_others(void **state)
 {
     (void)state;

@@ -44,7 +44,7 @@ static void wait_ended(struct job *j)
 }
 
 /* What is remembered of a job that is over: it stepped back and went on in turn, and its figures count the same. Who
- * steps back with its last step under way ends before it goes on. */
+ * steps back with its last step in flight ends before it goes on. */
 static void check_turns(struct job *j)
 {
     struct job_figures f;

@@ -38,12 +38,12 @@ void answer_all(const struct widths *w); /* of make(0 to KINDS - 1), into answer
 
 /* ---- the accounts -------------------------------------------------------------------------------------- */
 
-/* All leases that there are while accounts are taken, each once; the engine knows no list of them. No import is under
- * way then. */
+/* All leases that there are while accounts are taken, each once; the engine knows no list of them. No import is in
+ * flight then. */
 enum { MOST_TEST_LEASES = 64 };
 extern struct engine_lease *test_leases[MOST_TEST_LEASES];
 extern uint32_t n_test_leases;
-/* [engine's thread, no step under way] user: the engine. */
+/* [engine's thread, no step in flight] user: the engine. */
 void take_accounts(void *user);
 
 #endif

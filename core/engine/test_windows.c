@@ -405,7 +405,7 @@ static void test_chunk_eviction(void **state)
 }
 
 /* A chunk is not found before its step was collected; of a job that fails it never is, nor by one that begins while the
- * rest of it is under way. */
+ * rest of it is in flight. */
 static void test_failed_prompt(void **state)
 {
     (void)state;

@@ -104,7 +104,7 @@ static inline bool js_is(const struct js_value *v, enum jr_kind kind) { return v
 struct dec dec_of(struct json_text number);
 int dec_compare(struct dec a, struct dec b);
 static inline bool dec_is_integer(struct dec a) { return a.exp >= 0 || !a.n; }
-/* The value as a count. False: no whole number from 0 to UINT32_MAX - 1. */
+/* The value as a count. False: no integer from 0 to UINT32_MAX - 1. */
 bool dec_count(struct dec a, uint32_t *out);
 /* A positive decimal as units * 10^exp with exp <= 0 and units < 10^18; false: it has more digits. */
 bool dec_units(struct dec a, uint64_t *units, int64_t *exp);

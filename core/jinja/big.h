@@ -22,7 +22,7 @@ int jn_big_order(const struct big *a, const struct big *b);
 const char *jn_big_text(struct vm *m, const struct big *b, unsigned base);
 const struct big *jn_big_from_digits(struct vm *m, const char *digits, size_t n, unsigned base);
 bool jn_big_double(const struct big *b, double *out);         /* to nearest, ties to even; false: out of range */
-const struct big *jn_big_from_double(struct vm *m, double f); /* a whole number */
+const struct big *jn_big_from_double(struct vm *m, double f); /* an integer */
 /* a / b to nearest, as Python's true division. False: out of range. */
 bool jn_big_quotient(struct vm *m, const struct big *a, const struct big *b, double *out);
 

@@ -1,4 +1,4 @@
-/* generator.c: prompts in chunks, then steps of one row a sequence, kept under way. */
+/* generator.c: prompts in chunks, then steps of one row a sequence, kept in flight. */
 #include "model/generator.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct generator {
     struct sequence *sequences;
     uint32_t n;
     bool begun; /* generator_next was called since the last start */
-    /* Steps under way, oldest first: which sequences they have. */
+    /* Steps in flight, oldest first: which sequences they have. */
     struct {
         uint32_t n;
         uint32_t *member;

@@ -1,7 +1,7 @@
 /* generator.h: sequences that generate together: prompts in, then one id a sequence and step, sampled on the device.
  *
- * Steps are kept under way ahead of the ids that the caller has seen, as many as the device is worth; what turns out to
- * lie behind a sequence's end is dropped. A sequence's ids depend on its own job alone. While steps are under way
+ * Steps are kept in flight ahead of the ids that the caller has seen, as many as the device is worth; what turns out to
+ * lie behind a sequence's end is dropped. A sequence's ids depend on its own job alone. While steps are in flight
  * nothing else may run on the model. [engine thread] */
 #ifndef CORE_MODEL_GENERATOR_H
 #define CORE_MODEL_GENERATOR_H
@@ -36,7 +36,7 @@ struct generator_job {
 struct generator;
 /* Takes n of the model's sequences. The model's steps must have room for n wanted rows. */
 wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err);
-void generator_close(struct generator *g); /* waits for what is under way; NULL allowed */
+void generator_close(struct generator *g); /* waits for what is in flight; NULL allowed */
 /* Sequence i forgets what it was and runs the job's prompt, to its first id. All that are to generate together are
  * started before generator_next; a start after it ends all others. */
 wk_status generator_start(struct generator *g, uint32_t i, const struct generator_job *job, const struct wk_err *err);

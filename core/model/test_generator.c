@@ -217,7 +217,7 @@ static wk_status turns_accept(void *user, uint32_t id, const struct wk_err *e)
     return t->set[t->n++ % 2] >> id & 1 ? WK_OK : wk_fail(e, WK_INTERNAL, "id %u was not allowed", id);
 }
 
-/* Constrained sequences beside free ones, with steps under way and without: each gives what it gives one by one. */
+/* Constrained sequences beside free ones, with steps in flight and without: each gives what it gives one by one. */
 static void test_constrained(void **state)
 {
     (void)state;

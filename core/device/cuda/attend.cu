@@ -12,9 +12,10 @@
  * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next:
  * one warp looks ahead for all, a new key and value are finished with the queries, and what the next tile needs beside
  * pages is asked for a tile ahead. In generation much of an item's time is its instructions, fetched from afar: where
- * every sequence has one row and a block has splits of one tile at most, it goes a short way (do_item, do_run), dealt
+ * every sequence has one row and a block has splits of one tile at most, it takes a fast path (do_item, do_run), dealt
  * out by lengths alone, of which the host has added up what matters (struct cuda_lengths), and asks for its first
- * pages' entries beside its sequence: from its begin to its first page one journey after another is what it waits for.
+ * pages' entries beside its sequence: from its begin to its first page one round trip after another is what it waits
+ * for.
  *
  * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a
  * column's sums do not depend on its neighbours, and one query costs what eight do, which is little beside the reading.

@@ -1,5 +1,5 @@
 /* attend_few.cuh: what attention of generated rows is dealt out by, and what it is given: the items of a step, and how
- * a head of q, k or v is finished on a short way from memory to the tensor cores. attend_split.cuh has what is done
+ * a head of q, k or v is finished on a fast path from memory to the tensor cores. attend_split.cuh has what is done
  * with an item, attend.cu and attend_one.cuh the kernels. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 #define CORE_DEVICE_CUDA_ATTEND_FEW_CUH

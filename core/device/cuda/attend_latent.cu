@@ -3,7 +3,7 @@
  *
  * The arithmetic of a page is attend_latent.cuh's. Rows of a prompt take their context as one split. Generated rows add
  * it split by split, in order: where tiles fill the machine a block does so itself, as it goes; else every split is a
- * block's, and the launch behind adds them, on the same numbers in the same order. So bits depend on neither.
+ * block's, and the next launch adds them, on the same numbers in the same order. So bits depend on neither.
  *
  * Two pages and the rest of a block fit in the 99 KB of shared memory that every GPU has; tiles of 64 rows need 188 KB.
  * Masks are by row, so one kernel serves windows, chunks, slopes, both directions and the cache of another layer. */

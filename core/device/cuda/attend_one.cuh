@@ -1,7 +1,7 @@
 /* attend_one.cuh: attention of one generated row, when nothing runs beside it: heads without norms that can be read and
  * turned by runs of 8. Its time is the way from the wait for q, k and v to the result, so all else is done before that
- * wait: pages and turns are on their way, addresses are known. The arithmetic is attend.cu's, and so are the items;
- * what a block does with its only item serves there, too, where every sequence has one row. */
+ * wait: pages and RoPE table entries are in flight, addresses are known. The arithmetic is attend.cu's, and so are the
+ * items; what a block does with its only item serves there, too, where every sequence has one row. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 #define CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 

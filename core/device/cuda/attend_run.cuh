@@ -1,4 +1,4 @@
-/* attend_run.cuh: what steps of several sequences keep in shared memory, and the short way of a block that has a run of
+/* attend_run.cuh: what steps of several sequences keep in shared memory, and the fast path of a block that has a run of
  * one tile's splits, of a sequence's one row: attend_one.cuh's, split by split. The first split costs what its
  * instructions take to be fetched, so they are few; those behind it find them near. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_RUN_CUH

@@ -2,7 +2,7 @@
  * sampled), captured when the model is opened, so that a step launches one thing and the request path makes nothing.
  *
  * From the end of a graph to the first instruction of the next pass 3 us, and 2.5 until its inputs have come over the
- * bus. So plain runs are launched in pairs, as one graph, while at least two others are under way, for the device has
+ * bus. So plain runs are launched in pairs, as one graph, while at least two others are in flight, for the device has
  * work then until the second one comes: the first is held till then, or till somebody wants its end, or anything else
  * is to be enqueued.
  *

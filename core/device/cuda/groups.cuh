@@ -1,7 +1,7 @@
 /* groups.cuh: the items of experts by expert (wk_cuda_group_words in worker/quant_cuda.h), made by one block of
  * whatever kernel has just chosen them.
  *
- * A counting sort of whole numbers, so its result depends on nothing but the choice: each warp counts a run of items,
+ * A counting sort of integers, so its result depends on nothing but the choice: each warp counts a run of items,
  * the counts become places, and each warp goes over its run again in order. Lanes with the same expert find each other
  * by a vote; nothing is added by atomics. */
 #ifndef CORE_DEVICE_CUDA_GROUPS_CUH

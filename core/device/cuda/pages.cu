@@ -1,5 +1,5 @@
 /* pages.cu: copies of pages, many small ones a launch: a page lies in as many places as it has layers. A few blocks
- * take them in turn, beside the kernels of steps; each has 16 bytes a thread of a whole copy under way at once. */
+ * take them in turn, beside the kernels of steps; each has 16 bytes a thread of a whole copy in flight at once. */
 #include "device/cuda/kernels.h"
 
 #include "device/cuda/launch.cuh"

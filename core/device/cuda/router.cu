@@ -5,7 +5,7 @@
  * rows at a time. Its twelve warps share k: lane l of warp w takes four values from 128 w + 4 l of every 1536, a sum an
  * expert, in order of k; then the lanes are added by a fixed tree, 3072 values at a time, and then the warps by a fixed
  * tree. So a row's logits depend on no other row, and not on how many are taken at once. The weights of the first four
- * experts and 3072 values and the norm's are in registers when the wait for the preceding launch ends, and all that is
+ * experts and 3072 values and the norm's are in registers when the wait for the previous launch ends, and all that is
  * read after it is asked for at once. The first of the eight blocks chooses: each warp sends what it has straight into
  * its shared memory, counted at a barrier there (before sm_90 one block does it all). The last to choose puts the items
  * by expert. */

@@ -3,7 +3,7 @@
  * Scan and delta rule: a warp has STATE_COLUMNS columns of one head's state in registers from the first of a sequence's
  * rows in the run to the last: lane 4 i + j has columns 4 j .. 4 j + 3 of the keys i, i + 8, i + 16, ... Sums over the
  * keys run within a lane, then over the lanes by a fixed tree. So no warp waits for another but for the rows' q and k,
- * which four of them share; those of the rows to come are under way meanwhile. The state goes to memory where a page is
+ * which four of them share; those of the rows to come are in flight meanwhile. The state goes to memory where a page is
  * complete and at the end of the run, 512 bytes at a time. It is read before the launch waits for the one in front of
  * it: whoever wrote it was in an earlier run, which had ended before the first launch of this one let others begin.
  *

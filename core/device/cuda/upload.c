@@ -4,7 +4,7 @@
  * order; each copies its chunk's bytes out of the mapping, under the guard, into a slot of pinned memory, sends the
  * slot to a slot of the same size on the device, and has the format's plugin re-order it from there into place. One
  * thread copies at about 12 GB/s, the link takes 55: six to eight threads keep it busy. A thread has two slots, so that
- * it fills one while the other is under way, and its chunks go over one of two streams, so that one stream copies while
+ * it fills one while the other is in flight, and its chunks go over one of two streams, so that one stream copies while
  * the other re-orders. The ring is ordinary memory, touched by the threads that use it and registered: a tenth of what
  * an allocation of pinned memory costs. */
 #include "device/cuda/context.h"
