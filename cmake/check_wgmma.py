@@ -4,10 +4,9 @@ adds to.
 
 A wgmma goes on when it has been issued, until wgmma.wait_group says that it is over, and reads its A from registers
 meanwhile. Compiler and assembler take it for over when it is issued, so only the machine code shows whether they
-have given such a register to something else (wk_wgmma_replace in sdk/include/worker/cuda/wgmma.cuh). FILE: objects
-or shared objects with code for sm_90a. Each kernel's code is followed along all branches. Exit status 1: something
-is in a product's way. Needs cuobjdump and nvdisasm in PATH. An instruction that is not known here counts as one that
-writes its first operand."""
+have given such a register to something else (wk_wgmma_replace). FILE: objects or shared objects with code for
+sm_90a. Each kernel's code is followed along all branches. Exit status 1: something is in a product's way. Needs
+cuobjdump and nvdisasm in PATH. An instruction that is not known here counts as one that writes its first operand."""
 
 import re
 import subprocess

@@ -5,11 +5,11 @@
  * The last block to have read the count moves it on; the next run begins after this one has ended, so nobody reads it
  * meanwhile. No copy engine has to take turns with the kernels between one graph and the next.
  *
- * Nothing can start before this kernel has ended, so it makes one round trip over the bus: every word that may be
- * wanted is asked for at once, the page tables' first entries before anybody knows how many there are. Meanwhile a
- * generated row's rotations are made for the position behind the one that the row had in the run before; if the row is
- * at another, they are made again. All of that may pass while the run before still samples: only what is written, and
- * the ids that were sampled last, wait for its end. */
+ * Nothing can start before this kernel has ended, so it makes one journey over the bus: every word that may be wanted
+ * is asked for at once, the page tables' first entries before anybody knows how many there are. Meanwhile a generated
+ * row's rotations are made for the position behind the one that the row had in the run before; if the row is at
+ * another, they are made again. All of that may pass while the run before still samples: only what is written, and the
+ * ids that were sampled last, wait for its end. */
 #include "device/cuda/prepare.h"
 
 #include <worker/cuda/act.cuh>

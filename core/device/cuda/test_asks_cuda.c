@@ -1,5 +1,5 @@
 /* test_asks_cuda.c: what sampled steps on the device may ask besides ids: log probabilities, of prompts' tokens and of
- * ids, and masks that come while the step is in flight; against the logits of the same rows and core/sample. */
+ * ids, and masks that come while the step is under way; against the logits of the same rows and core/sample. */
 #include "device/cuda/test_executor.h"
 
 #include <math.h>

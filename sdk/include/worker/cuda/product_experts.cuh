@@ -8,7 +8,7 @@
  * finish. One item at a time: two blocks a multiprocessor; more: one block with two groups of eight warps, which have
  * the tiles by turns, each from a ring of its own, and the activations once. So there is room for stages of whole
  * tiles, and with weights of four bits the issue of instructions is as scarce as bandwidth: what a stage costs besides
- * its products counts, and so does what the producer warp does between two copies. A block that finds its part of the
+ * its products counts, and so does what the streaming warp does between two copies. A block that finds its part of the
  * work also lets the next launch begin only then: so products that follow each other on one choice of experts can
  * stream weights before the one before has ended (WK_CUDA_GROUPS_KNOWN).
  *

@@ -2,10 +2,10 @@
  * item and which tiles of it a block has is known before the experts are.
  *
  * Block (rank, i) of a grid of top_k x workers has a run of units, tiles (glu: pairs), of item `rank`. The pipeline is
- * that of product_experts.cuh, but no two warps meet once the wait for the previous launch has ended: the streaming
+ * that of product_experts.cuh, but no two warps meet once the wait for the preceding launch has ended: the streaming
  * one reads the expert's number and asks for its tiles at once, the multiplying ones bring the input meanwhile, of
  * which all is known but what it holds. What lies between the wait and the first copy is time in which memory does
- * nothing: one round trip, for the number.
+ * nothing: one journey, for the number.
  *
  * Order: that of halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_EXPERTS_ONE_CUH

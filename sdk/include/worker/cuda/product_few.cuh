@@ -1,7 +1,7 @@
 /* worker/cuda/product_few.cuh: products of 1 to 8 rows whose activations fit in shared memory.
  *
  * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as
- * the ring is deep, across tiles and before the previous launch has ended. Eight warps multiply: a stage holds a piece
+ * the ring is deep, across tiles and before the preceding launch has ended. Eight warps multiply: a stage holds a piece
  * of a step of k for each of them; warp w has slot w. One warp adds the eight sums of a tile, finishes the outputs and
  * stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for more than
  * what it needs. */

@@ -3,12 +3,12 @@
  *
  * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through
  * a ring of its own, slot after slot. Its lanes make f16 weights in the registers where wgmma wants them. A piece is
- * 128 values of k, and each of its two chains a group of products: while one is in flight, the weights of the other are
+ * 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other are
  * made, of this piece or of the next. Nothing is added across warps. Four warps multiply together, tiles that have
  * nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
  *
  * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each slot, or slots
- * that are jumped over, the assembler sees products in flight where ways meet and makes each wait for the one before.
+ * that are jumped over, the assembler sees products under way where ways meet and makes each wait for the one before.
  *
  * Outputs are F32 with no more than a bias, and go from the sums straight to memory.
  * Order of arithmetic: halves.cuh. */

@@ -6,15 +6,12 @@
  * as they lie in memory, and the chunk's panels of it, both by bulk copies. Two warpgroups have 128 rows each: a warp
  * takes its tile's quants from the stage, makes f16 of them in registers, scale inside, in the very place where wgmma
  * wants its A operand (that is how tiles are laid out), and the tensor cores multiply them with the panels in shared
- * memory. While they do, the warp makes the next 64 values: two buffers of registers, one group of four wgmma in
- * flight. Weights never pass through shared memory as f16, which would take all of its bandwidth.
+ * memory. While they do, the warp makes the next 64 values: two buffers of registers, one group of four wgmma under
+ * way. Weights never pass through shared memory as f16, which would take all of its bandwidth.
  *
  * A weight is an f16, that of all products (halves.cuh), or the nearest one. A sum goes through k in order in one
  * accumulator, from zero: a result depends on the weights and its item alone, not on the chunk, its neighbours or the
- * machine.
- *
- * The kernel always serves the prefill path of formats that have it, whatever the number of rows, so that a prompt's
- * bits do not depend on its chunks. They are not the bits of the decode path. */
+ * machine. */
 #ifndef WORKER_CUDA_PRODUCT_LARGE_CUH
 #define WORKER_CUDA_PRODUCT_LARGE_CUH
 

@@ -4,8 +4,8 @@
  * A chain of sums goes through its slot step after step, and making a step's weights takes one warp four times as long
  * as multiplying them. So each chain has two warps, which take its steps by turns: one makes the weights of a step, for
  * its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks are small
- * enough to stand beside the previous launch, with their weights. All of a block's weights are asked for before the
- * wait for that launch, all of its activations behind it. Each slot's sums go to the first block of the cluster, which
+ * enough to stand beside the launch before, with their weights. All of a block's weights are asked for before the wait
+ * for that launch, all of its activations behind it. Each slot's sums go to the first block of the cluster, which
  * finishes the tile.
  *
  * Order of arithmetic: halves.cuh. */

@@ -2,7 +2,7 @@
  * once (one: product_experts.cuh).
  *
  * Units as there, but a unit is a pair of tiles, of gate and up, or two neighbours, and blocks have runs of equal cost.
- * A multiprocessor has one block: two groups of eight consumer warps, one warp that streams and three that finish.
+ * A multiprocessor has one block: two groups of eight multiplying warps, one warp that streams and three that finish.
  * The groups have units by turns, each from a ring of its own; a warp has a slot of both tiles of its group's unit, so
  * that activations, which all groups find in shared memory once, are loaded once for two tiles: at sixteen columns they
  * would otherwise take all that shared memory can give, and what a step costs besides its products is paid once for

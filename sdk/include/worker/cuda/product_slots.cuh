@@ -3,11 +3,11 @@
  *
  * Such a launch is nothing but beginning and end, and each instruction there counts (product_small.cuh): so there is no
  * ring and there are no roles. A block has its slot of four tiles, whose weights it asks for at once, before the wait
- * for the previous launch, and behind that all rows' activations of the slot: those that come as panels by a copy a
- * step, else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups
- * multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only.
- * They exchange halves of their sums, and each sends what it has then to the block that finishes the output, which adds
- * the eight slots.
+ * for the launch before, and behind that all rows' activations of the slot: those that come as panels by a copy a step,
+ * else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups multiply
+ * all columns, one has the first chain of sums, the other the second: so each makes half of the weights only. They
+ * exchange halves of their sums, and each sends what it has then to the block that finishes the output, which adds the
+ * eight slots.
  *
  * Order of arithmetic: halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_SLOTS_CUH

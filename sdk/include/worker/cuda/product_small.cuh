@@ -2,7 +2,7 @@
  * on sm_90a.
  *
  * Such a launch is nothing but beginning and end, and each instruction that all warps execute there costs 6 to 8
- * clocks: so there is no ring, there are no roles, and few instructions stand between the wait for the previous launch
+ * clocks: so there is no ring, there are no roles, and few instructions stand between the wait for the launch before
  * and the store. Warp i of a block has leaf i of the tree of slots, for all tiles of the block's item. It asks for its
  * weights before anything else, all at once; when they are there it lets the next launch begin and waits for the one
  * before, asks for its own activations, and makes weights while these come. The warps meet once, when the sums are

@@ -5,11 +5,7 @@
  * what they execute for that is as much again as the products. So here the stages of product_few's ring, a tile each,
  * are two warps' own: each warp has every other slot, adds what it has in its lanes, and one of them adds both and
  * stores the outputs. Pairs do not wait for each other. Outputs are F32 with no more than a bias. Order of arithmetic:
- * halves.cuh.
- *
- * The number of stages is a multiple of the pairs, so a stage is always the same pair's. Otherwise a warp that arrives
- * early at another pair's stage could take a tile for the one before it: a barrier distinguishes two phases, not three,
- * and copies may arrive in any order. */
+ * halves.cuh. */
 #ifndef WORKER_CUDA_PRODUCT_TALL_CUH
 #define WORKER_CUDA_PRODUCT_TALL_CUH
 

@@ -1,13 +1,12 @@
-/* worker/cuda/product_whole.cuh: integer products (whole.cuh) of more than one row.
+/* worker/cuda/product_whole.cuh: products by whole numbers (whole.cuh) of more than one row.
  *
- * Two launches. The first makes integers of the activations, once for all, in the workspace: a record for each
+ * Two launches. The first makes whole numbers of the activations, once for all, in the workspace: a record for each
  * block of 256 values of four rows, in the order in which lanes read it. In the second a block has an item of eight
  * tiles (with glu four pairs), a tile a warp, for up to 4 NT rows; a warp streams: a stage of the ring is a block of k
  * of all of the item's tiles, as they lie in memory, and its records. Weights are asked for before the wait for the
- * previous launch. Where items are too few for the multiprocessors a cluster of 2, 4 or 8 blocks shares an item's
- * slots, neighbours of the tree to a block; each adds its own, and reads of the others what it needs of the outputs
- * that it finishes. Else blocks have items by turns, and the next one's stages are in flight while outputs are
- * finished.
+ * launch before. Where items are too few for the multiprocessors a cluster of 2, 4 or 8 blocks shares an item's slots,
+ * neighbours of the tree to a block; each adds its own, and reads of the others what it needs of the outputs that it
+ * finishes. Else blocks have items by turns, and the next one's stages are under way while outputs are finished.
  *
  * More rows are groups with blocks of their own, which find the weights in L2. */
 #ifndef WORKER_CUDA_PRODUCT_WHOLE_CUH

@@ -1,4 +1,4 @@
-/* worker/cuda/product_whole_plan.cuh: how integer products of more than one row are launched: by how many
+/* worker/cuda/product_whole_plan.cuh: how products by whole numbers of more than one row are launched: by how many
  * blocks, and how their shared memory is cut, from the shape alone; none of it changes a bit of the result. */
 #ifndef WORKER_CUDA_PRODUCT_WHOLE_PLAN_CUH
 #define WORKER_CUDA_PRODUCT_WHOLE_PLAN_CUH

@@ -1,6 +1,6 @@
 /* worker/cuda/product_wide_plan.cuh: how products of 2 to 64 rows are launched on sm_90a: which kernel takes one, by
  * how many blocks, and how their shared memory is cut, from the shape alone; none of it changes a bit of the result.
- * Numbers in choices were measured on an H200 (docs/experiments). */
+ * Numbers in choices were measured on an H200 (docs/performance.md). */
 #ifndef WORKER_CUDA_PRODUCT_WIDE_PLAN_CUH
 #define WORKER_CUDA_PRODUCT_WIDE_PLAN_CUH
 

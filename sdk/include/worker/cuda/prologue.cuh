@@ -1,7 +1,7 @@
 /* worker/cuda/prologue.cuh: activations into shared memory.
  *
  * Eight warps; each brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the
- * first product, only __syncwarp. Addresses and constants are at hand before the wait for the previous launch; after
+ * first product, only __syncwarp. Addresses and constants are at hand before the wait for the preceding launch; after
  * it all is asked for before any of it is used: the way there and back is most of what a prologue costs. */
 #ifndef WORKER_CUDA_PROLOGUE_CUH
 #define WORKER_CUDA_PROLOGUE_CUH

@@ -1,11 +1,11 @@
-/* worker/cuda/whole.cuh: integer products, of formats whose blocks of 256 values are small integers with an
+/* worker/cuda/whole.cuh: products by whole numbers, of formats whose blocks of 256 values are small integers with an
  * integer scale for each 16 and one factor for all.
  *
  * Few bits a weight leave few instructions a weight: to make an f16 of each pair costs more than memory takes to bring
  * it. Here four weights become four unsigned bytes, quant times scale, by a mask and one multiplication of a word, and
  * the tensor cores add a block's 256 of them exactly; what remains to be done in F32 is once a block.
  *
- * Activations are integers, too, of 16 bits, with a factor for each 256 values. From the act's f16 values x, m the
+ * Activations are whole numbers, too, of 16 bits, with a factor for each 256 values. From the act's f16 values x, m the
  * largest |x|:
  *     inv = f16(127 / m), at most 65504
  *     h = rint(x inv)     l = rint(f16(x inv - h) 254)     x = (254 h + l) / (254 inv),
