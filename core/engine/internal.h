@@ -58,7 +58,7 @@ struct page_pool {
     struct kv_span span; /* what a row sees */
 };
 
-/* A job's pages of one group, by blocks of KV_PAGE positions. Of a bounded span it holds, once a step is in flight,
+/* A job's pages of one group, by blocks of KV_PAGE positions. Of a bounded span it holds, once a step is under way,
  * those that its next row sees; a step's rows may take more while the step is built. */
 struct job_pages {
     uint32_t *table; /* [cap] page ids; those of blocks [first, end) are held */
@@ -127,7 +127,7 @@ struct job {
     bool over, told, running;     /* told: the reader knows that it is over */
     bool has_pages, pending_drop; /* has_pages: promised or held; pending_drop: they go once no step has them */
     uint32_t slot;                /* the device's sampler; ENGINE_NONE: none yet */
-    uint32_t in_flight;           /* steps in flight that have rows of it */
+    uint32_t in_flight;           /* steps under way that have rows of it */
     uint32_t fed;                 /* positions in submitted steps */
     uint32_t stored;              /* positions in collected steps */
     uint32_t sampled;             /* ids of submitted steps */
@@ -143,7 +143,7 @@ struct job {
     const uint32_t *tables[TAPE_MAX_GROUPS];
     struct engine_lease *lease;         /* a reference; NULL: its pages are not kept for another engine */
     uint32_t *nodes, n_nodes, n_proven; /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks
-                                           [n_proven, n_nodes) are its own, in steps in flight */
+                                           [n_proven, n_nodes) are its own, in steps under way */
 };
 
 #define EVENT_STARTED_BIT (1ull << 32)
@@ -502,7 +502,7 @@ struct engine {
 };
 
 void engine_attention(struct engine *e, uint32_t bits); /* [any thread] */
-/* Ends a job: its place is free at once, its pages and slot when no step in flight has it; told at the end of the turn.
+/* Ends a job: its place is free at once, its pages and slot when no step under way has it; told at the end of the turn.
  * text: NULL, or why. */
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text);
 /* What a job that is over, and in no step any more, still has. */
@@ -529,13 +529,13 @@ void pages_promise(struct engine *e, struct job *j, uint32_t found); /* after pa
 /* Takes pages for as many of j's next `rows` rows as there are pages for; returns how many. 0: none is left that was
  * not promised to others. */
 uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows);
-/* A step with j's rows up to `fed` is in flight, or its step came to nothing: keeps whole pages of its prompt, gives
+/* A step with j's rows up to `fed` is under way, or its step came to nothing: keeps whole pages of its prompt, gives
  * back what its next row does not see. */
 void pages_settle(struct engine *e, struct job *j);
 void pages_prove(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
 /* What could not be kept before, because another job just computed the same, perhaps can now. */
 void pages_keep(struct engine *e, struct job *j);
-void pages_drop(struct engine *e, struct job *j); /* all of it; no step in flight has it */
+void pages_drop(struct engine *e, struct job *j); /* all of it; no step under way has it */
 /* Would the pages of these jobs, given back, be enough for j? */
 bool pages_would_do(const struct engine *e, struct job *j, struct job *const *victims, uint32_t n);
 
@@ -555,10 +555,10 @@ enum batch_result {
     BATCH_AGAIN /* a job has ended or is to end: look at the others first */
 };
 enum batch_result batch_submit(struct engine *e); /* one step */
-bool batch_wants_more(const struct engine *e); /* too few steps in flight; long ones are soon enough, for what comes new
+bool batch_wants_more(const struct engine *e); /* too few steps under way; long ones are soon enough, for what comes new
                                                   waits behind them */
 void batch_collect(struct engine *e);          /* the oldest step */
-void batch_mask(struct engine *e); /* masks for the step that waits for them, which is the only one in flight */
+void batch_mask(struct engine *e); /* masks for the step that waits for them, which is the only one under way */
 
 /* stats.c */
 void stats_open(struct engine *e);
