@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include <worker/arch.h>
-#include <worker/cuda/act.cuh>
+#include <worker/cuda/part/launch.cuh>
 
 #include "device/cuda/kernels.h"
 

@@ -13,7 +13,7 @@
 #define CORE_DEVICE_CUDA_ATTEND_CUH
 
 #include <worker/arch.h>
-#include <worker/cuda/act.cuh>
+#include <worker/cuda/part/act.cuh>
 
 #include "device/cuda/kernels.h"
 #include "device/cuda/mma.cuh"

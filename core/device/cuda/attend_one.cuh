@@ -5,6 +5,8 @@
 #ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 #define CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 
+#include <worker/cuda/part/launch.cuh>
+
 #include "device/cuda/attend_split.cuh"
 
 /* A block finishes at once the tile's queries, the new key and the new value: a head for each group of head_lanes

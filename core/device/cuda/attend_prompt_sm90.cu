@@ -5,7 +5,10 @@
  * says that every warp is done with it. No other barrier holds the warpgroups together, so that one forms its
  * probabilities while another has the tensor cores. The first thread asks for the copies: tile i + STAGES - 2 when it
  * begins tile i, so its own warpgroup may be one tile ahead of the others. */
-#include <worker/cuda/wgmma.cuh>
+#include <worker/cuda/image.cuh>
+#include <worker/cuda/part/copy.cuh>
+#include <worker/cuda/part/launch.cuh>
+#include <worker/cuda/part/wgmma.cuh>
 
 #include "device/cuda/attend_tile.cuh"
 #include "device/cuda/launch.cuh"

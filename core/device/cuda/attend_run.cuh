@@ -4,6 +4,8 @@
 #ifndef CORE_DEVICE_CUDA_ATTEND_RUN_CUH
 #define CORE_DEVICE_CUDA_ATTEND_RUN_CUH
 
+#include <worker/cuda/part/launch.cuh>
+
 #include "device/cuda/attend_one.cuh"
 
 enum { PLACES = 4 }; /* items that are known: the one that is computed and those behind it */

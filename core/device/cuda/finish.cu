@@ -5,7 +5,8 @@
  * maps of feed-forward layers are kernels of their own; other maps, and several, are looked up value by value. */
 #include "device/cuda/row.cuh"
 
-#include <worker/cuda/functions.cuh>
+#include <worker/cuda/part/functions.cuh>
+#include <worker/cuda/part/launch.cuh>
 
 #include "device/cuda/launch.cuh"
 

@@ -7,7 +7,7 @@
  * partials are those of worker/quant_cuda.h.
  *
  * Kernels take part in programmatic dependent launch when `dependent` is set, as in every run (rules:
- * worker/cuda/act.cuh). */
+ * worker/cuda/part/act.cuh). */
 #ifndef CORE_DEVICE_CUDA_KERNELS_H
 #define CORE_DEVICE_CUDA_KERNELS_H
 

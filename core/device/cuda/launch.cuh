@@ -7,6 +7,7 @@
 
 #include <worker/abi.h>
 #include <worker/cuda/image.cuh>
+#include <worker/cuda/part/launch.cuh>
 
 /* Text "what: cudaErrorName: text"; WK_NO_MEMORY for a lack of memory, else WK_INTERNAL. */
 wk_status cuda_status(cudaError_t code, const char *what, const struct wk_err *err);

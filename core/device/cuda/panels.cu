@@ -1,11 +1,10 @@
-/* panels.cu: acts of rows become panels of items by expert (worker/cuda/panels.cuh), what the plugins' large products
- * read.
+/* panels.cu: acts of rows become panels of items by expert (worker/cuda/part/panels.cuh), what the plugins' large
+ * products read.
  *
  * A block has PLACES places of one or more panels. Eight lanes write one place's row of 128 bytes, a chunk of 16 each,
  * so what a warp stores is one run; each lane reads four pairs of values that stand 16 or 8 bytes apart in the row, and
  * whose neighbours the lanes beside it read. */
-#include <worker/cuda/act.cuh>
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/part/panels.cuh>
 
 #include "device/cuda/kernels.h"
 #include "device/cuda/launch.cuh"

@@ -12,7 +12,7 @@
  * ids that were sampled last, wait for its end. */
 #include "device/cuda/prepare.h"
 
-#include <worker/cuda/act.cuh>
+#include <worker/cuda/part/launch.cuh>
 
 #include "device/cuda/launch.cuh"
 

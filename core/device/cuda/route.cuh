@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-#include <worker/cuda/functions.cuh>
+#include <worker/cuda/part/act.cuh>
+#include <worker/cuda/part/functions.cuh>
 
 #include "device/cuda/row.cuh"
 

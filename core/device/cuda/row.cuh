@@ -1,13 +1,13 @@
 /* row.cuh: what kernels over rows share: where a row is read from, four values at a time, and where four results go.
  *
  * A thread holds four neighbouring values, so a run of 16 is four neighbouring lanes: partials come out of the
- * functions of worker/cuda/act.cuh, whatever the size of a block. All rows are read past L1 (__ldcg): under
+ * functions of worker/cuda/part/act.cuh, whatever the size of a block. All rows are read past L1 (__ldcg): under
  * programmatic dependent launch the kernel that wrote them may have run on the same multiprocessor a moment ago. */
 #ifndef CORE_DEVICE_CUDA_ROW_CUH
 #define CORE_DEVICE_CUDA_ROW_CUH
 
-#include <worker/cuda/act.cuh>
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/part/act.cuh>
+#include <worker/cuda/part/panels.cuh>
 
 #include "device/cuda/kernels.h"
 

@@ -8,8 +8,6 @@
 
 #include "device/cuda/sampler_row.cuh"
 
-#include <worker/cuda/act.cuh>
-
 /* ---- full: the parts of a row -------------------------------------------------------------------------- */
 
 /* One block's view of its row. */

@@ -8,6 +8,8 @@
 #ifndef CORE_DEVICE_CUDA_SAMPLER_PLAIN_CUH
 #define CORE_DEVICE_CUDA_SAMPLER_PLAIN_CUH
 
+#include <worker/cuda/part/launch.cuh>
+
 #include "device/cuda/sampler_row.cuh"
 
 enum {

@@ -6,9 +6,10 @@
 #include <string.h>
 #include <vector>
 
-#include <worker/cuda/act.cuh>
-#include <worker/cuda/functions.cuh>
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/part/act.cuh>
+#include <worker/cuda/part/functions.cuh>
+#include <worker/cuda/part/launch.cuh>
+#include <worker/cuda/part/panels.cuh>
 
 #include "plugin/format.h"
 

@@ -1,5 +1,5 @@
 /* test_moe.cu: routes, panels, combinations and pooled rows against float64; ties, NaN, chunks. */
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/part/panels.cuh>
 
 #include "device/cuda/kernels.h"
 #include "device/cuda/test_device.cuh"

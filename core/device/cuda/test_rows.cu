@@ -1,7 +1,7 @@
 /* test_rows.cu: norms, conversions, element-wise launches, embeddings and operations alone: values against float64,
  * orders of summation against the same orders on the host bit by bit, at odd widths, with poison in and around what is
  * written. */
-#include <worker/cuda/act.cuh>
+#include <worker/cuda/part/act.cuh>
 
 #include "device/cuda/kernels.h"
 #include "device/cuda/test_device.cuh"

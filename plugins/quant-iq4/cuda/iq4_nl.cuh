@@ -7,6 +7,8 @@
 
 #include "iq4.cuh"
 
+#include <worker/cuda/format.cuh>
+
 struct iq4_nl {
     static constexpr uint32_t type = 20, block = 32, block_bytes = 18, unit = 64, super = 1, group = 32, slot = 576,
                               parts = 1, mins = 0;

@@ -10,6 +10,8 @@
 
 #include "iq4.cuh"
 
+#include <worker/cuda/format.cuh>
+
 struct iq4_xs {
     static constexpr uint32_t type = 23, block = 256, block_bytes = 136, unit = 128, super = 2, group = 32, slot = 1152,
                               parts = 1, mins = 0, scale_bytes = 128, low_at = 32, high_at = 96;

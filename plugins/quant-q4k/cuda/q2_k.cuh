@@ -1,4 +1,4 @@
-/* quant-q4k/cuda/q2_k.cuh: Q2_K on the device (contract: worker/cuda/format.cuh, worker/cuda/whole.cuh).
+/* quant-q4k/cuda/q2_k.cuh: Q2_K on the device (contract: worker/cuda/format.cuh, worker/cuda/part/int8.cuh).
  *
  * A unit is one block of the 16 rows. A lane has a word for each of its 8 pieces: group 4 i + t of row g, then of row g
  * + 8, i from 0 on: of all lanes i 0 and 1, then 2 and 3. Then for each lane the scale bytes of its groups, four of row
@@ -9,7 +9,8 @@
 #ifndef QUANT_Q4K_CUDA_Q2_K_CUH
 #define QUANT_Q4K_CUDA_Q2_K_CUH
 
-#include <worker/cuda/whole.cuh>
+#include <worker/cuda/format.cuh>
+#include <worker/cuda/part/int8.cuh>
 
 struct q2_k {
     static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 256, super = 1, group = 16, slot = 1344,

@@ -1,4 +1,4 @@
-/* quant-q4k/cuda/q3_k.cuh: Q3_K on the device (contract: worker/cuda/format.cuh, worker/cuda/whole.cuh).
+/* quant-q4k/cuda/q3_k.cuh: Q3_K on the device (contract: worker/cuda/format.cuh, worker/cuda/part/int8.cuh).
  *
  * A unit is one block of the 16 rows. A lane has three words for each of its 4 pieces, group 4 i + t of rows g and g +
  * 8: four words of all lanes, the next four, the last four. Then a word for each lane: its four scales of row g in the
@@ -12,7 +12,8 @@
 #ifndef QUANT_Q4K_CUDA_Q3_K_CUH
 #define QUANT_Q4K_CUDA_Q3_K_CUH
 
-#include <worker/cuda/whole.cuh>
+#include <worker/cuda/format.cuh>
+#include <worker/cuda/part/int8.cuh>
 
 struct q3_k {
     static constexpr uint32_t type = 11, block = 256, block_bytes = 110, unit = 256, super = 1, group = 16, slot = 1760,

@@ -8,6 +8,8 @@
 
 #include "k4.cuh"
 
+#include <worker/cuda/format.cuh>
+
 struct q4_k {
     static constexpr uint32_t type = 12, block = 256, block_bytes = 144, unit = 128, super = 2, group = 32, slot = 1280,
                               parts = 1, mins = 1;

@@ -9,6 +9,8 @@
 
 #include "k4.cuh"
 
+#include <worker/cuda/format.cuh>
+
 struct q5_k {
     static constexpr uint32_t type = 13, block = 256, block_bytes = 176, unit = 128, super = 2, group = 32, slot = 1536,
                               parts = 1, mins = 1;

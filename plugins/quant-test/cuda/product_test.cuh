@@ -13,6 +13,8 @@
 #include "plugin/format.h"
 #include "quant_formats.cuh"
 
+#include <worker/cuda/part/act.cuh>
+
 static int failures;
 #define CHECK(cond, ...)                                    \
     do {                                                    \
@@ -64,9 +66,9 @@ template <class T> static T *download(const T *d, uint64_t n)
 struct matrix {
     const struct format *f;
     uint32_t n, k;
-    float *
-        w; /* device [n][k]: as products take them (worker/cuda/halves.cuh), close to the CPU side's dequantized ones */
-    float *exact;         /* device [n][k]: the CPU side's; of formats whose dense products go by whole numbers alone */
+    float *w;     /* device [n][k]: as products take them (worker/cuda/part/weights.cuh), close to the CPU side's
+                     dequantized ones */
+    float *exact; /* device [n][k]: the CPU side's; of formats whose dense products go by whole numbers alone */
     unsigned char *tiles; /* device */
 };
 /* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a
@@ -184,7 +186,7 @@ static inline void free_rows(struct activations *r)
     OK(cudaFree(r->act));
 }
 
-/* Acts as F32, or, whole, as products by whole numbers take them (worker/cuda/whole.cuh), in its plainest form: a
+/* Acts as F32, or, whole, as products by whole numbers take them (worker/cuda/part/int8.cuh), in its plainest form: a
  * thread a block of 256. */
 static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool whole, float *x)
 {

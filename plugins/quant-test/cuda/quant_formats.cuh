@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <worker/cuda/product.cuh>
+#include <worker/cuda/format.cuh>
+#include <worker/cuda/part/weights.cuh>
 #include <worker/quant.h>
 
 #include "../../quant-basic/cuda/plain.cuh"
@@ -85,7 +86,7 @@ template <class F> static __device__ auto wk_part_scale(uint32_t part, int) -> d
     return F::part_scale(part);
 }
 template <class F> static __device__ float wk_part_scale(uint32_t, long) { return 1.0f; }
-/* The weights that products multiply with, worker/cuda/halves.cuh, as F32 [n][k]. A warp a tile. */
+/* The weights that products multiply with, worker/cuda/part/weights.cuh, as F32 [n][k]. A warp a tile. */
 template <class F> static __global__ void weights_kernel(float *w, const unsigned char *tiles, uint32_t n, uint32_t k)
 {
     __shared__ uint4 unit[F::super][F::slot / 16];
@@ -138,7 +139,7 @@ struct format {
     const char *name;
     uint32_t type, block, block_bytes, halves[2],
         exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
-    bool whole;   /* its dense products go by whole numbers (worker/cuda/whole.cuh) */
+    bool whole;   /* its dense products go by whole numbers (worker/cuda/part/int8.cuh) */
     const struct wk_product_family *family;
     void (*dequantize)(const struct wk_dequantize *);
     uint64_t (*tile_stride)(uint32_t);

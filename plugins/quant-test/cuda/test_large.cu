@@ -8,7 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/image.cuh>
+#include <worker/cuda/part/panels.cuh>
 #include <worker/cuda/product.h>
 
 #include "quant_formats.cuh"

@@ -2,7 +2,8 @@
  * the bits of the same by rows; elsewhere a refusal. Exit status 77: no GPU here. */
 #include "product_test.cuh"
 
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/image.cuh>
+#include <worker/cuda/part/panels.cuh>
 
 /* Halves that lie in the places of rows that are not there. */
 enum { NOBODY = 0x7fff };
@@ -151,8 +152,8 @@ static void tests(void)
 {
     int processors = 0;
     OK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-    test_layouts(896, (16u * 2 * processors + 127) / 64 * 64, WK_CUDA_IN_RUNS, false); /* product_held */
-    for (uint32_t n : { 896u, 40u }) test_layouts(4096, n, WK_CUDA_IN_PANELS, false);  /* product_slots */
+    test_layouts(896, (16u * 2 * processors + 127) / 64 * 64, WK_CUDA_IN_RUNS, false); /* lm_head */
+    for (uint32_t n : { 896u, 40u }) test_layouts(4096, n, WK_CUDA_IN_PANELS, false);  /* split_k */
     test_layouts(4864, 896, WK_CUDA_IN_PANELS, true);
 }
 

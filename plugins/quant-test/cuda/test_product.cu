@@ -807,9 +807,8 @@ static void test_again(void)
             struct matrix m = make_matrix(f, n, k);
             struct activations r = make_rows(most, k, 0);
             float *y = device<float>(most * n);
-            for (uint32_t rows :
-                 { 1u, 8u, 20u, 40u, most }) { /* of 288 tiles and a k of 4096: product_wide; of 2,119 tiles:
-                                                  product_heads; of 56: product_slots and others */
+            for (uint32_t rows : { 1u, 8u, 20u, 40u, most }) { /* of 288 tiles and a k of 4096: stream_wgmma; of 2,119
+                                                                  tiles: lm_head_wgmma; of 56: split_k and others */
                 const struct wk_cuda_product p = base(&m, &r, rows, y);
                 run(&m, &p);
                 float *first = download(y, rows * n);

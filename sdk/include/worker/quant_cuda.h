@@ -12,10 +12,10 @@
  * Activations ("act"): a row of k values is f16 x[k32], k32 = k rounded up to 32, values past k are 0. x holds the real
  * value times 2^-shift, rounded to nearest even, clamped to +-65504. Rows follow each other without gaps. Partials:
  * beside an F32 row of n values, F32 part[ceil(n / 16)]: the sum of the squares of each 16 values, in the order of
- * worker/cuda/act.cuh. Runs: acts of 32 rows side by side, by runs of 32 values: f16 x[ceil(rows / 32)][k32 / 32][32
- * rows][32 values]; rows that are not there have places, too. So one copy brings what a kernel wants of 32 rows, in the
- * order in which its lanes read. Panels: the values of an act cut along k as tensor cores want them
- * (worker/cuda/panels.cuh): of items by expert, or of rows, row r at place r of wk_cuda_row_places(rows).
+ * worker/cuda/part/act.cuh. Runs: acts of 32 rows side by side, by runs of 32 values: f16 x[ceil(rows / 32)][k32 /
+ * 32][32 rows][32 values]; rows that are not there have places, too. So one copy brings what a kernel wants of 32 rows,
+ * in the order in which its lanes read. Panels: the values of an act cut along k as tensor cores want them
+ * (worker/cuda/part/panels.cuh): of items by expert, or of rows, row r at place r of wk_cuda_row_places(rows).
  *
  * Threads, as in abi.h. wk_quant_cuda.open: [serialised, any one thread], once for each device. All others: [any
  * thread], each call with a stream of which no other thread enqueues; `pure` ones also before open, unless they say so.

@@ -7,13 +7,13 @@
  *   group 32: lane (g, t) = (lane / 4, lane % 4) holds k = 8t .. 8t+7 of rows g and g+8 of each 32 values: two mmas;
  *       B is one 16-byte load
  *   group 16: lane (g, t) holds k = 4t .. 4t+3 of rows g and g+8 of each 16 values: one mma; B is an 8-byte load
- *   group 16 of formats of whole numbers (whole.cuh): lane (g, t) holds k = 16t .. 16t+15 of rows g and g+8 of each
+ *   group 16 of formats of whole numbers (part/int8.cuh): lane (g, t) holds k = 16t .. 16t+15 of rows g and g+8 of each
  *       64 values: four mmas, 32 values in number b of a unit: 64 (b / 2) + 16t + 8 (b % 2) ..; B is one 16-byte load
  * Either way the lower pair of each four consecutive k is b0, the upper b1.
  *
  * A quant costs one instruction a pair: its bits are masked into the mantissa of an f16 constant, which makes q + bias
- * exactly. Products take weights that are scaled f16 (halves.cuh); a format that says no more than is below gets them
- * by one subtraction and one product or fma a pair, and may have a shorter way of its own.
+ * exactly. Products take weights that are scaled f16 (part/weights.cuh); a format that says no more than is below gets
+ * them by one subtraction and one product or fma a pair, and may have a shorter way of its own.
  *
  * A format is a struct with these members, all static:
  *
@@ -55,15 +55,12 @@
  *
  *   float unscale;
  *   template <bool FAR> void halves(const quants &q, const scales &s, uint32_t u, uint32_t b, uint32_t a[1][2][4])
- *                                        products' weights, W / unscale as halves.cuh wants them, of 32 values: number
- *                                        b of a unit at place u of its super-unit. By whole warps: lanes may ask each
- *                                        other
- *   scales.far                           not 0, the same in all lanes, once load() has seen that halves<false> would
- *                                        be out of range here and halves<true> has to do it
- *   bool exact                           values of a wider range than f16's: sums of 32 are multiplied by scale() in
- *                                        F32 (group 32, no minima, no bias)
- *   float unscale; float2 sum_scale(s, i)
- *                                        exact: what products multiply them by instead, scale() / unscale
+ *                                        products' weights, W / unscale as part/weights.cuh wants them, of 32 values:
+ * number b of a unit at place u of its super-unit. By whole warps: lanes may ask each other scales.far not 0, the same
+ * in all lanes, once load() has seen that halves<false> would be out of range here and halves<true> has to do it bool
+ * exact                           values of a wider range than f16's: sums of 32 are multiplied by scale() in F32
+ * (group 32, no minima, no bias) float unscale; float2 sum_scale(s, i) exact: what products multiply them by instead,
+ * scale() / unscale
  *
  * so that W[r][k] = value = scale * q - min, each operation rounded (a scale is exact but for the sign of a
  * zero), which is what the CPU side dequantizes to. load(), scale() and min() may be called by whole warps alone. */

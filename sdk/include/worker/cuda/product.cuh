@@ -3,25 +3,31 @@
  *
  * All formats of a family have the same unit and super-unit. Here is what all kernels share: what k is cut into, what
  * is checked, and how many rows a launch has. Which kernel takes those, and how its shared memory is cut, is for the
- * plans (product_*_plan.cuh) to say, from the shape; none of it changes a bit of the result (halves.cuh). */
+ * select/ to say, from the shape; none of it changes a bit of the result (part/weights.cuh). */
 #ifndef WORKER_CUDA_PRODUCT_CUH
 #define WORKER_CUDA_PRODUCT_CUH
 
 #include <cuda_runtime.h>
 
+#include <worker/cuda/format.cuh>
 #include <worker/cuda/image.cuh>
+#include <worker/cuda/kernel/gemv.cuh>
+#include <worker/cuda/part/arguments.cuh>
+#include <worker/cuda/part/check.cuh>
+#include <worker/cuda/part/columns.cuh>
+#include <worker/cuda/part/order.cuh>
+#include <worker/cuda/part/weights.cuh>
 #include <worker/cuda/product.h>
-#include <worker/cuda/product_check.cuh>
-#include <worker/cuda/product_experts_plan.cuh>
-#include <worker/cuda/product_few_plan.cuh>
-#include <worker/cuda/product_whole_plan.cuh>
-#include <worker/cuda/product_wide_plan.cuh>
+#include <worker/cuda/select/batch.cuh>
+#include <worker/cuda/select/gemv.cuh>
+#include <worker/cuda/select/int8.cuh>
+#include <worker/cuda/select/moe_decode.cuh>
 
 /* What the kernels' shapes depend on besides the product; one device a process. */
 struct wk_product_device {
     uint32_t processors, block_bytes, processor_bytes; /* shared memory: most of a block, of a multiprocessor */
     bool clusters, wgmma; /* device and image have them: blocks that share their memories, and bulk copies;
-                             product_wide's instructions */
+                             stream_wgmma's instructions */
 };
 
 static inline wk_status wk_product_device_read(int32_t device, wk_product_device *d, const struct wk_err *err)
@@ -52,15 +58,15 @@ template <class First, class... Rest> struct wk_product_of {
     static constexpr uint32_t types[n_types] = { First::type, Rest::type... };
     static constexpr uint32_t slots[n_types] = { First::slot, Rest::slot... },
                               groups[n_types] = { First::group, Rest::group... },
-                              pads[n_types] = { wk_few_pad<First>(), wk_few_pad<Rest>()... };
+                              pads[n_types] = { wk_column_pad<First>(), wk_column_pad<Rest>()... };
     static constexpr float unscales[n_types] = { wk_unscale<First>(), wk_unscale<Rest>()... },
                            whole_unscales[n_types] = { wk_is_whole<First>::unscale, wk_is_whole<Rest>::unscale... };
     static constexpr bool whole = wk_is_whole<First>::yes; /* dense products go by whole numbers */
     static inline wk_product_device device;
-    typedef wk_few_plan<wk_product_of, First, Rest...> few;
-    typedef wk_experts_plan<wk_product_of, First, Rest...> experts;
-    typedef wk_whole_plan<wk_product_of, First, Rest...> numbers;
-    typedef wk_wide_plan<wk_product_of, First, Rest...> wide;
+    typedef wk_gemv_plan<wk_product_of, First, Rest...> few;
+    typedef wk_moe_decode_plan<wk_product_of, First, Rest...> experts;
+    typedef wk_int8_plan<wk_product_of, First, Rest...> numbers;
+    typedef wk_batch_plan<wk_product_of, First, Rest...> wide;
 
     static uint32_t index(uint32_t type)
     {
@@ -98,12 +104,13 @@ template <class First, class... Rest> struct wk_product_of {
             return status ? status : wide::open(err);
     }
 
-    /* Units of the longest step: 256 values, or fewer where product_few could have only pieces of them that begin
+    /* Units of the longest step: 256 values, or fewer where gemv could have only pieces of them that begin
      * inside a line of 128 bytes (wk_tile_stride). */
     template <class F> static constexpr uint32_t longest_of()
     {
         uint32_t units = super > 1 ? super : 256 / unit;
-        while (super == 1 && units > 1 && F::offset(units) > WK_FEW_ONE_STAGE && F::offset(units / 2) % 128) units /= 2;
+        while (super == 1 && units > 1 && F::offset(units) > WK_GEMV_ONE_STAGE && F::offset(units / 2) % 128)
+            units /= 2;
         return units;
     }
     static constexpr uint32_t longest_step()
@@ -168,7 +175,7 @@ template <class First, class... Rest> struct wk_product_of {
         }
         a->way = way(p);
     }
-    /* The way that the outputs go (epilogue.cuh). */
+    /* The way that the outputs go (part/epilogue.cuh). */
     static uint32_t way(const wk_cuda_product *p)
     {
         bool plain = !p->glu && !p->map[0].fn, whole = wk_fours(p->residual, p->residual_stride, 4);

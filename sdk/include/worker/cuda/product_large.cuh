@@ -9,20 +9,24 @@
  * memory. While they do, the warp makes the next 64 values: two buffers of registers, one group of four wgmma under
  * way. Weights never pass through shared memory as f16, which would take all of its bandwidth.
  *
- * A weight is an f16, that of all products (halves.cuh), or the nearest one. A sum goes through k in order in one
+ * A weight is an f16, that of all products (part/weights.cuh), or the nearest one. A sum goes through k in order in one
  * accumulator, from zero: a result depends on the weights and its item alone, not on the chunk, its neighbours or the
  * machine. */
 #ifndef WORKER_CUDA_PRODUCT_LARGE_CUH
 #define WORKER_CUDA_PRODUCT_LARGE_CUH
 
-#include <worker/cuda/act.cuh>
-#include <worker/cuda/functions.cuh>
-#include <worker/cuda/halves.cuh>
-#include <worker/cuda/mma.cuh>
-#include <worker/cuda/panels.cuh>
+#include <worker/cuda/format.cuh>
+#include <worker/cuda/image.cuh>
+#include <worker/cuda/part/act.cuh>
+#include <worker/cuda/part/barrier.cuh>
+#include <worker/cuda/part/copy.cuh>
+#include <worker/cuda/part/functions.cuh>
+#include <worker/cuda/part/launch.cuh>
+#include <worker/cuda/part/panels.cuh>
+#include <worker/cuda/part/weights.cuh>
+#include <worker/cuda/part/wgmma.cuh>
 #include <worker/cuda/product.h>
 #include <worker/cuda/tiles.cuh>
-#include <worker/cuda/wgmma.cuh>
 
 #define WK_LARGE_END 0xffffffffu /* in the place of a unit's number: no more */
 enum {
@@ -182,11 +186,10 @@ __device__ __forceinline__ void wk_large_stream(const wk_large_args &p, const wk
 }
 
 /* ---- weights as f16: four A operands of 64 values, the h-th of unit u
- * ----------------------------------------------------------- As all products take them (halves.cuh). An exact format,
- * whose scales are F32 there, has two members more, and is the nearest f16 here:
- *   bool half_scales(const scales &s)                           are the lane's scales f16 numbers? If any lane's are
- *   not, value() is taken in F32 and rounded
- *   uint32_t half_scale(const scales &s, uint32_t i, uint32_t h)   group i: scale of row g (h 0) or g + 8 in both
+ * ----------------------------------------------------------- As all products take them (part/weights.cuh). An exact
+ * format, whose scales are F32 there, has two members more, and is the nearest f16 here: bool half_scales(const scales
+ * &s)                           are the lane's scales f16 numbers? If any lane's are not, value() is taken in F32 and
+ * rounded uint32_t half_scale(const scales &s, uint32_t i, uint32_t h)   group i: scale of row g (h 0) or g + 8 in both
  *   halves: value = fragment * it, rounded once */
 
 template <class F>

@@ -20,8 +20,9 @@
 
 #include <cuda_runtime.h>
 
-#include <worker/cuda/act.cuh>
 #include <worker/cuda/format.cuh>
+#include <worker/cuda/part/act.cuh>
+#include <worker/cuda/part/launch.cuh>
 #include <worker/quant_cuda.h>
 
 enum {
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(WK_TILES_THREADS)
 }
 
 /* What lies at p, of which `left` values exist. */
-__device__ __forceinline__ float4 wk_four_at(const float *p, uint32_t left)
+__device__ __forceinline__ float4 wk_read_four(const float *p, uint32_t left)
 {
     if (left >= 4) return __ldcg(reinterpret_cast<const float4 *>(p));
     return make_float4(left > 0 ? __ldcg(p) : 0.0f, left > 1 ? __ldcg(p + 1) : 0.0f, left > 2 ? __ldcg(p + 2) : 0.0f,
@@ -280,7 +281,7 @@ __global__ void __launch_bounds__(WK_TILES_THREADS) wk_gather_rows(const __grid_
                                        for (uint32_t j = 0; j < 4; j++)
                                            x[j] = __fmul_rn(row / 8 % 2 ? v[1][4 * i + j] : v[0][4 * i + j], c.scale);
                                        if (c.add && mine) {
-                                           const float4 old = wk_four_at(y + at, left);
+                                           const float4 old = wk_read_four(y + at, left);
                                            x[0] = __fadd_rn(old.x, x[0]), x[1] = __fadd_rn(old.y, x[1]),
                                            x[2] = __fadd_rn(old.z, x[2]), x[3] = __fadd_rn(old.w, x[3]);
                                        }

@@ -1,0 +1,332 @@
+/* worker/cuda/kernel/int8.cuh: products by whole numbers (part/int8.cuh) of more than one row.
+ *
+ * Two launches. The first makes whole numbers of the activations, once for all, in the workspace: a record for each
+ * block of 256 values of four rows, in the order in which lanes read it. In the second a block has an item of eight
+ * tiles (with glu four pairs), a tile a warp, for up to 4 NT rows; a warp streams: a stage of the ring is a block of k
+ * of all of the item's tiles, as they lie in memory, and its records. Weights are asked for before the wait for the
+ * launch before. Where items are too few for the multiprocessors a cluster of 2, 4 or 8 blocks shares an item's slots,
+ * neighbours of the tree to a block; each adds its own, and reads of the others what it needs of the outputs that it
+ * finishes. Else blocks have items by turns, and the next one's stages are under way while outputs are finished.
+ *
+ * More rows are groups with blocks of their own, which find the weights in L2. */
+#ifndef WORKER_CUDA_KERNEL_INT8_CUH
+#define WORKER_CUDA_KERNEL_INT8_CUH
+
+#include <worker/cuda/part/arguments.cuh>
+#include <worker/cuda/part/barrier.cuh>
+#include <worker/cuda/part/copy.cuh>
+#include <worker/cuda/part/epilogue.cuh>
+#include <worker/cuda/part/int8.cuh>
+#include <worker/cuda/part/launch.cuh>
+#include <worker/cuda/part/order.cuh>
+#include <worker/cuda/part/ring.cuh>
+
+enum {
+    WK_INT8_TILES = 8, /* an item, and warps that multiply */
+    WK_INT8_THREADS = 32 * (WK_INT8_TILES + 1),
+    WK_INT8_TOGETHER = 2, /* blocks a multiprocessor */
+    WK_INT8_DEPTH = 8,    /* most stages */
+    WK_INT8_BARS = 2 * WK_INT8_DEPTH
+};
+
+struct wk_int8_args {
+    wk_product_args p;      /* items: of eight tiles; slot: bytes of a tile in a stage */
+    const unsigned char *x; /* records [steps][tiles] */
+    uint32_t tiles;         /* of four rows */
+    uint32_t blocks;        /* of a cluster: 1, 2, 4, 8 */
+};
+
+/* ---- activations --------------------------------------------------------------------------------------- */
+
+/* Block (x, row): a block of 256 values a warp. Rows past the last are that one again. */
+template <uint32_t BLOCK = WK_WHOLE_BLOCK>
+__global__ void __launch_bounds__(32 * WK_SLOTS) wk_int8_rows(const __grid_constant__ wk_int8_args a)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t lane = threadIdx.x & 31u, step = blockIdx.x * WK_SLOTS + threadIdx.x / 32, row = blockIdx.y,
+                   from = min(row, p.rows - 1);
+    unsigned char *const to =
+        const_cast<unsigned char *>(a.x) + ((uint64_t)step * a.tiles + row / WK_WHOLE_TILE) * WK_WHOLE_RECORD;
+    wk_release();
+    wk_depend();
+    if (step >= p.steps) return;
+    const __half *const x =
+        static_cast<const __half *>(p.in.x) + (uint64_t)wk_input_row(p, from) * p.k32 + step * BLOCK;
+    wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], to + row % WK_WHOLE_TILE * 128, WK_WHOLE_TILE * 128,
+                   reinterpret_cast<wk_whole_more *>(to + WK_WHOLE_MORE_AT) + row % WK_WHOLE_TILE,
+                   to + WK_WHOLE_SUMS_AT + row % WK_WHOLE_TILE * WK_WHOLE_SUMS, lane);
+}
+
+/* ---- the block's work ---------------------------------------------------------------------------------- */
+
+/* An item: tiles of a segment, or with glu pairs of tiles of both. */
+struct wk_int8_item {
+    uint32_t seg, tile, count;
+    __device__ __forceinline__ wk_int8_item(const wk_product_args &p, uint32_t item)
+    {
+        seg = wk_item_segment(p, item, &tile);
+        const uint32_t most = p.glu ? WK_INT8_TILES / 2 : WK_INT8_TILES;
+        tile *= most;
+        count = min(most, p.seg[seg].n_tiles - tile);
+    }
+    /* Of warp w, if it has one: its segment and tile. */
+    __device__ __forceinline__ uint32_t segment(const wk_product_args &p, uint32_t w) const
+    {
+        return p.glu ? w % 2 : seg;
+    }
+    __device__ __forceinline__ uint32_t tile_of(const wk_product_args &p, uint32_t w) const
+    {
+        return tile + (p.glu ? w / 2 : w);
+    }
+    __device__ __forceinline__ uint32_t warps(const wk_product_args &p) const { return p.glu ? 2 * count : count; }
+};
+/* The stages of a block's items in order: of each, leaf after leaf of the block's part of the tree, the steps of k. */
+struct wk_int8_walk {
+    uint32_t item, leaf, step;
+    __device__ __forceinline__ explicit wk_int8_walk(const wk_int8_args &a)
+        : item(blockIdx.x / a.blocks), leaf(blockIdx.x % a.blocks * (WK_SLOTS / a.blocks)), step(wk_leaf_slot(leaf))
+    {
+        skip(a);
+    }
+    __device__ __forceinline__ bool done(const wk_int8_args &a) const { return item >= a.p.items; }
+    __device__ __forceinline__ void skip(const wk_int8_args &a)
+    {
+        const uint32_t leaves = WK_SLOTS / a.blocks;
+        while (step >= a.p.steps) {
+            if (++leaf % leaves == 0) {
+                leaf -= leaves;
+                item += gridDim.x / a.blocks;
+                if (done(a)) return;
+            }
+            step = wk_leaf_slot(leaf);
+        }
+    }
+    __device__ __forceinline__ void next(const wk_int8_args &a)
+    {
+        step += WK_SLOTS;
+        skip(a);
+    }
+};
+/* A block's group of rows: its first record, and how many it has. */
+template <int NT> __device__ __forceinline__ uint32_t wk_int8_records(const wk_int8_args &a)
+{
+    return min((uint32_t)NT, a.tiles - blockIdx.y * NT);
+}
+struct wk_int8_bars {
+    uint32_t at;
+    __device__ __forceinline__ uint32_t full(uint32_t i) const { return at + i * 8; }
+    __device__ __forceinline__ uint32_t empty(uint32_t i) const { return at + (WK_INT8_DEPTH + i) * 8; }
+};
+
+/* The streaming warp. sm_90: one lane of it, by bulk copies; else all. */
+template <int NT>
+__device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t base, const wk_int8_bars &bars,
+                                               uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t bytes_x = wk_int8_records<NT>(a) * WK_WHOLE_RECORD, both = p.glu ? 1 : 0;
+    const uint64_t once = wk_fetch_once();
+    auto copy = [&](uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, bool again) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (again)
+            wk_fetch(to, from, bytes, bar);
+        else
+            wk_fetch(to, from, bytes, bar, once);
+#else
+        for (uint32_t j = lane * 16; j < bytes; j += 512) wk_copy16(to + j, from + j);
+        (void)bar, (void)again, (void)once;
+#endif
+    };
+    auto weights = [&](uint32_t i, const wk_int8_walk &at) {
+        const wk_int8_item item(p, at.item);
+        const uint32_t warps = item.warps(p);
+        const wk_segment_args &first = p.seg[both ? 0 : item.seg], &second = p.seg[both ? 1 : item.seg];
+        wk_bar_expect(bars.full(i), bytes_x + (both ? item.count * (first.step_bytes + second.step_bytes)
+                                                    : warps * first.step_bytes));
+        uint32_t to = base + i * (WK_INT8_TILES * p.slot);
+        for (uint32_t w = 0; w < warps; w++, to += p.slot) {
+            const wk_segment_args &s = both && w % 2 ? second : first;
+            copy(to, s.tiles + (uint64_t)item.tile_of(p, w) * s.tile_stride + at.step * s.step_bytes, s.step_bytes,
+                 bars.full(i), gridDim.y > 1);
+        }
+    };
+    auto numbers = [&](uint32_t i, uint32_t step) {
+        copy(base + p.x_at + i * (NT * WK_WHOLE_RECORD),
+             a.x + ((uint64_t)step * a.tiles + blockIdx.y * NT) * WK_WHOLE_RECORD, bytes_x, bars.full(i), true);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 900
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bars.full(i)) : "memory");
+#endif
+    };
+    wk_int8_walk walk(a), behind = walk;
+    uint32_t first = 0;
+    for (; first < p.depth && !walk.done(a); first++, walk.next(a)) weights(first, walk);
+    wk_depend();
+    for (uint32_t i = 0; i < first; i++, behind.next(a)) numbers(i, behind.step);
+    for (wk_turn turn = { 0, 0 }; !walk.done(a); walk.next(a), turn.next(p.depth)) {
+        wk_stage_wait(bars.empty(turn.i), turn.parity);
+        weights(turn.i, walk);
+        numbers(turn.i, walk.step);
+    }
+}
+
+/* A multiplying warp: the sums of its tile over the block's slots, rows g and g + 8, of row t of each record; then
+ * where all can read them: [tile][row of activations][16]. */
+template <int NT, class... F>
+__device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk_int8_item &item, unsigned char *shared,
+                                                 const wk_int8_bars &bars, wk_turn &turn, uint32_t warp, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t leaves = WK_SLOTS / a.blocks, first = blockIdx.x % a.blocks * leaves,
+                   records = wk_int8_records<NT>(a);
+    const bool have = warp < item.warps(p);
+    float *const own = reinterpret_cast<float *>(shared + p.red_at) + warp * (NT * WK_WHOLE_TILE * 16);
+    float y[NT][2];
+    wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.segment(p, warp)].type : 0, [&](auto format) {
+        typedef decltype(format) T;
+#pragma unroll 1
+        for (uint32_t leaf = 0; leaf < leaves; leaf++) {
+#pragma unroll
+            for (int i = 0; i < 2 * NT; i++) y[i / 2][i % 2] = 0.0f;
+#pragma unroll 1
+            for (uint32_t step = wk_leaf_slot(first + leaf); step < p.steps; step += WK_SLOTS) {
+                wk_stage_wait(bars.full(turn.i), turn.parity);
+                if (have)
+                    wk_whole_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * p.slot,
+                                            shared + p.x_at + turn.i * (NT * WK_WHOLE_RECORD), records, lane);
+                __syncwarp();
+                wk_bar_arrive_warp(bars.empty(turn.i), lane);
+                turn.next(p.depth);
+            }
+            uint32_t level = 0; /* sums of 1, 2 and 4 slots wait in shared memory, in the warp's places, for those of as
+                                   many others */
+            for (; leaf >> level & 1u; level++) {
+#pragma unroll
+                for (int i = 0; i < 2 * NT; i++)
+                    y[i / 2][i % 2] = __fadd_rn(own[(level * WK_INT8_TILES * NT * 2 + i) * 32 + lane], y[i / 2][i % 2]);
+            }
+            if (leaf + 1 < leaves) {
+#pragma unroll
+                for (int i = 0; i < 2 * NT; i++)
+                    own[(level * WK_INT8_TILES * NT * 2 + i) * 32 + lane] = y[i / 2][i % 2];
+            }
+        }
+    });
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2 * NT; i++)
+        own[(i / 2 * WK_WHOLE_TILE + lane % 4) * 16 + i % 2 * 8 + lane / 4] = y[i / 2][i % 2];
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------- */
+
+/* The multiplying warps of a cluster's blocks, of which there is one item then, or of a block, and what they wrote to
+ * shared memory. */
+__device__ __forceinline__ void wk_int8_meet(uint32_t blocks)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (blocks > 1) {
+        asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+        asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+        return;
+    }
+#endif
+    asm volatile("bar.sync 1, %0;" ::"n"(32 * WK_INT8_TILES) : "memory");
+}
+__device__ __forceinline__ float4 wk_int8_read(uint32_t at, uint32_t rank)
+{
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
+        : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+        : "r"(at), "r"(rank)
+        : "memory");
+#endif
+    return v;
+}
+/* Four sums: of the whole tree, from the blocks' parts of it. */
+__device__ __forceinline__ void wk_int8_sum(float sum[4], const unsigned char *shared, uint32_t base, uint32_t at,
+                                            uint32_t blocks)
+{
+    float4 v[WK_SLOTS];
+#pragma unroll
+    for (uint32_t r = 0; r < WK_SLOTS; r++)
+        v[r] = r >= blocks   ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
+               : blocks == 1 ? *reinterpret_cast<const float4 *>(shared + at)
+                             : wk_int8_read(base + at, r);
+    auto add = [](float4 &x, const float4 &y) {
+        x = make_float4(__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w));
+    };
+#pragma unroll
+    for (uint32_t apart = 1; apart < WK_SLOTS; apart *= 2) {
+        if (apart >= blocks) break;
+#pragma unroll
+        for (uint32_t r = 0; r < WK_SLOTS; r += 2 * apart) add(v[r], v[r + apart]);
+    }
+    sum[0] = v[0].x, sum[1] = v[0].y, sum[2] = v[0].z, sum[3] = v[0].w;
+}
+/* The outputs go round among the warps of all blocks: four rows of weights of one row of activations a lane, eight rows
+ * a warp. */
+template <int NT>
+__device__ __forceinline__ void wk_int8_finish(const wk_int8_args &a, const wk_int8_item &item,
+                                               const unsigned char *shared, uint32_t base, uint32_t warp, uint32_t lane)
+{
+    constexpr uint32_t rows = NT * WK_WHOLE_TILE, eights = (rows + 7) / 8;
+    const wk_product_args &p = a.p;
+#pragma unroll 1
+    for (uint32_t i = blockIdx.x % a.blocks + a.blocks * warp; i < item.count * eights; i += a.blocks * WK_INT8_TILES) {
+        const uint32_t tile = i / eights, in = i % eights * 8 + lane / 4, row = blockIdx.y * rows + in,
+                       warp_of = p.glu ? 2 * tile : tile;
+        const uint32_t at = p.red_at + ((warp_of * rows + min(in, rows - 1)) * 16 + lane % 4 * 4) * 4;
+        const wk_four_at o = { item.seg, item.tile + tile, row, in < rows && row < p.rows };
+        wk_four_more more = wk_four_ahead(p, o);
+        float sum[4], up[4] = {};
+        wk_int8_sum(sum, shared, base, at, a.blocks);
+        if (p.glu) wk_int8_sum(up, shared, base, at + rows * 64, a.blocks);
+        wk_four_output(p, o, more, sum, up);
+    }
+}
+
+template <int NT, class... F>
+__global__ void __launch_bounds__(WK_INT8_THREADS, WK_INT8_TOGETHER)
+    wk_product_int8(const __grid_constant__ wk_int8_args a)
+{
+    extern __shared__ uint4 wk_shared[];
+    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
+    const wk_product_args &p = a.p;
+    const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
+                   base = (uint32_t)__cvta_generic_to_shared(shared);
+    const wk_int8_bars bars = { base + p.bars_at };
+    if (threadIdx.x < p.depth) {
+        wk_bar_init(bars.full(threadIdx.x), WK_BAR_COPIES);
+        wk_bar_init(bars.empty(threadIdx.x), WK_INT8_TILES * WK_BAR_WARP);
+    }
+    wk_bar_init_done();
+    wk_release();
+    __syncthreads();
+    if (warp < WK_INT8_TILES) {
+        wk_turn turn = { 0, 0 };
+#pragma unroll 1
+        for (uint32_t i = blockIdx.x / a.blocks; i < p.items; i += gridDim.x / a.blocks) {
+            const wk_int8_item item(p, i);
+            wk_int8_multiply<NT, F...>(a, item, shared, bars, turn, warp, lane);
+            wk_int8_meet(a.blocks);
+            wk_depend();
+            wk_int8_finish<NT>(a, item, shared, base, warp, lane);
+            wk_int8_meet(a.blocks); /* others read here */
+        }
+    } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (wk_elected()) wk_int8_stream<NT>(a, base, bars, lane);
+        __syncwarp();
+#else
+        wk_int8_stream<NT>(a, base, bars, lane);
+#endif
+        if (a.blocks > 1) {
+            wk_int8_meet(a.blocks);
+            wk_int8_meet(a.blocks);
+        }
+    }
+}
+
+#endif

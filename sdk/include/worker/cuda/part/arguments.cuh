@@ -1,0 +1,162 @@
+/* worker/cuda/part/arguments.cuh: one product as its kernels see it. The order of arithmetic that they all keep is that
+ * of part/weights.cuh. */
+#ifndef WORKER_CUDA_PART_ARGUMENTS_CUH
+#define WORKER_CUDA_PART_ARGUMENTS_CUH
+
+#include <worker/cuda/part/launch.cuh>
+#include <worker/cuda/part/order.cuh>
+#include <worker/quant_cuda.h>
+
+enum {
+    WK_TYPES_MAX = 4,
+    WK_BLOCK_RESERVED = 1024 /* bytes of shared memory that a block takes beside what it asked for */
+};
+enum { WK_WAY_ANY, WK_WAY_SILU, WK_WAY_F32, WK_WAY_F32_FOURS }; /* of outputs: part/epilogue.cuh */
+
+struct wk_segment_args {
+    const unsigned char *tiles;
+    const float *bias;
+    void *y;
+    float *aux;
+    uint64_t y_stride;
+    uint32_t tile_stride, tile_bytes; /* from tile to tile; of a tile */
+    uint32_t step_bytes, stage_bytes;
+    uint32_t n, n_tiles, type; /* type: index in the family */
+    float scale;               /* what its sums are multiplied by: 2^shift of the input times the format's unscale */
+    uint32_t kind, shift;      /* of the output */
+    uint32_t end;              /* without glu: first item of the next segment */
+};
+
+struct wk_product_args {
+    uint32_t rows, k, k32, steps; /* k32: k rounded up to 32 */
+    uint32_t step_units, stage_units, depth,
+        slot; /* units of a warp in a step and in a stage of the ring, powers of 2; stages of the ring; bytes a stage */
+    uint32_t step_shift;                      /* log2 of the values in a step */
+    uint16_t run, rounds;                     /* stages in a step; gemv: steps of a slot in a stage */
+    uint32_t stages;                          /* in a tile */
+    uint32_t flight;                          /* stages that are under way at once */
+    uint32_t turn;                            /* gemv: slots that a warp moves on from tile to tile */
+    uint32_t blocks;                          /* a multiprocessor */
+    uint32_t n_seg, glu, items;               /* items: tiles (glu: pairs of tiles) in all */
+    uint32_t bars_at, x_at, x_stride, red_at; /* shared memory: bytes; x_stride: halves from column to column */
+    uint32_t types;                           /* mask of family members in this launch */
+    struct wk_cuda_input in;
+    const float *residual;
+    uint64_t residual_stride;
+    float alpha, limit;
+    struct {
+        uint32_t fn;
+        float p;
+    } map[4];
+    uint32_t x_items;   /* experts: items that share an input row */
+    uint32_t out_group; /* results PANELS: their order of k */
+    uint32_t way;       /* of outputs: WK_WAY_* */
+    struct wk_segment_args seg[4];
+};
+
+template <class F, class... Rest> struct wk_family {
+    static constexpr uint32_t unit = F::unit, super = F::super;
+};
+
+/* fn(F()) for member i of the family. */
+template <class F, class... Rest, class Fn> __device__ __forceinline__ void wk_for_type(uint32_t i, Fn fn)
+{
+    if constexpr (sizeof...(Rest) == 0) {
+        fn(F());
+    } else {
+        if (i == 0)
+            fn(F());
+        else
+            wk_for_type<Rest...>(i - 1, fn);
+    }
+}
+
+/* Which order of k the fragments of type i have; all of a launch the same. */
+template <class F, class... Rest> __device__ __forceinline__ uint32_t wk_family_group(uint32_t i)
+{
+    if constexpr (sizeof...(Rest) == 0)
+        return F::group;
+    else
+        return i == 0 ? F::group : wk_family_group<Rest...>(i - 1);
+}
+
+/* ---- items, tiles, steps --------------------------------------------------------------------------------- */
+
+/* Item as segment and tile. With glu an item is a tile of both segments. */
+__device__ __forceinline__ uint32_t wk_item_segment(const wk_product_args &p, uint32_t item, uint32_t *tile)
+{
+    uint32_t s = 0;
+    *tile = item;
+    if (!p.glu)
+        for (; s + 1 < p.n_seg && item >= p.seg[s].end; s++) *tile = item - p.seg[s].end;
+    return s;
+}
+/* A word of every line of the arguments is read: what is read after the wait is then at hand. */
+__device__ __forceinline__ void wk_touch_args(const wk_product_args &p)
+{
+    const uint32_t *const words = reinterpret_cast<const uint32_t *>(&p);
+    uint32_t any = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < sizeof p / 4; i += 16) any |= words[i];
+    wk_at_hand(any);
+}
+/* Of tile `tile` of all to the tile's segment and its number there. */
+__device__ __forceinline__ void wk_tile_segment(const wk_product_args &p, uint32_t &seg, uint32_t &tile)
+{
+    for (; seg + 1 < p.n_seg && tile >= p.seg[seg].n_tiles; seg++) tile -= p.seg[seg].n_tiles;
+}
+/* Row of the input that row i of the product reads. */
+__device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint32_t i)
+{
+    return p.in.row_index ? __ldg(p.in.row_index + i) : i;
+}
+/* A warp's steps are those of its slot: warp, warp + 8, ... */
+__device__ __forceinline__ uint32_t wk_own_steps(const wk_product_args &p, uint32_t warp)
+{
+    return warp < p.steps ? (p.steps - warp + WK_SLOTS - 1) / WK_SLOTS : 0;
+}
+/* The i-th value of k of the warp's steps. */
+__device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t warp, uint32_t i)
+{
+    return ((warp + (i >> p.step_shift) * WK_SLOTS) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
+}
+
+/* ---- products of 2 to 64 rows ---------------------------------------------------------------------------- */
+
+struct wk_batch_args {
+    wk_product_args p;      /* items: of 8 tiles; slot: bytes of a tile in a stage */
+    uint32_t workers;       /* clusters */
+    uint32_t tiles;         /* of an item; stream, resident (glu: pairs); lm_head, lm_head_wgmma: warps of a
+                               block */
+    uint32_t blocks;        /* of a cluster: 1, 2, 4, 8 */
+    uint32_t groups;        /* stream_wgmma, resident, lm_head: of as many rows as the kernel has columns, with
+                               clusters of their own */
+    uint32_t owned;         /* cells (glu: pairs of them) that a block finishes of an item; stream_wgmma: a power of 2;
+                               lm_head: slots of a tile that a warp has */
+    uint32_t owned_inverse; /* stream: 2^16 over that, rounded up */
+    uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
+    uint32_t run_shift;        /* log2 of the stages in a step */
+    uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
+    uint32_t order_at; /* where the order of the item's stages stands; lm_head_wgmma: of a tile's steps, and its pieces;
+                          lm_head: the barrier of activations by runs */
+    uint32_t kept_at;  /* lm_head: where sums wait; lm_head_wgmma: what its warps ask for; resident: where rows
+                          wait for their norm; else where sums of two slots wait for those of two others, if a block has
+                          four; stream: and those of four */
+};
+/* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
+struct wk_batch_memory {
+    uint32_t base, x, w, sums, kept, bars; /* shared addresses */
+    unsigned char *at;                     /* generic: of base */
+    __device__ __forceinline__ wk_batch_memory(const wk_batch_args &a, uint32_t start, unsigned char *generic)
+        : base(start), x(start), w(start + a.p.x_at), sums(start + a.p.red_at), kept(start + a.kept_at),
+          bars(start + a.p.bars_at), at(generic)
+    {
+    }
+};
+/* Tile `i` of an item: with glu gates first, then their ups. */
+struct wk_tile_at {
+    uint32_t seg, tile;
+    bool real;
+};
+
+#endif

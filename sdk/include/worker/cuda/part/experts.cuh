@@ -1,0 +1,267 @@
+/* worker/cuda/part/experts.cuh: products of a mixture of experts, generated rows: units of work, their order, and the
+ * pipeline of a block. */
+#ifndef WORKER_CUDA_PART_EXPERTS_CUH
+#define WORKER_CUDA_PART_EXPERTS_CUH
+
+#include <stdint.h>
+#include <type_traits>
+
+#include <worker/cuda/part/arguments.cuh>
+#include <worker/cuda/part/barrier.cuh>
+#include <worker/cuda/part/columns.cuh>
+#include <worker/cuda/part/copy.cuh>
+#include <worker/cuda/part/order.cuh>
+#include <worker/cuda/part/ring.cuh>
+#include <worker/cuda/part/weights.cuh>
+
+/* By columns, 1, 8 or 16. groups: of eight multiplying warps; blocks: a multiprocessor; parts: of eight columns;
+ * multiply, finish: warps that do. A cell: a slot's sums of a tile, 16 rows of a part's columns; a place: all of a
+ * tile. */
+template <int COLUMNS> struct wk_experts_shape {
+    static constexpr uint32_t groups = COLUMNS == 1 ? 1 : 2, blocks = 2 / groups, parts = COLUMNS > 8 ? COLUMNS / 8 : 1;
+    static constexpr uint32_t multiply = groups * WK_SLOTS, finish = groups, threads = 32 * (multiply + finish + 1);
+    static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_SLOTS * cell, place = parts * part,
+                              places = parts == 1 ? 4 : 2;
+};
+enum {
+    WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a step of each slot */
+    WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a step of each slot, or a piece of one */
+    WK_EXPERTS_PLACES = 4,  /* tiles whose sums may wait to be finished */
+    WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
+};
+
+struct wk_experts_args {
+    wk_product_args p;                         /* items: units of a chunk */
+    const uint32_t *groups;                    /* worker/quant_cuda.h */
+    uint32_t experts, capacity, rounds, known; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage;
+                                                  known: groups may be read before the wait */
+    uint32_t whole, tail; /* whole: a stage is a run of a tile's bytes; what the last one then lacks of whole steps,
+                             `tail` bytes, has its places in the rings */
+    uint32_t start_at;    /* shared memory: bytes */
+    uint32_t ring;        /* moe_several: bytes from a group's ring to the next one's */
+};
+/* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
+struct wk_experts_walk {
+    uint32_t left, used, expert, at, end, tile; /* units; number among the used experts; places of the chunk's first
+                                                   item and behind the expert's last; first unit here */
+    __device__ __forceinline__ uint32_t units(const wk_experts_args &a) const { return min(left, a.p.items - tile); }
+    __device__ __forceinline__ uint32_t columns(const wk_experts_args &a) const { return min(a.capacity, end - at); }
+    __device__ __forceinline__ void next(const wk_experts_args &a)
+    {
+        left -= units(a);
+        tile = 0;
+        at = min(at + a.capacity, end);
+        if (at < end || !left) return;
+        used++;
+        expert = __ldcg(a.groups + used);
+        end = __ldcg(a.groups + a.experts + used + 1);
+    }
+};
+/* Units [from, from + left) of `all` are the block's. */
+__device__ __forceinline__ uint32_t wk_experts_share(uint32_t all, uint32_t *left)
+{
+    const uint32_t each = all / gridDim.x, rest = all % gridDim.x;
+    *left = each + (blockIdx.x < rest ? 1 : 0);
+    return blockIdx.x * each + min(blockIdx.x, rest);
+}
+/* A cell of sums, 16 rows x 8 columns: byte of a row's. Four rows are read at once, and no banks
+ * collide when they are. */
+__device__ __forceinline__ uint32_t wk_experts_cell(uint32_t row, uint32_t column)
+{
+    return (column * 16 + (row / 4 ^ column / 2) * 4 + row % 4) * 4;
+}
+/* Four rows of a column over all slots. */
+__device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char *cell)
+{
+    float v[4][WK_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < WK_SLOTS; slot++) {
+        const float4 s = *reinterpret_cast<const float4 *>(cell + slot * wk_experts_shape<8>::cell);
+        v[0][slot] = s.x, v[1][slot] = s.y, v[2][slot] = s.z, v[3][slot] = s.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum[i] = wk_slots_sum(v[i]);
+}
+/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all
+ * threads. */
+__device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t at = p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
+    for (uint32_t stage = p.stages - 1; stage < rings * p.depth; stage += p.stages)
+        for (uint32_t i = threadIdx.x * 16; i < a.tail; i += blockDim.x * 16)
+            *reinterpret_cast<uint4 *>(shared + stage * p.slot + at + i) = make_uint4(0, 0, 0, 0);
+}
+
+/* full: of a round; empty: of a stage. */
+struct wk_experts_bars : wk_pipeline_bars<WK_EXPERTS_ROUNDS, WK_EXPERTS_PLACES> {
+    __device__ __forceinline__ void init(uint32_t lane, uint32_t parts) const /* by a warp */
+    {
+        static_assert(WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES <= 32, "a lane a pair of barriers");
+        if (lane < WK_EXPERTS_ROUNDS) {
+            wk_bar_init(full(lane), WK_BAR_COPIES);
+            wk_bar_init(empty(lane), WK_SLOTS * WK_BAR_WARP);
+        } else if (lane < WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES) {
+            wk_bar_init(summed(lane - WK_EXPERTS_ROUNDS), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(finished(lane - WK_EXPERTS_ROUNDS), parts * WK_BAR_WARP);
+        }
+        wk_bar_init_done();
+    }
+};
+/* Stages in the order in which they are asked for: a tile's in the ring of the group that has it. */
+template <uint32_t GROUPS> struct wk_experts_order {
+    uint32_t group, stage;
+    wk_turn turn, first; /* in the group's ring; at the beginning of its tile: groups have a tile each by turns, so
+                            theirs are the same */
+    __device__ __forceinline__ explicit wk_experts_order(uint32_t parity)
+        : group(0), stage(0), turn{ 0, parity }, first{ 0, parity }
+    {
+    }
+    __device__ __forceinline__ void next(uint32_t stages, uint32_t depth)
+    {
+        turn.next(depth);
+        if (GROUPS == 1 || ++stage < stages) return;
+        stage = 0;
+        if (group == 0)
+            turn = first;
+        else
+            first = turn;
+        group ^= 1u;
+    }
+    __device__ __forceinline__ uint32_t at(uint32_t depth) const
+    {
+        return GROUPS == 1 ? turn.i : group * depth + turn.i;
+    }
+};
+/* The streaming warp, where a stage is pieces of steps, or tiles are cut short and a ring has no place for what they
+ * lack. */
+template <uint32_t GROUPS>
+__device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring,
+                                                  const wk_experts_bars &bars, uint32_t lane)
+{
+    const wk_product_args &p = a.p;
+    const uint32_t in_item = p.glu ? 2 : 1;
+    wk_experts_order<GROUPS> now(1), old(0);
+    uint32_t more = p.flight;
+    for (; walk.left; walk.next(a))
+        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
+            for (uint32_t j = 0; j < in_item; j++) {
+                uint32_t tile, s = wk_item_segment(p, unit, &tile);
+                if (p.glu) s = j;
+                const wk_segment_args &seg = p.seg[s];
+                const unsigned char *const from =
+                    seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
+                uint32_t at = 0, left = p.run;
+                for (uint32_t stage = 0; stage < p.stages; stage++) {
+                    __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a
+                                     barrier's parity, and wait for good */
+                    if (more) {
+                        more--;
+                    } else {
+                        wk_stage_wait(bars.full((old.at(p.depth) + 1) * a.rounds - 1), old.turn.parity);
+                        old.next(p.stages, p.depth);
+                    }
+                    const uint32_t stage_at = now.at(p.depth);
+                    wk_stage_wait(bars.empty(stage_at), now.turn.parity);
+                    for (uint32_t r = 0; r < a.rounds; r++) {
+                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at,
+                                       seg.stage_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes,
+                                       bars.full(stage_at * a.rounds + r), lane);
+                        at += seg.stage_bytes;
+                        if (--left == 0) {
+                            left = p.run;
+                            at += (WK_SLOTS - 1) * seg.step_bytes;
+                        }
+                    }
+                    now.next(p.stages, p.depth);
+                }
+            }
+}
+/* N units of a stage times PARTS tiles of eight columns, `apart` halves from each other. */
+template <class F, int PARTS, uint32_t N>
+__device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const unsigned char *at, const __half *x,
+                                                 uint32_t apart, uint32_t lane)
+{
+    const uint32_t t = lane % 4;
+    auto unit = [&](auto place, auto far, const typename F::scales &s, const unsigned char *from, const __half *xs) {
+        typename F::quants q;
+        F::load(q, from, place, lane);
+#pragma unroll
+        for (uint32_t b = 0; b < F::unit / 32; b++) {
+            wk_weights32<F> w;
+            w.template make<far>(q, s, place, b);
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                uint32_t x4[4];
+                wk_column_words<F>(x4, xs + part * apart, b, t);
+                w.add(y[part], x4);
+            }
+        }
+    };
+    typedef std::integral_constant<uint32_t, 0> first;
+    typedef std::integral_constant<uint32_t, 1> second;
+#pragma unroll
+    for (uint32_t v = 0; v < N; v += F::super) {
+        typename F::scales s;
+        F::load(s, at + F::offset(v), 0, lane);
+        auto super = [&](auto far) {
+            unit(first(), far, s, at + F::offset(v), x + v * F::unit);
+            if constexpr (F::super == 2) {
+                F::load(s, at + F::offset(v + 1), 1, lane);
+                unit(second(), far, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
+            }
+        };
+        if (wk_far<F>(s))
+            super(std::true_type());
+        else
+            super(std::false_type());
+    }
+}
+/* Where a multiplying warp is in its group's ring. */
+struct wk_experts_ring {
+    const unsigned char *own; /* its part of the first stage */
+    uint32_t first;           /* number of that stage */
+    wk_turn turn;
+};
+/* A slot's sums of a tile. Stages of the ring hold `rounds` steps of each slot, or a piece of one, of UNITS units. */
+template <class F, int PARTS, uint32_t UNITS>
+__device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_experts_args &a, wk_experts_ring &ring,
+                                                const wk_experts_bars &bars, const __half *x, uint32_t own,
+                                                uint32_t lane)
+{
+    constexpr uint32_t chunk = (uint32_t)F::offset(UNITS);
+    const wk_product_args &p = a.p;
+    const uint32_t rounds = a.rounds, run = p.run, step_values = 1u << p.step_shift,
+                   advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride;
+    uint32_t left = own, piece = 0;
+#pragma unroll 1
+    for (uint32_t stage = p.stages; stage; stage--) {
+        const uint32_t here = min(rounds, left);
+        const unsigned char *from = ring.own + ring.turn.i * p.slot;
+        uint32_t full = bars.full((ring.first + ring.turn.i) * rounds);
+#pragma unroll 1
+        for (uint32_t r = here; r; r--) {
+            wk_stage_wait(full, ring.turn.parity);
+            full += 8;
+            wk_experts_units<F, PARTS, UNITS>(y, from, x, apart, lane);
+            from += chunk * WK_SLOTS;
+            x += advance;
+        }
+        for (uint32_t r = here; r < rounds; r++, full += 8)
+            wk_stage_wait(full, ring.turn.parity); /* for nothing, but no parity is missed */
+        __syncwarp();
+        wk_bar_arrive_warp(bars.empty(ring.first + ring.turn.i), lane);
+        ring.turn.next(p.depth);
+        left -= here;
+        if (run > 1) { /* a step is cut: on to its next piece, or behind the other slots' steps */
+            if (++piece < run) {
+                left += here;
+            } else {
+                x += (WK_SLOTS - 1) * step_values;
+                piece = 0;
+            }
+        }
+    }
+}
+
+#endif
