@@ -13,7 +13,7 @@
 #include <openssl/hmac.h>
 
 #include "base/hex.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------ */
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "fold.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { SYMBOLS = 256, RING_LEAST = 64 };
 

@@ -5,7 +5,7 @@
 
 #include <utf8proc.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { REPLACEMENT = 0xfffd, LONGEST = 24 /* code points of one, decomposed: 18 in Unicode */ };
 static const utf8proc_option_t options =

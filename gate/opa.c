@@ -10,7 +10,7 @@
 
 #include "capability/json_text.h"
 #include "scope.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MOST_PATH = 512, MOST_SOCKET = 107 };
 

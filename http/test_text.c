@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "http.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* What the JSON must say: utf8.h's stream, the definition of replacement in this project. */
 static size_t expected_text(const char *bytes, size_t n, char *out)

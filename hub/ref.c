@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { SPLIT_TAIL = 20 /* bytes of -00001-of-00003.gguf */, MOST_LISTED = 40, LINES = 3072 };
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { SHOWN_BYTES = 80 };
 

@@ -8,7 +8,7 @@
 #define SERVE_ITEMS_H
 
 #include "stream.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum item_kind { ITEM_REASONING, ITEM_TEXT, ITEM_CALL };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static const char *const execute_names[] = { "job_id",
                                              "prompt",

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "openai_names.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static bool no_memory(struct refusal *why) { return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request"); }
 

@@ -6,7 +6,7 @@
 
 #include "openai_probs.h"
 #include "timings.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static struct exchange *own(const struct stream *x) { return x->own; }
 static struct item_list *items_of(const struct stream *x, const struct answer *a) { return &x->items->lists[a->index]; }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static void put_value(struct http_text *out, double logprob)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "openai_names.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens for /v1/completions */ };
 

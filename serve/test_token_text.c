@@ -13,7 +13,7 @@
 #include "gguf/gguf.h"
 #include "token_text.h"
 #include "tokenizer/stop.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab_builder.h"
 
 enum { MOST = 60 };

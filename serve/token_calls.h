@@ -5,7 +5,7 @@
 #ifndef SERVE_TOKEN_CALLS_H
 #define SERVE_TOKEN_CALLS_H
 
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 #include "tools/tools.h"
 
 struct token_calls;

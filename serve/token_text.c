@@ -6,7 +6,7 @@
 
 #include "chat/think.h"
 #include "tokenizer/stop.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct token_text {
     const struct tokenizer *tokenizer;

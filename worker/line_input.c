@@ -12,7 +12,7 @@
 
 #include "setup.h"
 #include "text.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { KEPT_LINES = 1000, LOOK_MS = 50 /* how often Ctrl-C is looked for: it may come just before the wait */ };
 

@@ -8,7 +8,7 @@
 #include "chat/think.h"
 #include "terminal.h"
 #include "tokenizer/stop.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct reply {
     struct reply_options o;

@@ -20,7 +20,7 @@
 #include "chat/constraint.h"
 #include "grammar/schema.h"
 #include "tokenizer/stop.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct run {
     const struct options *o;

@@ -22,7 +22,7 @@
 #include "chat/clock.h"
 #include "setup.h"
 #include "text.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MAX_ORIGINS = 16, MAX_HOSTS = 16, MAX_ALIASES = 16, MAX_PEERS = 64 };
 enum { PREFILL_POOL = 64, DECODE_POOL = 4 /* of a role that has one, when nothing is said */ };

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "errors.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* Byte offset of the first byte that is not part of a UTF-8 character; len if there is none. */
 static size_t invalid_at(const char *bytes, size_t len)

@@ -4,7 +4,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 json_t *json_bytes(const char *bytes, size_t len)
 {

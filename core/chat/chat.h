@@ -12,7 +12,7 @@
 #include <worker/abi.h>
 
 #include "chat/conversation.h"
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 #include "jinja/jinja.h"
 #include "tokenizer/tokenizer.h"
 #include "tools/tools.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "grammar/grammar_internal.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum {
     MOST_ATOMS = 1024, /* of an alternative that are looked at; the rest stays as it is */

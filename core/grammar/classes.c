@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "grammar/lang_internal.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 

@@ -7,7 +7,7 @@
 
 #include "grammar/node.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MAX_COUNT = 1 << 20 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 struct token_bytes grammar_index_bytes(const struct grammar_index *x, uint32_t id)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum {
     MAX_ROWS = 1 << 20,    /* numbers in all rows, and in all partitions */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "grammar/classes.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MAX_LEVELS = 64, MAX_COUNT = 1 << 20, MAX_PATTERN = 1 << 20 };
 

@@ -2,7 +2,7 @@
 #include "internal.h"
 
 #include "char_table.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define RECORD(c) (&char_record[char_index[char_block[(c) / CHAR_BLOCK] * CHAR_BLOCK + (c) % CHAR_BLOCK]])
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { NONE = UINT32_MAX };
 

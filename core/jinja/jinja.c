@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "tokenizer/json_reader.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 val jn_json_value_of(struct vm *m, struct json_reader *r);
 

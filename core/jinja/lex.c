@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 void jn_fail_syntax(struct vm *m, uint32_t at, const char *format, ...)
 {

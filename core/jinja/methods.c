@@ -1,7 +1,7 @@
 /* methods.c: the methods of strings. What they return keeps the origin of each byte. */
 #include "internal.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { NONE = UINT32_MAX };
 enum id {

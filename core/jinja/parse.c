@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static struct node *parse_operators(struct parser *p, int level);
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static unsigned any_origin(const struct str *s)
 {

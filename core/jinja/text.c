@@ -1,7 +1,7 @@
 /* text.c: strings that know where each of their bytes comes from. */
 #include "internal.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { UNKNOWN = UINT32_MAX };
 

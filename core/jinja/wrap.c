@@ -1,7 +1,7 @@
 /* wrap.c: lines cut to a width as Python's textwrap cuts them, and texts without their tags. */
 #include "filters.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { NONE = UINT32_MAX };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "device/kv_pages.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* A text of the file, cut to fit and terminated; false if absent, empty or no text. */
 static bool file_text(const struct gguf *file, const char *key, char *out, size_t cap)

@@ -1,7 +1,7 @@
 /* fuzz_tokenizer.c: libFuzzer target. The first byte chooses a built-in vocabulary, the second where trusted text ends;
  * the rest is encoded and must decode to itself (byte-level BPE, control tokens shown). Build with -DWORKER_FUZZ=ON and
  * clang. */
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab_builder.h"
 
 static const char *const pres[] = { "gpt-2", "llama-bpe",    "qwen2",          "gpt-4o",      "default", "falcon",

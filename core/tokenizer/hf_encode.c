@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 

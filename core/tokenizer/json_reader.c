@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
 enum { SHOWN_KEY = 48 /* bytes of a key in a message */ };

@@ -16,7 +16,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
 /* White_Space, for use inside a class. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
 struct special_state {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* A float as an integer of the same order, reversed: the highest score is merged first. */
 static uint32_t score_priority(float score)

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "tokenizer/pretokenize.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab_builder.h"
 
 static struct builder builder; /* 0.3 MB: not for the stack */

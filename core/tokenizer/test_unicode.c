@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static void expect_nfc(const char *text, const char *expected)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tokenizer/unicode_table.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))

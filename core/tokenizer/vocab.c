@@ -10,7 +10,7 @@
 #include <sys/random.h>
 
 #include "gguf/gguf.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 bool array_reserve(void **array, size_t *cap, size_t need, size_t size)
 {

@@ -2,7 +2,7 @@
  * the row's own, to the byte, so that the mask asks for nothing that the model was not trained to write. */
 #include <string.h>
 
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
 #include "tools/internal.h"

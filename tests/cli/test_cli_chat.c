@@ -12,7 +12,7 @@
 #include "maker.h"
 #include "test_data.h"
 #include "tokenizer/hf_builder.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 static char model[DATA_PATH_MAX];
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 #include "test_data.h"
 #include "tokenizer/vocab_builder.h"
 

@@ -3,8 +3,8 @@
  * Tokens may end in the middle of a character. utf8_stream holds such a beginning back, so that everything it gives out
  * is valid UTF-8 at every moment; what can never become a character is replaced by U+FFFD, one for each maximal subpart
  * (Unicode 3.9, D93b). However the same bytes are cut into pieces, the concatenated output is the same. */
-#ifndef CORE_TOKENIZER_UTF8_H
-#define CORE_TOKENIZER_UTF8_H
+#ifndef CORE_BASE_UTF8_H
+#define CORE_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>

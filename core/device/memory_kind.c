@@ -1,4 +1,4 @@
-/* base.c: the little that every room of the core shares and that needs a definition. */
+/* memory_kind.c: the names of the kinds of memory that a plan counts. */
 #include "device/device.h"
 
 const char *memory_kind_name(enum memory_kind kind)

@@ -1,7 +1,7 @@
 /* harmony_render.c: conversations in the form that gpt-oss models were trained on. See harmony.h. The texts of the
  * system message and of the built-in tools are the format's own, to the letter: another wording is another
  * distribution. */
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * reasoning, not for users; commentary: tool calls and what is said before them; final: the answer), a recipient
  * (to=functions.f) and a type of content. Only these control tokens are structure: whatever callers put into a
  * conversation is encoded as untrusted text, and what a model writes is told apart by ids, never by spelling. */
-#ifndef CORE_CHAT_HARMONY_H
-#define CORE_CHAT_HARMONY_H
+#ifndef CORE_HARMONY_HARMONY_H
+#define CORE_HARMONY_HARMONY_H
 
 #include <stdbool.h>
 #include <stddef.h>

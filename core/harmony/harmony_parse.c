@@ -4,7 +4,7 @@
  * every state takes every token: a message that begins without <|start|>, a header without a channel or without
  * <|message|>, a recipient in either half of the header, with "to=" or without, <|constrain|> glued to the word before
  * it, <|return|> in the middle of an output. */
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 
 #include <stdio.h>
 #include <string.h>

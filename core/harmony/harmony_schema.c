@@ -4,7 +4,7 @@
  * examples, its default behind it, variants of oneOf on lines of their own. What a schema says beyond that (formats,
  * bounds, $ref) the models do not know and is left out: any. Members are looked up in the text itself, which is small;
  * it was proved to be JSON before. */
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* fuzz_harmony.c: libFuzzer target. The first byte chooses: an output of a model (a byte a token, 0..6 control tokens)
  * or a JSON Schema. Build with -DWORKER_FUZZ=ON and clang. */
-#include "chat/harmony.h"
+#include "harmony/harmony.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* utf8.c: one table of lead bytes serves both the checker of whole text and the stream. See utf8.h. */
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
