@@ -7,7 +7,7 @@
  * memory; shm: through pinned shared memory that both have mapped before; tcp: through a connection) the taker begins
  * with the prompt, or when it is read. Printed: milliseconds from the prompt's end to the import's, best and median of
  * ROUNDS; whether the ids behind are those of one process; and the taker's milliseconds to its first id. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <errno.h>
 #include <inttypes.h>

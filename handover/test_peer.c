@@ -1,6 +1,6 @@
 /* test_peer.c: pages straight from one worker's memory to another's, over a real socket: the ids are those of one
  * engine; what the giver refuses, what a taker notices, and that nothing stays. */
-#include "engine/test_widths.h"
+#include "test_widths.h"
 
 #include <stdio.h>
 #include <stdlib.h>

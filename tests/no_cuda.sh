@@ -30,7 +30,7 @@ fi
 [ -n "$(grep -rlE '#include <cuda' core/device/cuda)" ] || { echo "the search finds nothing where it must"; exit 1; }
 
 product=$(find core/device/cuda plugins sdk/include -name '*.c' -o -name '*.cu' -o -name '*.cuh' -o -name '*.h' |
-    grep -vE '/(test_|bench_)|/quant-test/')
+    grep -v /test_)
 # shellcheck disable=SC2086
 of_runtime='cuda(Malloc[A-Za-z0-9]*|MallocManaged|MemAdvise|MemPrefetchAsync)[[:space:]]*\('
 of_driver='cuMem(Alloc[A-Za-z]*|AllocManaged)[[:space:]]*\('

@@ -1,7 +1,7 @@
 /* test_engine_cuda.c: the engine on a GPU: alone, among others, from kept pages, after a preemption, in slices: the
  * same ids; beside constrained jobs, too, which have theirs, and log probabilities as the logits say. The weights are
  * what they were. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>

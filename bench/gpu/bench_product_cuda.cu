@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "../../core/device/cuda/read_all.cuh"
-#include "../../plugins/quant-test/cuda/quant_formats.cuh"
+#include "../../tests/quant/cuda/quant_formats.cuh"
 
 static double R; /* bytes a second */
 static cudaStream_t stream;

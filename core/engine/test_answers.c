@@ -1,7 +1,7 @@
 /* test_answers.c: what a job may ask for besides ids: log probabilities of ids and of its prompt, a constraint, and a
  * prompt that it shares. Each is compared with what the model's own logits say, and none of it changes anybody's ids.
  */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <math.h>
 #include <stdio.h>

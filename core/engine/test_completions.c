@@ -1,5 +1,5 @@
 /* test_completions.c: who asks the same is given the same answer, without a step; who asks anything else is not. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <pthread.h>
 #include <stdio.h>

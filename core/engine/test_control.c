@@ -1,6 +1,6 @@
 /* test_control.c: jobs that are ended, from outside, by a deadline or by a device's fault, in every state; what the
  * others notice of it: nothing. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

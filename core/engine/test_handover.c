@@ -1,7 +1,7 @@
 /* test_handover.c: prompts that one engine reads and another goes on from: the ids are those of one engine that does
  * both, whatever their chunks, windows, neighbours and caches; what is refused, lost, given up; and the pages'
  * accounts on both sides. */
-#include "engine/test_widths.h"
+#include "test_widths.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

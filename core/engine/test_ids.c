@@ -1,6 +1,6 @@
 /* test_ids.c: what a job gives does not depend on who else there is, nor on how steps are cut; what is refused;
  * figures. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_mix.c: everything at once: random jobs, priorities, slices, preemption, too few pages, cached prompts, cancels,
  * deadlines, many threads. What a job gives is what it gives alone, or the beginning of it; afterwards every page is
  * back. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* test_owners.c: jobs of several owners: however many one has, the others' turns come; one alone finds the order that
  * there was before owners; nobody's ids change. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * however slowly they are read. */
 #include "engine/internal.h"
 #include "engine/page_events.h"
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdio.h>
 #include <string.h>

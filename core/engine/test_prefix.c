@@ -1,7 +1,7 @@
 /* test_prefix.c: prompts that begin as earlier ones did: what is found, counted, evicted; the ids are
  * those of a miss. */
 #include "engine/internal.h"
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* test_schedule.c: who runs first, who gives way, and that nobody's ids change for it. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* test_windows.c: models whose layers see windows of every width, and chunks, or carry states: what jobs give, what is
  * found of their prompts, and the pages' accounts. */
-#include "engine/test_widths.h"
+#include "test_widths.h"
 
 #include <stdio.h>
 #include <stdlib.h>

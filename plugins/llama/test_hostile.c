@@ -1,7 +1,7 @@
 /* test_hostile.c: files with wrong hyper-parameters and wrong tensors. Every one is refused with a text, or, where the
  * numbers happen to make sense, recorded into a program that passes the checker; nothing divides by zero, overflows or
  * takes long. */
-#include "llama_files.h" /* before cmocka.h, whose macro fail() would change the SDK */
+#include "test_llama_files.h" /* before cmocka.h, whose macro fail() would change the SDK */
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llama_files.h" /* before cmocka.h, whose macro fail() would change the SDK */
+#include "test_llama_files.h" /* before cmocka.h, whose macro fail() would change the SDK */
 
 #include <math.h>
 #include <setjmp.h>

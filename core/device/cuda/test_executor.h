@@ -1,5 +1,5 @@
 /* test_executor.h: what the tests of the CUDA executor share: small models that use every operation
- * (device/cpu/test_zoo.h) opened on the device, sequences, and steps over them. Included by test programs alone. */
+ * (tests/support/test_zoo.c) opened on the device, sequences, and steps over them. Included by test programs alone. */
 #ifndef WORKER_DEVICE_CUDA_TEST_EXECUTOR_H
 #define WORKER_DEVICE_CUDA_TEST_EXECUTOR_H
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cpu/test_zoo.h"
+#include "test_zoo.h"
 #include "device/cuda/executor.h"
 #include "device/cuda/module.h"
 #include "gguf/gguf.h"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/cpu/test_zoo.h"
+#include "test_zoo.h"
 #include "device/cuda/executor.h"
 #include "device/cuda/module.h"
 

@@ -1,5 +1,5 @@
-/* test_swirl.cu: the CUDA side of the zoo's custom operation (device/cpu/test_zoo.c), as an architecture's plugin would
- * have it. */
+/* test_swirl.cu: the CUDA side of the zoo's custom operation (tests/support/test_zoo.c), as an architecture's plugin
+ * would have it. */
 #include <cuda_runtime.h>
 
 #include <worker/arch_cuda.h>

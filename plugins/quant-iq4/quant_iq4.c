@@ -1,4 +1,4 @@
-/* quant-iq4/plugin.c: what the plugin exports: IQ4_NL and IQ4_XS. */
+/* quant_iq4.c: what the plugin exports: IQ4_NL and IQ4_XS. */
 #include <worker/plugin.h>
 
 #include "formats.h"

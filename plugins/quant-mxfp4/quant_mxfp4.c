@@ -1,4 +1,4 @@
-/* quant-mxfp4/plugin.c: what the plugin exports: MXFP4. */
+/* quant_mxfp4.c: what the plugin exports: MXFP4. */
 #include <worker/plugin.h>
 
 #include "formats.h"

@@ -1,5 +1,5 @@
 /* test_jobs.c: models, jobs and readers of the engine's tests. */
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* quant-basic/cuda/plugin.c: what quant-basic-cuda.so exports. */
+/* quant_basic_cuda.c: what quant-basic-cuda.so exports. */
 #include <worker/cuda/product.h>
 #include <worker/plugin_cuda.h>
 

@@ -10,20 +10,20 @@
 #include <worker/cuda/part/weights.cuh>
 #include <worker/quant.h>
 
-#include "../../quant-basic/cuda/plain.cuh"
-#include "../../quant-basic/cuda/q4_0.cuh"
-#include "../../quant-basic/cuda/q4_1.cuh"
-#include "../../quant-basic/cuda/q5_0.cuh"
-#include "../../quant-basic/cuda/q5_1.cuh"
-#include "../../quant-basic/cuda/q8_0.cuh"
-#include "../../quant-iq4/cuda/iq4_nl.cuh"
-#include "../../quant-iq4/cuda/iq4_xs.cuh"
-#include "../../quant-mxfp4/cuda/mxfp4.cuh"
-#include "../../quant-q4k/cuda/q2_k.cuh"
-#include "../../quant-q4k/cuda/q3_k.cuh"
-#include "../../quant-q4k/cuda/q4_k.cuh"
-#include "../../quant-q4k/cuda/q5_k.cuh"
-#include "../../quant-q4k/cuda/q6_k.cuh"
+#include "../../../plugins/quant-basic/cuda/plain.cuh"
+#include "../../../plugins/quant-basic/cuda/q4_0.cuh"
+#include "../../../plugins/quant-basic/cuda/q4_1.cuh"
+#include "../../../plugins/quant-basic/cuda/q5_0.cuh"
+#include "../../../plugins/quant-basic/cuda/q5_1.cuh"
+#include "../../../plugins/quant-basic/cuda/q8_0.cuh"
+#include "../../../plugins/quant-iq4/cuda/iq4_nl.cuh"
+#include "../../../plugins/quant-iq4/cuda/iq4_xs.cuh"
+#include "../../../plugins/quant-mxfp4/cuda/mxfp4.cuh"
+#include "../../../plugins/quant-q4k/cuda/q2_k.cuh"
+#include "../../../plugins/quant-q4k/cuda/q3_k.cuh"
+#include "../../../plugins/quant-q4k/cuda/q4_k.cuh"
+#include "../../../plugins/quant-q4k/cuda/q5_k.cuh"
+#include "../../../plugins/quant-q4k/cuda/q6_k.cuh"
 
 extern "C" {
 extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16,

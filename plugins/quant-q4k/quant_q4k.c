@@ -1,4 +1,5 @@
-/* quant-q4k/plugin.c: what the plugin exports: Q4_K, Q5_K, Q6_K, Q2_K, Q3_K. */
+/* quant_q4k.c: what the plugin exports: Q2_K to Q6_K. It is called quant-q4k, which is the file name that installations
+ * and requirements know: it began with Q4_K, and the others have the same superblocks of 256 values and join it. */
 #include <worker/plugin.h>
 
 #include "formats.h"

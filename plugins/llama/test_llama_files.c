@@ -1,5 +1,5 @@
-/* llama_files.c: see llama_files.h. */
-#include "llama_files.h"
+/* test_llama_files.c: see test_llama_files.h. */
+#include "test_llama_files.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* gpt_files.c: see gpt_files.h. */
-#include "gpt_files.h"
+/* test_gpt_files.c: see test_gpt_files.h. */
+#include "test_gpt_files.h"
 
 #include <string.h>
 

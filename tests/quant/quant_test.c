@@ -1,4 +1,4 @@
-/* quant-test/quant_test.c: what every quantization plugin of this project promises besides the rules of the SDK, which
+/* quant_test.c: what every quantization plugin of this project promises besides the rules of the SDK, which
  * `worker plugin check` looks at: values of other programs, and how good its encoders are. One program per plugin. */
 #include <worker/plugin.h> /* before cmocka.h, which makes `fail` a macro */
 

@@ -1,4 +1,4 @@
-/* quant-q4k/cuda/plugin.c: what quant-q4k-cuda.so exports. */
+/* quant_q4k_cuda.c: what quant-q4k-cuda.so exports. */
 #include <worker/cuda/product.h>
 #include <worker/plugin_cuda.h>
 

@@ -7,7 +7,7 @@
 #ifndef CORE_ENGINE_TEST_WIDTHS_H
 #define CORE_ENGINE_TEST_WIDTHS_H
 
-#include "engine/test_jobs.h"
+#include "test_jobs.h"
 
 #include "engine/internal.h"
 

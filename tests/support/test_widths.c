@@ -1,5 +1,5 @@
 /* test_widths.c: see test_widths.h. */
-#include "engine/test_widths.h"
+#include "test_widths.h"
 
 #include <stdio.h>
 #include <stdlib.h>

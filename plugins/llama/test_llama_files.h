@@ -1,4 +1,4 @@
-/* llama_files.h: toy files of every member of the Llama family, for the plugin's tests. */
+/* test_llama_files.h: toy files of every member of the Llama family, for the plugin's tests. */
 #ifndef PLUGINS_LLAMA_LLAMA_FILES_H
 #define PLUGINS_LLAMA_LLAMA_FILES_H
 
@@ -6,7 +6,7 @@
 
 enum llama_file { LLAMA, LLAMA_BIASED, MIXTRAL, QWEN2, QWEN3, QWEN3MOE, PHI3, PHI3_LONG, LLAMA_FILES };
 
-struct gguf_build *llama_file(uint32_t which); /* enum llama_file; T_L layers of the sizes in tape/test_models.h */
+struct gguf_build *llama_file(uint32_t which); /* enum llama_file; T_L layers of the sizes in test_models.h */
 extern const struct arch_test llama_test;
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "tape/test_models.h"
+#include "test_models.h"
 
 /* A key below the architecture's name. */
 struct arch_key {
@@ -24,7 +24,7 @@ struct arch_test {
     const char *plugin; /* "gemma2": gemma2.so of WORKER_PLUGIN_PATH */
     uint32_t n_files;
     const char *(*architecture)(uint32_t file); /* NULL: every file's has the plugin's name */
-    struct gguf_build *(*make)(uint32_t file);  /* T_L layers of the sizes in tape/test_models.h; the caller's */
+    struct gguf_build *(*make)(uint32_t file);  /* T_L layers of the sizes in test_models.h; the caller's */
     /* What the refusal of a file must name that lacks the tensor, or has a row more of it; NULL: the file is taken. */
     const char *(*without)(uint32_t file, const char *tensor);
     const char *(*longer)(uint32_t file, const char *tensor);

@@ -1,4 +1,4 @@
-/* quant-test/test_act_q8.c: 8-bit activations: the definition itself, and that every instruction set gives its bits. */
+/* test_act_q8.c: 8-bit activations: the definition itself, and that every instruction set gives its bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

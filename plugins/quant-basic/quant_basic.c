@@ -1,4 +1,4 @@
-/* quant-basic/plugin.c: what the plugin exports: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. */
+/* quant_basic.c: what the plugin exports: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1. */
 #include <worker/plugin.h>
 
 #include "formats.h"
