@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "chat/constraint.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder;
 static struct tokenizer *tokenizer;

@@ -1,5 +1,5 @@
 /* test_job_request.c: bodies of /execute: what is refused, and that what is accepted arrives as it was sent. */
-#include "bad_bodies.h"
+#include "test_bad_bodies.h"
 #include "job_request.h"
 
 #include <setjmp.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "openai_probs.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct tokenizer *tokenizer;
 static uint32_t plain; /* the token "A", whose byte has a token, too */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "token_text.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 struct heard {
     char text[512], reasoning[256], calls[512]; /* calls: name(arguments) of each, ! behind a broken one */

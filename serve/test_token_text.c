@@ -14,7 +14,7 @@
 #include "token_text.h"
 #include "tokenizer/stop.h"
 #include "base/utf8.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 enum { MOST = 60 };
 

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "reply.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder;
 static struct tokenizer *tokenizer;

@@ -10,7 +10,7 @@
 #include "chat/caps.h"
 #include "chat/chat.h"
 #include "gguf_build.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder;
 

@@ -11,7 +11,7 @@
 
 #include "chat/chat.h"
 #include "test_data.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 enum { MAX_TEMPLATES = 512, MAX_MARKS = 600, FIELD = 48 << 10 };
 

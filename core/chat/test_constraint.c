@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "chat/constraint.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder;
 static char text[256];

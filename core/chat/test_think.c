@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "chat/think.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "grammar/grammar.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 enum { MAX_READ = 24, N_VOCAB = 256 + 12 + 1 /* bytes, the builder's merges, the end */, WORDS = (N_VOCAB + 63) / 64 };
 

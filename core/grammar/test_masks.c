@@ -9,7 +9,7 @@
 #include "draw.h"
 #include "grammar/grammar.h"
 #include "grammar/node.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static char text[512];
 static const struct wk_err err = { text, sizeof text };

@@ -14,7 +14,7 @@
 #include "draw.h"
 #include "grammar/grammar_internal.h"
 #include "grammar/schema.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 enum { N_SCHEMAS = 1000, STEPS = 60, ENDING = 6000, MAX_DEEP = 4, SCHEMA_BYTES = 1 << 16 };
 

@@ -10,7 +10,7 @@
 
 #include "harmony/harmony.h"
 #include "test_data.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder;
 static struct tokenizer *tokenizer;

@@ -1,7 +1,7 @@
 /* fuzz_hf_json.c: libFuzzer target. The input is a tokenizer.json, then a 0, then a text; what opens must encode the
  * text and decode the ids. To get far beyond the syntax, an input that begins with '#' is one of two small good files
  * with a part of it replaced: '#', which file and which part, the part. Build with -DWORKER_FUZZ=ON and clang. */
-#include "tokenizer/hf_builder.h"
+#include "hf_builder.h"
 
 static struct builder builder;
 

@@ -2,7 +2,7 @@
  * the rest is encoded and must decode to itself (byte-level BPE, control tokens shown). Build with -DWORKER_FUZZ=ON and
  * clang. */
 #include "base/utf8.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static const char *const pres[] = { "gpt-2", "llama-bpe",    "qwen2",          "gpt-4o",      "default", "falcon",
                                     "bloom", "deepseek-llm", "deepseek-coder", "deepseek-v3", NULL };

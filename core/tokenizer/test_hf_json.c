@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-#include "tokenizer/hf_builder.h"
+#include "hf_builder.h"
 
 static struct builder builder;
 static char error_text[1024];

@@ -9,7 +9,7 @@
 
 #include "tokenizer/pretokenize.h"
 #include "base/utf8.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 static struct builder builder; /* 0.3 MB: not for the stack */
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <time.h>
 
-#include "tokenizer/hf_builder.h"
+#include "hf_builder.h"
 
 static size_t text_bytes;
 static struct builder builder;

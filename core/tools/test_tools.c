@@ -1,6 +1,6 @@
 /* test_tools.c: every row of the table reads back, cut anywhere, the calls that it writes; what is no call comes back
  * as text. */
-#include "tools/tools_test.h"
+#include "tools/test_functions.h"
 
 /* ---- the table -------------------------------------------------------------------------------------------- */
 

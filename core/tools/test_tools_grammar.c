@@ -11,7 +11,7 @@
 #include "harmony/harmony.h"
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 #include "tools/test_row.h"
 #include "tools/tools.h"
 

@@ -1,6 +1,6 @@
 /* test_tools_templates.c: which row is a template's: every row is found by what it writes and refused by what it does
  * not. With test data: what real templates write. */
-#include "tools/tools_test.h"
+#include "tools/test_functions.h"
 
 #include <dirent.h>
 

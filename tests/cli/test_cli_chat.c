@@ -11,7 +11,7 @@
 #include "gguf/gguf.h"
 #include "maker.h"
 #include "test_data.h"
-#include "tokenizer/hf_builder.h"
+#include "hf_builder.h"
 #include "base/utf8.h"
 
 static char model[DATA_PATH_MAX];

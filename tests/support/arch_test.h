@@ -1,8 +1,8 @@
 /* arch_test.h: what the tests of every architecture plugin share: toy files made of tables, the plugin's recording of
  * them, and what hostile files must meet with. A test names its plugin and files in one struct arch_test and hands it
  * to the checks below; each fails the test that calls it. */
-#ifndef PLUGINS_ARCH_TEST_ARCH_TEST_H
-#define PLUGINS_ARCH_TEST_ARCH_TEST_H
+#ifndef TESTS_SUPPORT_ARCH_TEST_H
+#define TESTS_SUPPORT_ARCH_TEST_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* draw.h: numbers that are the same in every run. Each program has its own `seed`, which a test may set. */
-#ifndef TESTS_DRAW_H
-#define TESTS_DRAW_H
+#ifndef TESTS_SUPPORT_DRAW_H
+#define TESTS_SUPPORT_DRAW_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* failing_memory.h: the n-th allocation of a program fails, and all after it. The linker puts these functions between
  * the core and the allocator: --wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free. */
-#ifndef TESTS_FAILING_MEMORY_H
-#define TESTS_FAILING_MEMORY_H
+#ifndef TESTS_SUPPORT_FAILING_MEMORY_H
+#define TESTS_SUPPORT_FAILING_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

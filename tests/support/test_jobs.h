@@ -1,7 +1,7 @@
 /* test_jobs.h: what the engine's tests share: models that compute on the CPU, jobs of every kind, and the ids that each
  * has by itself. For tests alone. */
-#ifndef CORE_ENGINE_TEST_JOBS_H
-#define CORE_ENGINE_TEST_JOBS_H
+#ifndef TESTS_SUPPORT_TEST_JOBS_H
+#define TESTS_SUPPORT_TEST_JOBS_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* test_models.h: architectures recorded as their papers have them, at the size of a toy, with files to match; and an
  * independent checker of finished programs. Shared by the tests of the tape. */
-#ifndef CORE_TAPE_TEST_MODELS_H
-#define CORE_TAPE_TEST_MODELS_H
+#ifndef TESTS_SUPPORT_TEST_MODELS_H
+#define TESTS_SUPPORT_TEST_MODELS_H
 
 #include "gguf_build.h"
 #include "tape/tape.h"

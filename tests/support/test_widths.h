@@ -4,8 +4,8 @@
  * The answers come from one sequence with a page for every position (of states, two that it uses in turn) and whole
  * prompts in one step, so from no code that deals pages. The accounts are taken between steps, page by page: every page
  * is free, kept or a job's, once; who uses a kept page is counted; what is promised is there. */
-#ifndef CORE_ENGINE_TEST_WIDTHS_H
-#define CORE_ENGINE_TEST_WIDTHS_H
+#ifndef TESTS_SUPPORT_TEST_WIDTHS_H
+#define TESTS_SUPPORT_TEST_WIDTHS_H
 
 #include "test_jobs.h"
 

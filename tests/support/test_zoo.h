@@ -1,6 +1,6 @@
 /* test_zoo.h: small random models that between them use every operation, and what they compute in float64. */
-#ifndef CORE_DEVICE_CPU_TEST_ZOO_H
-#define CORE_DEVICE_CPU_TEST_ZOO_H
+#ifndef TESTS_SUPPORT_TEST_ZOO_H
+#define TESTS_SUPPORT_TEST_ZOO_H
 
 #include "plugin/plugin.h"
 #include "tape/tape.h"

@@ -1,6 +1,6 @@
 /* test_zoo_record.h: what recordings of the zoo and the tensors of their files have in common. */
-#ifndef CORE_DEVICE_CPU_TEST_ZOO_RECORD_H
-#define CORE_DEVICE_CPU_TEST_ZOO_RECORD_H
+#ifndef TESTS_SUPPORT_TEST_ZOO_RECORD_H
+#define TESTS_SUPPORT_TEST_ZOO_RECORD_H
 
 #include "test_zoo.h"
 

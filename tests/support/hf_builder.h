@@ -1,13 +1,13 @@
-/* hf_builder.h: small tokenizer.json texts, for the tests and the fuzz target of this room. */
-#ifndef CORE_TOKENIZER_HF_BUILDER_H
-#define CORE_TOKENIZER_HF_BUILDER_H
+/* hf_builder.h: small tokenizer.json texts, for tests and fuzz targets. */
+#ifndef TESTS_SUPPORT_HF_BUILDER_H
+#define TESTS_SUPPORT_HF_BUILDER_H
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 
 /* The parts of a tokenizer.json; NULL: the part of hf_byte_level or hf_byte_fallback. */
 struct hf_parts {

@@ -1,7 +1,7 @@
-/* tools_test.h: what the tests of core/tools share: a request's functions, an answer as its reader has it, and answers
- * cut at every place. Included once by each test. */
-#ifndef CORE_TOOLS_TOOLS_TEST_H
-#define CORE_TOOLS_TOOLS_TEST_H
+/* test_functions.h: what the tests of core/tools share: a request's functions, an answer as its reader has it, and
+ * answers cut at every place. Included once by each test. */
+#ifndef CORE_TOOLS_TEST_FUNCTIONS_H
+#define CORE_TOOLS_TEST_FUNCTIONS_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "tokenizer/vocab_builder.h"
+#include "vocab_builder.h"
 #include "tools/test_row.h"
 #include "tools/tools.h"
 

@@ -1,6 +1,6 @@
-/* vocab_builder.h: small vocabularies as GGUF bytes in memory, for the tests and the fuzz target of this room. */
-#ifndef CORE_TOKENIZER_VOCAB_BUILDER_H
-#define CORE_TOKENIZER_VOCAB_BUILDER_H
+/* vocab_builder.h: small vocabularies as GGUF bytes in memory, for tests and fuzz targets. */
+#ifndef TESTS_SUPPORT_VOCAB_BUILDER_H
+#define TESTS_SUPPORT_VOCAB_BUILDER_H
 
 #include <stdint.h>
 #include <stdio.h>

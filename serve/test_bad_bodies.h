@@ -1,7 +1,7 @@
-/* bad_bodies.h: bodies of POST /execute that have to be refused with 400, and the field that the refusal names. For the
- * parser's test and for the one that sends them. */
-#ifndef SERVE_BAD_BODIES_H
-#define SERVE_BAD_BODIES_H
+/* test_bad_bodies.h: bodies of POST /execute that have to be refused with 400, and the field that the refusal names.
+ * For the parser's test and for the one that sends them. */
+#ifndef SERVE_TEST_BAD_BODIES_H
+#define SERVE_TEST_BAD_BODIES_H
 
 #include <stddef.h>
 
