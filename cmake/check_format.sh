@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_format.sh [--fix]: does every file have the one form: C and CUDA as .clang-format says, Python as .ruff.toml
-# says, nothing (CMake, shell and the page too) over 120 columns? --fix formats C, CUDA and Python.
+# says, nothing (CMake, shell and the page too) over 120 columns? --fix formats C, CUDA and Python. Then
+# check_structure.py looks at includes, lengths of functions and equal blocks.
 #
 # The result depends on the formatters' versions, so each is pinned. If the one on PATH is another, the pinned one is
 # installed from PyPI into build-tools/.
@@ -37,3 +38,4 @@ fi
 "$ruff" check --quiet --select E501 --output-format concise $python
 # shellcheck disable=SC2086
 awk 'length($0) > 120 { print FILENAME ":" FNR ": " length($0) " columns"; n++ } END { exit n > 0 }' $code $other
+cmake/check_structure.py

@@ -46,6 +46,8 @@ bool serve_reserve_tree(struct http_request *r, const char *bytes, size_t n);
 void serve_answer(struct serve *s, struct http_request *r, int status, json_t *document);
 /* The model, if work can be taken; else NULL, refused NOT_READY. [any thread] */
 const struct serve_model *serve_ready(const struct serve *s, struct refusal *why);
+/* The same; NULL: the request was answered with the refusal. [a handler] */
+const struct serve_model *serve_ready_for(struct serve *s, struct http_request *r);
 /* "http://127.0.0.1:7531", as URLs of the main port begin. [any thread] */
 struct serve_place {
     char text[96];

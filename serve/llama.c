@@ -150,12 +150,8 @@ static json_t *chat_template(const struct serve *s, const struct serve_model *m)
 static void on_props(void *user, struct http_request *r)
 {
     struct serve *s = user;
-    struct refusal why = { 0 };
-    const struct serve_model *m = serve_ready(s, &why);
-    if (!m) {
-        serve_refuse(s, r, &why);
-        return;
-    }
+    const struct serve_model *m = serve_ready_for(s, r);
+    if (!m) return;
     const struct tokenizer *t = m->model->tokenizer;
     const json_int_t context = m->model->dev.context;
     json_t *settings = json_pack("{s:I, s:o}", "n_ctx", context, "params", default_params(s, m, r));

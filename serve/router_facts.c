@@ -29,13 +29,9 @@ static json_t *vllm_config(const struct serve *s, const struct serve_model *m, c
 static void on_server(void *user, struct http_request *r)
 {
     struct serve *s = user;
-    struct refusal why = { 0 };
     struct engine_stats e;
-    const struct serve_model *m = serve_ready(s, &why);
-    if (!m) {
-        serve_refuse(s, r, &why);
-        return;
-    }
+    const struct serve_model *m = serve_ready_for(s, r);
+    if (!m) return;
     engine_stats(m->engine, &e);
     json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s}", "version", WORKER_VERSION, "instance_id",
                           s->o->worker_id, "role", s->o->role, "model_path", name_of(m), "tokenizer_path", name_of(m),
@@ -61,12 +57,8 @@ static void on_server(void *user, struct http_request *r)
 static void on_model(void *user, struct http_request *r)
 {
     struct serve *s = user;
-    struct refusal why = { 0 };
-    const struct serve_model *m = serve_ready(s, &why);
-    if (!m) {
-        serve_refuse(s, r, &why);
-        return;
-    }
+    const struct serve_model *m = serve_ready_for(s, r);
+    if (!m) return;
     const char *architecture = m->model->program->architecture;
     serve_answer(s, r, 200,
                  json_pack("{s:o, s:o, s:b, s:n, s:s, s:s, s:[s], s:b, s:b, s:I, s:I}", "model_path", name_of(m),

@@ -151,6 +151,14 @@ const struct serve_model *serve_ready(const struct serve *s, struct refusal *out
     return NULL;
 }
 
+const struct serve_model *serve_ready_for(struct serve *s, struct http_request *r)
+{
+    struct refusal why = { 0 };
+    const struct serve_model *m = serve_ready(s, &why);
+    if (!m) serve_refuse(s, r, &why);
+    return m;
+}
+
 struct serve_place serve_place(const struct serve *s)
 {
     struct serve_place out;

@@ -6,38 +6,18 @@
 #include <string.h>
 
 #include "check/quant.h"
+#include "plugin/no_host.h"
 
 enum { EXTRA = 64, GARBAGE = 0xa5, FUTURE = 999 };
-
-static void no_log(void *self, uint32_t level, const char *text)
-{
-    (void)self;
-    (void)level;
-    (void)text;
-}
-static const char *no_option(void *self, const char *key)
-{
-    (void)self;
-    (void)key;
-    return NULL;
-}
-static const void *no_extension(void *self, const char *id)
-{
-    (void)self;
-    (void)id;
-    return NULL;
-}
 
 /* extra 0: a host of 1.0; else one that has grown by so many bytes. */
 static const struct wk_host *make_host(uint32_t extra)
 {
     struct wk_host *h = guarded(sizeof *h + extra, 8, GARBAGE);
     if (!h) return NULL;
-    *h = (struct wk_host){ .struct_size = (uint32_t)sizeof *h + extra,
-                           .abi_minor = extra ? FUTURE : 0,
-                           .log = no_log,
-                           .option = no_option,
-                           .extension = no_extension };
+    *h = plugin_no_host;
+    h->struct_size = (uint32_t)sizeof *h + extra;
+    h->abi_minor = extra ? FUTURE : 0;
     return h;
 }
 
@@ -180,18 +160,8 @@ static uint64_t make_all(struct check *c, const struct wk_type_cpu *t, uint32_t 
     for (uint32_t isa = 0; isa < FORMAT_ISAS; isa++) {
         const format_product fn = quant_product_of(c, t, isa);
         if (!fn) continue;
-        const struct wk_cpu_product product = { .struct_size = sizeof product,
-                                                .activation = WK_ACTIVATION_F32,
-                                                .k = k,
-                                                .n_rows = 1,
-                                                .n_tiles = 1,
-                                                .x_stride = sizeof *x * k,
-                                                .y_stride = WK_TILE_ROWS,
-                                                .tiles = tile,
-                                                .x = x,
-                                                .y = y,
-                                                .scratch = scratch,
-                                                .tensor = tensor };
+        struct wk_cpu_product product = quant_one_row(k, tile, x, y, scratch);
+        product.tensor = tensor;
         PLUGIN_CALL(&call, fn, "product");
         fn(AS_OF(product, extra));
         plugin_call_end(&call);

@@ -54,6 +54,22 @@ const char *quant_product_name(const struct wk_type_cpu *t, uint32_t isa, uint32
 /* The product for a set, if it is to be looked at: the type has one and the processor runs it; or --isa names the set,
  * and it is what the host takes for it. */
 format_product quant_product_of(const struct check *c, const struct wk_type_cpu *t, uint32_t isa);
+/* One row of k values x times the one tile that `tile` holds: F32, no biases. y: [WK_TILE_ROWS]. */
+static inline struct wk_cpu_product quant_one_row(uint32_t k, const void *tile, const float *x, float *y, void *scratch)
+{
+    return (struct wk_cpu_product){ .struct_size = sizeof(struct wk_cpu_product),
+                                    .activation = WK_ACTIVATION_F32,
+                                    .k = k,
+                                    .n_rows = 1,
+                                    .n_tiles = 1,
+                                    .x_stride = sizeof *x * k,
+                                    .y_stride = WK_TILE_ROWS,
+                                    .tiles = tile,
+                                    .x = x,
+                                    .y = y,
+                                    .scratch = scratch,
+                                    .tensor = &format_plain };
+}
 /* Forms of activations: 0: F32; 1: 8 bits. */
 static inline uint32_t quant_forms(const struct wk_type_cpu *t) { return t->activations & WK_ACTIVATION_Q8 ? 2 : 1; }
 static inline uint32_t quant_activation(uint32_t form) { return form ? WK_ACTIVATION_Q8 : WK_ACTIVATION_F32; }

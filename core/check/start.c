@@ -36,8 +36,6 @@ static void exercise_arch(struct check *c)
 /* What a product touches beside its memory is another rule's. */
 static void exercise_products(struct check *c, const struct wk_type_cpu *t, struct wk_cpu_product p)
 {
-    p.struct_size = sizeof p;
-    p.tensor = &format_plain;
     for (uint32_t isa = 0; isa < FORMAT_ISAS; isa++) {
         struct plugin_call call;
         const format_product product = quant_product_of(c, t, isa);
@@ -74,17 +72,7 @@ static void exercise_type(struct check *c, const struct wk_type_cpu *t)
     PLUGIN_CALL(&call, t->unpack, "unpack");
     format_unpack(t, list, tile, k);
     plugin_call_end(&call);
-    exercise_products(c, t,
-                      (struct wk_cpu_product){ .activation = WK_ACTIVATION_F32,
-                                               .k = k,
-                                               .n_rows = 1,
-                                               .n_tiles = 1,
-                                               .x_stride = sizeof *x * k,
-                                               .y_stride = WK_TILE_ROWS,
-                                               .tiles = tile,
-                                               .x = x,
-                                               .y = y,
-                                               .scratch = scratch });
+    exercise_products(c, t, quant_one_row(k, tile, x, y, scratch));
 }
 
 void check_exercise(struct check *c)

@@ -25,6 +25,28 @@ wk_status device_check_options(const struct tape_program *p, const struct device
     return WK_OK;
 }
 
+wk_status step_check_counts(const struct device_options *o, const struct step *s, const struct wk_err *err)
+{
+    if (s->n_rows < 1 || s->n_rows > o->max_rows)
+        return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, o->max_rows);
+    if (s->n_seqs < 1 || s->n_seqs > o->max_sequences)
+        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, o->max_sequences);
+    if (s->n_wanted > o->max_wanted)
+        return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, o->max_wanted);
+    return WK_OK;
+}
+
+wk_status step_check_wanted(const struct step *s, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < s->n_wanted; i++)
+        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
+            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
+                           s->n_rows);
+    if (s->n_wanted && !s->logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    return WK_OK;
+}
+
 static wk_status check_pages(const struct tape_program *p, const uint32_t *kv_pages, const struct step_seq *q,
                              uint32_t seq, const struct wk_err *err)
 {

@@ -14,6 +14,12 @@ wk_status device_check_options(const struct tape_program *p, const struct device
 wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages,
                                const struct step *s, const struct wk_err *err);
 
+/* Counts of rows, sequences and wanted rows within the options. */
+wk_status step_check_counts(const struct device_options *o, const struct step *s, const struct wk_err *err);
+
+/* Wanted rows of a step that is not submitted: ascending, with room for their logits. */
+wk_status step_check_wanted(const struct step *s, const struct wk_err *err);
+
 /* What the wanted rows of a submitted step ask for: ids of the vocabulary, sampled rows the last of their sequences. */
 wk_status step_check_asks(const struct tape_program *p, const struct step *s, const struct wk_err *err);
 

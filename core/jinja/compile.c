@@ -324,14 +324,21 @@ static void captured(struct compiler *c, uint32_t at)
     c->captures--;
 }
 
+/* The block's statements, whose output is captured, in the scope that it returns: the caller leaves it. */
+static uint32_t captured_body(struct compiler *c, struct frame_of *body, struct node *n)
+{
+    jn_symbols_analyze(c->m, body->s, n);
+    const uint32_t scope = enter(c, body, n->at);
+    capture(c, n->at);
+    statements(c, body, n->c);
+    captured(c, n->at);
+    return scope;
+}
+
 static void set_block(struct compiler *c, struct frame_of *frame, struct node *n)
 {
     struct frame_of body = inner(c, frame);
-    jn_symbols_analyze(c->m, body.s, n);
-    const uint32_t scope = enter(c, &body, n->at);
-    capture(c, n->at);
-    statements(c, &body, n->c);
-    captured(c, n->at);
+    const uint32_t scope = captured_body(c, &body, n);
     if (n->b) expression(c, &body, n->b);
     assign(c, frame, n->a);
     leave(c, &body, n->at, scope);
@@ -340,11 +347,7 @@ static void set_block(struct compiler *c, struct frame_of *frame, struct node *n
 static void filter_block(struct compiler *c, struct frame_of *frame, struct node *n)
 {
     struct frame_of body = inner(c, frame);
-    jn_symbols_analyze(c->m, body.s, n);
-    const uint32_t scope = enter(c, &body, n->at);
-    capture(c, n->at);
-    statements(c, &body, n->c);
-    captured(c, n->at);
+    const uint32_t scope = captured_body(c, &body, n);
     expression(c, &body, n->b);
     emit(c, n->at, OP_PRINT, PRINT_STRING, 0, 0);
     leave(c, &body, n->at, scope);

@@ -5,6 +5,8 @@
 
 #include "tape/internal.h"
 
+#include "plugin/no_host.h"
+
 enum { MAX_TEXT = 4096, MAX_CONTEXT = 1 << 27 };
 
 struct check {
@@ -256,31 +258,6 @@ static uint32_t meta_tensor(void *self, const char *full_name, uint32_t *rows, u
     return 1;
 }
 
-/* For an architecture that is no plugin's: it has no options, and what it logs is dropped. */
-static void no_log(void *self, uint32_t level, const char *text)
-{
-    (void)self;
-    (void)level;
-    (void)text;
-}
-static const char *no_option(void *self, const char *key)
-{
-    (void)self;
-    (void)key;
-    return NULL;
-}
-static const void *no_extension(void *self, const char *id)
-{
-    (void)self;
-    (void)id;
-    return NULL;
-}
-static const struct wk_host no_host = { .struct_size = sizeof no_host,
-                                        .abi_minor = WK_ABI_MINOR,
-                                        .log = no_log,
-                                        .option = no_option,
-                                        .extension = no_extension };
-
 /* general.architecture as a terminated string of at most TAPE_NAME - 1 bytes that the plugin claims. */
 static bool find_architecture(const struct wk_arch *arch, const struct gguf *file, char out[TAPE_NAME], uint32_t *which,
                               struct messages *m)
@@ -338,7 +315,7 @@ bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf
                               .architecture = name,
                               .values = values,
                               .value_size = sizeof *values,
-                              .host = host ? host : &no_host,
+                              .host = host ? host : &plugin_no_host,
                               .self = c,
                               .tensor = meta_tensor };
     return m->status == WK_OK;

@@ -300,8 +300,6 @@ wk_status build_stages(struct executor *x, const struct wk_err *err);
 
 /* ---- executor.c ---------------------------------------------------------------------------------------- */
 
-wk_status executor_check_counts(const struct executor *x, const struct step *s,
-                                const struct wk_err *err); /* rows, sequences, wanted rows */
 wk_status executor_step(struct executor *x, struct step *step, const struct wk_err *err);
 
 /* ---- pages.c: as device_ops says ------------------------------------------------------------------------ */

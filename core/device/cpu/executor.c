@@ -146,20 +146,9 @@ static void cpu_memory(const struct executor *x, struct memory_plan *used)
 
 /* ---- a step: checks ------------------------------------------------------------------------------------ */
 
-wk_status executor_check_counts(const struct executor *x, const struct step *s, const struct wk_err *err)
-{
-    if (s->n_rows < 1 || s->n_rows > x->o.max_rows)
-        return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
-    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences)
-        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
-    if (s->n_wanted > x->o.max_wanted)
-        return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
-    return WK_OK;
-}
-
 static wk_status check_step(const struct executor *x, const struct step *s, const struct wk_err *err)
 {
-    wk_status counts = executor_check_counts(x, s, err);
+    const wk_status counts = step_check_counts(&x->o, s, err);
     if (counts) return counts;
     wk_status sequences = step_check_sequences(x->program, &x->o, x->plan.kv_pages, s, err);
     if (sequences) return sequences;
@@ -167,12 +156,8 @@ static wk_status check_step(const struct executor *x, const struct step *s, cons
         if (s->tokens[i] >= x->program->n_vocab)
             return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i],
                            x->program->n_vocab);
-    for (uint32_t i = 0; i < s->n_wanted; i++)
-        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
-                           s->n_rows);
-    if (s->n_wanted && !s->logits)
-        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    const wk_status wanted = step_check_wanted(s, err);
+    if (wanted) return wanted;
     if (x->program->embedding_width && !s->pooled)
         return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
     return WK_OK;

@@ -202,7 +202,7 @@ wk_status sampling_submit(struct executor *x, const struct step *step, const str
     if (s->n_waiting == STEP_QUEUE)
         return wk_fail(err, WK_INVALID, "%d steps are under way: collect one before the next", STEP_QUEUE);
     if (s->unmasked) return wk_fail(err, WK_INVALID, "a step waits for its masks: give them before the next");
-    wk_status status = executor_check_counts(x, step, err);
+    wk_status status = step_check_counts(&x->o, step, err);
     if (!status) status = step_check_sequences(x->program, &x->o, x->plan.kv_pages, step, err);
     if (!status) status = step_check_asks(x->program, step, err);
     if (!status) status = check_slots(x, step, err);

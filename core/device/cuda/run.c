@@ -14,26 +14,15 @@
 
 static wk_status check_wanted(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
-    if (s->n_wanted > x->o.max_wanted)
-        return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, x->o.max_wanted);
     if (s->n_wanted && !x->n_logits)
         return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
-    if (sampled) return step_check_asks(x->program, s, err);
-    for (uint32_t i = 0; i < s->n_wanted; i++)
-        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
-                           s->n_rows);
-    if (s->n_wanted && !s->logits)
-        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
-    return WK_OK;
+    return sampled ? step_check_asks(x->program, s, err) : step_check_wanted(s, err);
 }
 
 wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
-    if (s->n_rows < 1 || s->n_rows > x->o.max_rows)
-        return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, x->o.max_rows);
-    if (s->n_seqs < 1 || s->n_seqs > x->o.max_sequences)
-        return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, x->o.max_sequences);
+    const wk_status counts = step_check_counts(&x->o, s, err);
+    if (counts) return counts;
     wk_status sequences = step_check_sequences(x->program, &x->o, x->plan.kv_pages, s, err);
     if (sequences) return sequences;
     for (uint32_t i = 0; sampled && i < s->n_seqs; i++)
