@@ -14,12 +14,6 @@
 
 enum { IDLE_NS = 500000000 };
 
-void engine_attention(struct engine *e, uint32_t bits)
-{
-    atomic_fetch_or(&e->attention, bits);
-    if (atomic_load(&e->asleep) && atomic_exchange(&e->asleep, 0)) futex_wake_one(&e->asleep);
-}
-
 /* ---- the table of ids ---------------------------------------------------------------------------------- */
 
 static struct job **bucket(struct engine *e, const char *id)

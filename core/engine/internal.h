@@ -1,5 +1,6 @@
 /* internal.h: the inside of the engine, shared by its files and by nobody else.
  *
+ *   clock.c    time, threads, futexes, and the engine's attention
  *   engine.c   open, close, the engine's thread and how others reach it: submit, cancel, calls, drain
  *   job.c      a job's memory, its events and its reader; the notifier, which wakes readers so that the engine's
  *              thread need not
@@ -28,13 +29,19 @@
 
 #define ENGINE_NONE UINT32_MAX
 
+/* ---- clock.c ------------------------------------------------------------------------------------------- */
+
 uint64_t engine_now(void); /* CLOCK_MONOTONIC, nanoseconds */
 /* Waits while *word == value, until woken or deadline_ns (0: without end); may return early. */
 void futex_wait_until(_Atomic uint32_t *word, uint32_t value, uint64_t deadline_ns);
 void futex_wake_one(_Atomic uint32_t *word);
 void futex_wake_all(_Atomic uint32_t *word);
 
+/* A thread that blocks signals which are not its own fault. */
 wk_status engine_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const struct wk_err *err);
+struct engine;
+/* Sets bits of what the engine's thread is to look at, and wakes it. [any thread] */
+void engine_attention(struct engine *e, uint32_t bits);
 
 /* A hash of words, taken one by one; h begins as a seed. */
 static inline uint64_t engine_mix(uint64_t h, uint64_t word)
@@ -501,7 +508,6 @@ struct engine {
     } published;
 };
 
-void engine_attention(struct engine *e, uint32_t bits); /* [any thread] */
 /* Ends a job: its place is free at once, its pages and slot when no step under way has it; told at the end of the turn.
  * text: NULL, or why. */
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text);

@@ -133,7 +133,7 @@ wk_status gguf_i64_at(const struct gguf *file, const struct gguf_kv *kv, uint64_
     const struct integer n = read_integer(kv->element_type, p);
     if (!n.negative && n.bits > INT64_MAX)
         return wk_fail(err, WK_INVALID, "%s: key '%.*s': expected a number up to %" PRId64 ", found %" PRIu64,
-                       gguf_path(file), (int)kv->key.len, kv->key.data, INT64_MAX, n.bits);
+                       file->shards[0].path, (int)kv->key.len, kv->key.data, INT64_MAX, n.bits);
     *out = (int64_t)n.bits;
     return WK_OK;
 }
