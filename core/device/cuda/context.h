@@ -59,7 +59,9 @@ struct cuda_device {
     struct cuda_digest *digest;     /* thread and result; NULL: none */
 };
 
-/* context.c: the same as cuda_check for a call of the driver. */
+/* errors.c: the stream of the open device, which cuda_dead asks; NULL: no device is open. */
+void cuda_set_live(cudaStream_t stream);
+/* errors.c: the same as cuda_check for a call of the driver. */
 wk_status cuda_check_driver(struct cuda_device *d, CUresult code, const char *what, const struct wk_err *err);
 
 /* memory.c: a region that is not part of the plan and goes back before the caller returns: staging. */
