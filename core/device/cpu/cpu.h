@@ -13,7 +13,11 @@
  *
  * A step is one call of pool_run: every thread walks the stages in order, does its share, and meets the others at a
  * barrier. The order of every sum is fixed by the stage and by absolute positions, so which thread does which share
- * decides nothing but time. */
+ * decides nothing but time.
+ *
+ * Fields, where they do not say otherwise: widths, strides and counts are in values, sizes called bytes in bytes.
+ * Pointers are the executor's: into its regions and lists, or into the tape's program, which outlives it. What plan and
+ * open have set does not change, so that every thread reads it. */
 #ifndef CORE_DEVICE_CPU_CPU_H
 #define CORE_DEVICE_CPU_CPU_H
 
@@ -47,15 +51,17 @@ enum {
 
 /* Rows [first, first + n) of every slab of a tensor: a run of tiles a slab. */
 struct matrix {
-    const struct tape_tensor *tensor;
-    const struct wk_type_cpu *type;
+    const struct tape_tensor *tensor;                /* the program's */
+    const struct wk_type_cpu *type;                  /* of a plugin, which stays mapped */
     void (*product)(const struct wk_cpu_product *p); /* at the executor's instruction set */
-    uint32_t first, n, k, slabs;
-    uint32_t tiles; /* of a slab */
-    uint32_t act;   /* WK_ACTIVATION_* that it is multiplied with */
-    uint64_t tile_bytes;
-    uint64_t offset; /* of its first tile in executor.tiles */
-    uint64_t state;  /* index of its first tile in executor.tile_state */
+    uint32_t first, n;                               /* rows of a slab */
+    uint32_t k;                                      /* values of a row */
+    uint32_t slabs;                                  /* experts; 1: a plain matrix */
+    uint32_t tiles;                                  /* of a slab */
+    uint32_t act;                                    /* WK_ACTIVATION_* that it is multiplied with */
+    uint64_t tile_bytes;                             /* of one tile: 16 rows of k values */
+    uint64_t offset;                                 /* bytes from executor.tiles to its first tile */
+    uint64_t state;                                  /* index of its first tile in executor.tile_state */
 };
 
 enum tile_state { TILE_EMPTY = 0, TILE_PACKING, TILE_READY };
@@ -66,11 +72,13 @@ enum tile_state { TILE_EMPTY = 0, TILE_PACKING, TILE_READY };
  * read by a stage of the wanted ones) at base + wanted[i] * stride. */
 struct operand {
     const float *base; /* NULL: no such input, or swallowed (then temp says where) */
-    uint64_t stride;   /* floats */
-    uint32_t width, slots;
-    bool gather;
+    uint64_t stride;   /* floats from a row to the next */
+    uint32_t width;    /* values of an item */
+    uint32_t slots;    /* items of a row: of experts one for each that was chosen, else 1 */
+    bool gather;       /* row i of the stage is the value's row wanted[i] */
 };
 
+/* One matrix of a product; the segments' results stand side by side. */
 struct product_segment {
     const struct matrix *m;
     const float *bias; /* [slabs][n] or NULL */
@@ -78,96 +86,108 @@ struct product_segment {
 };
 
 struct product {
-    uint32_t n_seg, k;
+    uint32_t n_seg, k; /* k: values of a row of x */
     struct product_segment seg[4];
-    bool experts, glu_pair, logits; /* experts: without a route slot s has slab s */
-    uint32_t slots;                 /* results a row: the route's for experts, else the input's */
-    struct operand x, route, residual;
-    const struct tape_op *norm, *glu, *map[4];
-    const float *norm_w, *norm_b;
-    uint32_t n_map, acts; /* acts: mask of the forms of x that its matrices want */
-    uint32_t piece;       /* tiles a call when there are few rows */
-    uint32_t chunk;       /* rows a task when there are many */
-    uint32_t *cut;        /* [threads + 1] first tile of each thread, over all segments, when there are few */
+    bool experts;                              /* slot s has the slab that the route names; without a route slab s */
+    bool glu_pair;                             /* two segments whose results the gate joins to one */
+    bool logits;                               /* results go to the step's logits, of the caller */
+    uint32_t slots;                            /* results a row: the route's for experts, else the input's */
+    struct operand x;                          /* [rows][slots][k] */
+    struct operand route;                      /* chosen experts and their weights; base NULL: none */
+    struct operand residual;                   /* added to the result; base NULL: none */
+    const struct tape_op *norm, *glu, *map[4]; /* norm: of x before; glu, map: of the result; NULL: none */
+    const float *norm_w, *norm_b;              /* [k]; b NULL: none */
+    uint32_t n_map;
+    uint32_t acts;  /* WK_ACTIVATION_* of all its matrices: forms that x is prepared in */
+    uint32_t piece; /* tiles a call when there are few rows */
+    uint32_t chunk; /* rows a task when there are many */
+    uint32_t *cut;  /* [threads + 1] first tile of each thread, over all segments, when there are few */
 };
 
 struct attend {
-    const struct tape_op *op, *q_norm, *k_norm, *v_norm, *q_rope, *k_rope;
-    const float *q_norm_w, *q_norm_b, *k_norm_w, *k_norm_b, *v_norm_w, *v_norm_b, *sinks;
-    const float *q_turn, *k_turn; /* [max_rows][2 n] */
-    struct operand q, k, v;
-    float *out; /* [rows][heads * head_v] */
-    uint32_t heads, kv_heads, dk, dv, group;
-    struct kv_span span;
-    bool both_ways, value_in_key, stores; /* stores: the cache is its own, not an earlier layer's */
-    uint8_t *cache;
-    uint64_t page_bytes, head_bytes, v_offset;
+    const struct tape_op *op, *q_norm, *k_norm, *v_norm, *q_rope, *k_rope;        /* but for op NULL: none */
+    const float *q_norm_w, *q_norm_b, *k_norm_w, *k_norm_b, *v_norm_w, *v_norm_b; /* [dk] or [dv]; NULL: none */
+    const float *sinks;                        /* [heads], added to the sum of weights as a score; NULL: none */
+    const float *q_turn, *k_turn;              /* [max_rows][2 n] cosines and sines of the step's positions */
+    struct operand q, k, v;                    /* [rows][heads * dk], [rows][kv_heads * dk], [rows][kv_heads * dv] */
+    float *out;                                /* [rows][heads * dv] */
+    uint32_t heads, kv_heads;                  /* of queries, of keys and values */
+    uint32_t dk, dv;                           /* values of a head of keys, of values */
+    uint32_t group;                            /* of the KV cache, whose page tables it reads */
+    struct kv_span span;                       /* positions that a row sees */
+    bool both_ways;                            /* later rows of the prompt as well */
+    bool value_in_key;                         /* a value is the first dv numbers of its key */
+    bool stores;                               /* the cache is its own, not an earlier layer's */
+    uint8_t *cache;                            /* [pages], its layer's */
+    uint64_t page_bytes, head_bytes, v_offset; /* of one layer's page; of a head in it; from keys to values in a head */
 };
 
 /* A convolution, scan or delta rule over the rows of each sequence. */
 struct state {
     const struct tape_op *op;
-    struct operand in[5];         /* of all rows */
+    struct operand in[5];         /* of all rows, in the operation's order */
     const float *w, *b;           /* convolution: [kernel][width], [width] or NULL */
     float *out;                   /* [rows][width] */
-    uint32_t width, heads, share; /* share: heads of values that have one key and query */
-    uint32_t dk, dv, slices;      /* slices: of STATE_COLUMNS columns, of a head */
-    uint32_t group;
-    uint8_t *cache;
-    uint64_t page_bytes;
+    uint32_t width, heads, share; /* width: of a row of out; share: heads of values that have one key and query */
+    uint32_t dk, dv, slices;      /* a head's state is [dk][dv]; slices: of STATE_COLUMNS columns, of a head */
+    uint32_t group;               /* of the cache, whose pages hold the states */
+    uint8_t *cache;               /* [pages], its layer's */
+    uint64_t page_bytes;          /* of one layer's page: a sequence's state */
 };
 
 /* One operation on one row. A swallowed value lives in the thread's temp[i], i = its producer's place in the launch. */
 struct row_op {
     const struct tape_op *op;
     struct operand in[TAPE_IN];
-    uint32_t temp_in[TAPE_IN]; /* TAPE_NONE: in a buffer */
-    float *out;                /* NULL: temp of this place, or the step's logits or pooled rows */
-    uint64_t out_stride;
-    const float *w, *b;
-    const float *turn;    /* rope */
-    const uint8_t *table; /* embed: rows as in the file */
-    const struct wk_type_cpu *type;
-    uint64_t row_bytes;
+    uint32_t temp_in[TAPE_IN];      /* place in the launch of who makes it; TAPE_NONE: in a buffer */
+    float *out;                     /* NULL: temp of this place, or the step's logits or pooled rows */
+    uint64_t out_stride;            /* floats */
+    const float *w, *b;             /* of a norm, a route: [width]; NULL: none */
+    const float *turn;              /* rope: [max_rows][2 n] */
+    const uint8_t *table;           /* embed: rows as in the file, in its mapping */
+    const struct wk_type_cpu *type; /* of the table */
+    uint64_t row_bytes;             /* of the table */
 };
 
 struct lane;
 struct executor;
+/* One launch of the tape. Which of the parts is set follows the launch's first operation. */
 struct stage {
-    void (*run)(struct executor *x, const struct stage *s, struct lane *l);
+    void (*run)(struct executor *x, const struct stage *s, struct lane *l); /* one thread's share */
     const struct tape_launch *launch;
-    enum tape_rows rows;
-    bool tapped;
+    enum tape_rows rows; /* that it computes */
+    bool tapped;         /* a value of it is watched: see executor.tap */
     struct product product;
     struct attend attend;
     struct state state;
-    uint32_t n_ops;
+    uint32_t n_ops;     /* of what computes a row from its own row */
     struct row_op *ops; /* [n_ops] */
 };
 
-/* What one thread has for itself. */
+/* What one thread has for itself: written by it alone, but for next. */
 struct lane {
-    _Alignas(64) uint32_t index;
-    uint32_t phase;
-    uint8_t *q8; /* [FEW_ROWS] activation rows */
-    float *f32;
-    float *row;                     /* [widest row] */
-    float *y[2];                    /* results of products before their epilogue */
-    void *scratch;                  /* the plugins' */
-    uint8_t *gather;                /* [CHUNK_ROWS] activation rows of one expert */
+    _Alignas(64) uint32_t index; /* of the thread, below pool threads */
+    uint32_t phase;              /* pieces of work that it has shared with the others in this step: see phase_begin */
+    uint8_t *q8;                 /* [FEW_ROWS] activation rows of 8 bits */
+    float *f32;                  /* [FEW_ROWS] the same as F32 */
+    float *row;                  /* [widest row] */
+    float *y[2];                 /* results of products before their epilogue */
+    void *scratch;               /* the plugins': wk_type_cpu.scratch_bytes, the largest */
+    uint8_t *gather;             /* [CHUNK_ROWS] activation rows of one expert */
     uint32_t *order, *start, *used; /* items by expert; experts with any */
     float *q, *s, *acc, *sum;       /* attention: [ATTN_QUERIES] x dk, ATTN_SPLIT, dv, dv */
     float *turned;                  /* [KV_PAGE] x dv, of layers whose values are in their keys */
-    float *temp[MAX_LAUNCH_OPS];
+    float *temp[MAX_LAUNCH_OPS];    /* one row of each swallowed value, by its place in the launch */
     _Alignas(
         64) _Atomic uint32_t next[2]; /* next piece of its run of tiles, by parity of the phase; any thread takes */
 };
 
+/* Cosines and sines of one rope of the program, made at the start of each step. */
 struct turn_table {
-    const double *freq;
-    uint32_t n;
-    double mscale;
-    float *rows;
+    const double *freq; /* [n] radians a position, the program's */
+    uint32_t n;         /* pairs of a head that turn */
+    double mscale;      /* factor of both */
+    float *rows;        /* [max_rows][2 n] */
 };
 
 /* Rows [first, first + n) of a row set, all of one sequence: an attention task. */
@@ -177,7 +197,7 @@ struct row_block {
 
 /* One step's rows in order of a row set. */
 struct row_set {
-    uint32_t n, n_blocks;
+    uint32_t n, n_blocks; /* rows; blocks */
     struct row_block *blocks;
 };
 
@@ -186,48 +206,49 @@ struct row_set {
 /* Takes pieces of one region, 64-byte aligned. With base NULL it only counts: the same code plans and allocates. A sum
  * that overflows stays at UINT64_MAX. */
 struct carve {
-    uint8_t *base;
-    uint64_t used;
+    uint8_t *base; /* of the region; NULL: counts */
+    uint64_t used; /* bytes */
 };
 void *carve(struct carve *c, uint64_t n, uint64_t size); /* n pieces of `size` bytes */
 
 /* Sampled steps; sampling.c's. */
 struct sampling_slot;
 struct sampling {
-    struct sampler_scratch *scratch;
-    struct sampling_slot *slots; /* [max_sequences] */
-    struct step_seq *seqs;       /* [max_sequences] of the step that runs, */
-    uint32_t *tokens;            /* [max_rows] */
-    float *logits;               /* [max_wanted] rows */
-    uint64_t *mask;              /* of the id that is picked, a bit each */
-    uint32_t *ids;               /* [STEP_QUEUE][max_sequences] not collected yet, */
+    struct sampler_scratch *scratch; /* of the thread that calls */
+    struct sampling_slot *slots;     /* [max_sequences] */
+    struct step_seq *seqs;           /* [max_sequences] of the step that runs, */
+    uint32_t *tokens;                /* [max_rows] */
+    float *logits;                   /* [max_wanted] rows */
+    uint64_t *mask;                  /* of the id that is picked, a bit each */
+    uint32_t *ids;                   /* [STEP_QUEUE][max_sequences] not collected yet, */
     bool *failed;
-    struct sampler_top *tops; /* [STEP_QUEUE][max_wanted] */
-    uint32_t n_seqs[STEP_QUEUE], n_wanted[STEP_QUEUE], first, n_waiting;
-    uint32_t n_steps;
-    bool unmasked; /* the last step ran and waits for its masks */
+    struct sampler_top *tops;                          /* [STEP_QUEUE][max_wanted] */
+    uint32_t n_seqs[STEP_QUEUE], n_wanted[STEP_QUEUE]; /* of steps that are not collected, a ring */
+    uint32_t first, n_waiting;                         /* of that ring */
+    uint32_t n_steps;                                  /* that were submitted */
+    bool unmasked;                                     /* the last step ran and waits for its masks */
 };
 
 struct executor {
-    const struct tape_program *program;
-    struct device_options o;
-    const struct cpu_kernels *kernels;
-    struct pool *pool;
+    const struct tape_program *program; /* the caller's; lives longer */
+    struct device_options o;            /* as resolved */
+    const struct cpu_kernels *kernels;  /* of the instruction set */
+    struct pool *pool;                  /* its own threads; the caller's thread is one of them */
     struct memory_plan plan;
     struct {
         void *base;
         uint64_t bytes;
-    } region[MEMORY_KINDS];
-    int shared; /* the file behind the KV cache's region; 0: it is no file */
+    } region[MEMORY_KINDS]; /* its own, zeroed; base NULL: planned alone */
+    int shared;             /* the file behind the KV cache's region; 0: it is no file */
 
     void *lists[16]; /* small lists of the heap, which the program alone sizes */
     uint32_t n_lists;
-    uint64_t list_bytes;
+    uint64_t list_bytes;     /* of all lists */
     struct matrix *matrices; /* [n_matrices] */
     uint32_t n_matrices;
-    uint64_t n_tiles;
-    uint8_t *tiles;
-    _Atomic uint8_t *tile_state; /* [n_tiles] */
+    uint64_t n_tiles;            /* of all matrices */
+    uint8_t *tiles;              /* of all matrices, packed when first used, by any thread of the pool */
+    _Atomic uint8_t *tile_state; /* [n_tiles] enum tile_state */
     const uint8_t *zero_row;     /* widest row of a file's matrix, zero */
     bool *is_vector;             /* [n_tensors]: norms, biases, sinks */
     float **vectors;             /* [n_tensors]: their F32 copies, in the weights' region */
@@ -237,30 +258,30 @@ struct executor {
     uint32_t *cuts;              /* of all products */
     struct turn_table *turns;    /* [n_turns] */
     uint32_t n_turns;
-    uint8_t **cache;    /* [n_kv_layers] */
-    float **conv;       /* [n_kv_layers] weights of convolutions, [kernel][width]; NULL: it is none */
-    struct lane *lanes; /* [threads] */
-    uint8_t *shared_q8; /* [max_rows x slots] activation rows */
-    float *shared_f32;
+    uint8_t **cache;     /* [n_kv_layers] pages of each */
+    float **conv;        /* [n_kv_layers] weights of convolutions, [kernel][width]; NULL: it is none */
+    struct lane *lanes;  /* [threads] */
+    uint8_t *shared_q8;  /* [max_rows x slots] activation rows */
+    float *shared_f32;   /* [max_rows x slots] the same as F32; written by all threads, each its rows */
     float *route_logits; /* [max_rows][experts] */
-    float *partials;     /* attention cut by position */
+    float *partials;     /* attention cut by position: sums of each part */
 
     struct sampling sampling;
 
-    /* of the step that runs */
-    struct step *step;
-    uint32_t *position, *seq; /* [max_rows] */
-    struct row_set all, wanted;
-    bool one_row_each;       /* every sequence has one row */
+    /* of the step that runs: set by the caller's thread before the pool begins, unless they are atomic */
+    struct step *step;          /* the caller's */
+    uint32_t *position, *seq;   /* [max_rows] of each row: its position, its sequence's index */
+    struct row_set all, wanted; /* all rows; those whose logits are wanted */
+    bool one_row_each;          /* every sequence has one row */
     bool changes_states;     /* a sequence goes on in the page that it reads its state from: half a step cannot be run
                                 again */
     uint32_t first_state;    /* launch; n_launches: none */
-    _Atomic uint8_t *failed; /* [max_rows], by sequence */
-    _Atomic uint32_t counter[2];
-    bool stop[2];          /* by parity of the stage; written by thread 0 before the barrier, read after */
-    _Atomic int32_t error; /* first status that a thread met */
-    char error_text[256];
-    tap_fn tap;
+    _Atomic uint8_t *failed; /* [max_sequences] a row of it became NaN or infinite */
+    _Atomic uint32_t counter[2]; /* tasks that were taken, by parity of the lanes' phase */
+    bool stop[2];                /* by parity of the stage; written by thread 0 before the barrier, read after */
+    _Atomic int32_t error;       /* first status that a thread met */
+    char error_text[256];        /* of that thread, which alone writes it */
+    tap_fn tap;                  /* told rows of tapped stages, on thread 0; NULL: nobody wants them */
     void *tap_user;
 };
 

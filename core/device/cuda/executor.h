@@ -22,7 +22,12 @@
  * residual. A layer of experts is seven: q|k|v, attention, output, router, gate|up, down, combine. With more rows a
  * norm is a launch of its own, since in a prologue every block would compute it; the module says from how many rows on
  * (norm_rows of worker/quant_cuda.h). Between launches rows are acts (f16) where only products read them, else F32 with
- * the sums of squares of each 16 values, so that a norm needs no pass over the row. */
+ * the sums of squares of each 16 values, so that a norm needs no pass over the row.
+ *
+ * Fields, where they do not say otherwise: widths, strides and counts are in values, sizes called bytes in bytes.
+ * Pointers of values, caches and spaces are device memory in the executor's regions; lists and structs are the heap's
+ * and the executor's; modules, types and operations are the plugins' and the tape's, and live longer. All is used by
+ * the one thread that calls the executor. */
 #ifndef CORE_DEVICE_CUDA_EXECUTOR_H
 #define CORE_DEVICE_CUDA_EXECUTOR_H
 
@@ -50,12 +55,13 @@ enum {
 struct cuda_matrix {
     const struct tape_tensor *tensor;
     const struct wk_type_cuda *type;
-    const struct wk_quant_cuda *module;
-    uint32_t first, n, k, slabs, tiles; /* tiles of a slab */
+    const struct wk_quant_cuda *module; /* whose type it is */
+    uint32_t first, n;                  /* rows of a slab */
+    uint32_t k, slabs, tiles;           /* values of a row; experts, 1: a plain matrix; tiles of a slab */
     uint32_t panels; /* order of k of the panels that its module's large products read; 0: it has none for it, or not on
                         this device */
     uint64_t tile_bytes;
-    uint8_t *data;
+    uint8_t *data; /* [slabs][tiles] of tile_bytes */
 };
 
 /* May prompts multiply an f16 copy of it? */
@@ -66,15 +72,16 @@ static inline bool cuda_expands(const struct cuda_matrix *m) { return m->type->e
 enum value_form { VALUE_NONE = 0, VALUE_F32, VALUE_ACT };
 struct cuda_value {
     enum value_form form;
-    enum tape_rows rows; /* that it is held for: the tape's, but all of them for what attention reads or gives */
-    uint32_t width, slots, shift; /* shift: of its acts, stored or made from it */
-    uint64_t stride;              /* F32: floats */
-    bool partials;
-    uint32_t experts;    /* its buffer has room for panels of items of so many; 0: it has not */
-    uint64_t aux_offset; /* of partials or groups */
-    uint8_t *data;
-    float *aux;       /* partials; NULL: none */
-    uint32_t *groups; /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
+    enum tape_rows rows;   /* that it is held for: the tape's, but all of them for what attention reads or gives */
+    uint32_t width, slots; /* values of an item; items of a row */
+    uint32_t shift;        /* of its acts, stored or made from it: they are 2^-shift of its numbers */
+    uint64_t stride;       /* F32: floats */
+    bool partials;         /* sums of squares for the norm that reads it lie behind the items */
+    uint32_t experts;      /* its buffer has room for panels of items of so many; 0: it has not */
+    uint64_t aux_offset;   /* bytes from data to partials or groups */
+    uint8_t *data;         /* [rows][slots] items */
+    float *aux;            /* partials; NULL: none */
+    uint32_t *groups;      /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
 };
 static inline bool cuda_all_f32(const struct cuda_value *v) { return v->form == VALUE_F32 && v->rows == ROWS_ALL; }
 
@@ -84,14 +91,16 @@ struct cuda_operand {
     const struct cuda_value *v;
     bool gather; /* row i is the value's row wanted[i] */
 };
+/* One matrix of a product; the segments' results stand side by side. */
 struct cuda_segment {
     const struct cuda_matrix *m;
-    const float *bias;
+    const float *bias;            /* [slabs][n]; NULL: none */
     const struct cuda_value *out; /* NULL: the launch's */
 };
+/* A linear whose results choose experts. */
 struct cuda_router_segment {
-    const float *w, *bias;
-    uint32_t n;
+    const float *w, *bias;        /* [n][k]; [n] or NULL */
+    uint32_t n;                   /* experts */
     const struct cuda_value *out; /* NULL: a route follows in the launch */
 };
 struct cuda_product_stage {
@@ -110,13 +119,14 @@ struct cuda_product_stage {
     uint32_t n_routers;                       /* linears that choose experts stand here and not in seg */
     struct cuda_router_segment routers[4];
     struct cuda_segment seg[4];
-    struct cuda_operand x, residual;
-    const struct cuda_value *route, *out; /* out NULL: the step's logits, or results by segment */
-    struct cuda_value by_head[2];         /* of heads: input and result, with a slot for each head */
-    const struct cuda_value *padded[2];   /* of heads: the same as they lie, where between rows there is more than
-                                             heads: by_head is then in tmp; NULL: it is where they lie */
-    const struct tape_op *norm, *glu, *map[4];
-    const float *norm_w, *norm_b;
+    struct cuda_operand x, residual; /* [rows][k]; added to the result, v NULL: nothing */
+    const struct cuda_value *route,
+        *out;                           /* route NULL: no experts; out NULL: the step's logits, or results by segment */
+    struct cuda_value by_head[2];       /* of heads: input and result, with a slot for each head */
+    const struct cuda_value *padded[2]; /* of heads: the same as they lie, where between rows there is more than
+                                           heads: by_head is then in tmp; NULL: it is where they lie */
+    const struct tape_op *norm, *glu, *map[4]; /* norm: of x before; glu, map: of the result; NULL: none */
+    const float *norm_w, *norm_b;              /* [k]; NULL: none */
 };
 struct cuda_attend_stage {
     const struct tape_op *op;
@@ -127,27 +137,30 @@ struct cuda_attend_stage {
 /* One part of an embedding: rows of a table. */
 struct cuda_part {
     const struct cuda_matrix *m;
-    const uint32_t *index;
-    float scale;
+    const uint32_t *index; /* [rows of the run] which row of the table, among the run's inputs */
+    float scale;           /* factor of its values */
 };
 struct cuda_row_stage { /* one operation, or a norm and a sum */
     const struct tape_op *op;
     struct cuda_operand x[TAPE_IN], residual;
-    const float *vector; /* the second input, where that is one, */
+    const float *vector; /* [vector_width] the second input, where that is a constant row; NULL: it is none */
     uint32_t vector_width;
-    const float *w, *b, *turn; /* w: of a route, its bias */
+    const float *w, *b,
+        *turn; /* [width] of a norm; w: of a route, its bias; turn: cosines and sines of the run's rows */
     const struct cuda_value *out;
 };
+/* An operation of the architecture's own module. */
 struct cuda_custom_stage {
     const struct tape_op *op;
     wk_status (*run)(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err);
     uint32_t n_in;
     const struct cuda_value *in[TAPE_IN], *out;
 };
+/* One launch of the tape. Which of the parts is set follows the launch's kind. */
 struct cuda_stage {
     const struct tape_launch *launch;
-    enum tape_rows rows;
-    bool tapped, logits;
+    enum tape_rows rows; /* that it computes */
+    bool tapped, logits; /* a value of it is watched; it makes the step's logits */
     struct cuda_product_stage product;
     struct cuda_attend_stage attend;
     struct cuda_state state; /* all that does not change from run to run */
@@ -168,9 +181,9 @@ enum program_kind {
 }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind; PAIR, of graphs: two PLAIN, the second behind the first */
 
 struct run {
-    bool few;
-    bool behind; /* enqueued with the run before: its inputs were there when that began */
-    uint32_t serial;
+    bool few;                          /* generated rows, at most run_rows; else prompts */
+    bool behind;                       /* enqueued with the run before: its inputs were there when that began */
+    uint32_t serial;                   /* runs are counted, from 1; the count may wrap */
     uint32_t rows, seqs;               /* launched for: a bucket, or as many as there are */
     uint32_t n_rows, n_seqs, n_wanted; /* that somebody asked for */
     uint32_t n_sampled;                /* of a sampled run's wanted rows the first; the others' log probabilities are
@@ -186,31 +199,32 @@ struct run {
 struct run_record {
     bool few;
     uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */
-    uint32_t n_tops;
+    uint32_t n_tops;                            /* of top */
     struct run_top {
         uint32_t wanted, ask, seq; /* index in the run's wanted rows; in the step's, and in its sequences */
     } *top;                        /* [max_wanted] rows whose log probabilities are asked for */
 };
+/* A submitted step that has not been collected; lists are the executor's. */
 struct pending_step {
-    uint32_t n_seqs, n_wanted, last_serial;
-    uint32_t *ids;
-    bool *failed;
-    struct sampler_top *tops; /* [max_wanted] */
+    uint32_t n_seqs, n_wanted, last_serial; /* last_serial: of its last run */
+    uint32_t *ids;                          /* [max_sequences] */
+    bool *failed;                           /* [max_sequences] */
+    struct sampler_top *tops;               /* [max_wanted] */
 };
 
 /* Walks over the sequences of one class of a step. */
 struct run_cursor {
-    const struct step *step;
-    bool few, sampled;
-    uint32_t seq, done;
-}; /* done: rows of seq that are in earlier runs */
+    const struct step *step; /* the caller's */
+    bool few, sampled;       /* the class that is walked; the step was submitted */
+    uint32_t seq, done;      /* next sequence; rows of it that are in earlier runs */
+};
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* Masks of one run: written by the host, sent on a stream of their own while the forward pass runs. */
 struct cuda_mask_space {
-    uint64_t *host, *device; /* [run_rows][words] */
-    uint32_t words;
+    uint64_t *host, *device;    /* [run_rows][words] */
+    uint32_t words;             /* of one mask: a bit an id */
     void *stream, *sent, *used; /* events: all of `host` was sent; nobody reads `device` any more */
 };
 
@@ -222,60 +236,61 @@ struct cuda_carve {
 };
 
 struct graph {
-    void *exec;
+    void *exec; /* cudaGraphExec_t; NULL: not captured */
 };
 
 struct executor {
-    const struct tape_program *program;
-    struct device_options o;
+    const struct tape_program *program; /* the caller's; lives longer */
+    struct device_options o;            /* as resolved */
     struct memory_plan plan;
-    struct cuda_device *device;
-    void *stream;
-    void *region[MEMORY_KINDS];
-    void *lists[40]; /* small lists of the heap */
+    struct cuda_device *device; /* its own; NULL: planned alone */
+    void *stream;               /* cudaStream_t, the device's: of all steps */
+    void *region[MEMORY_KINDS]; /* device memory by kind; NULL: planned alone */
+    void *lists[40];            /* small lists of the heap */
     uint32_t n_lists;
 
-    struct cuda_matrix *matrices;
+    struct cuda_matrix *matrices; /* [n_matrices] */
     uint32_t n_matrices;
-    float **vectors; /* [n_tensors]; those of is_vector */
-    bool *is_vector;
-    const struct wk_quant_cuda **modules;
+    float **vectors;                      /* [n_tensors]; those of is_vector, as F32 */
+    bool *is_vector;                      /* [n_tensors] norms, biases, sinks, routers */
+    const struct wk_quant_cuda **modules; /* [n_modules] of its types, each once */
     uint32_t n_modules;
-    struct cuda_load *loads;
-    struct cuda_vector *vector_loads;
-    struct cuda_upload upload;
-    struct cuda_value *values; /* [n_values] */
-    uint8_t **buffers;         /* [n_buffers] */
-    struct cuda_value *heads;  /* [n_heads] the choice of heads, as a route's: slots of them, each its own */
+    struct cuda_load *loads;          /* what the upload fills from the file: matrices, */
+    struct cuda_vector *vector_loads; /* and vectors */
+    struct cuda_upload upload;        /* of both */
+    struct cuda_value *values;        /* [n_values] */
+    uint8_t **buffers;                /* [n_buffers] */
+    struct cuda_value *heads;         /* [n_heads] the choice of heads, as a route's: slots of them, each its own */
     uint32_t n_heads;
     const struct wk_arch_cuda *arch;       /* the module of the program's custom operations; NULL: it has none */
     const struct wk_custom_cuda **customs; /* [n_ops] NULL: the operation is no custom one */
-    uint64_t *buffer_bytes;
-    struct cuda_stage *stages;    /* [n_launches] */
-    uint8_t **cache;              /* [n_kv_layers] */
-    uint32_t cap_all, cap_wanted; /* rows of a run at most, padding included */
+    uint64_t *buffer_bytes;                /* [n_buffers] */
+    struct cuda_stage *stages;             /* [n_launches] */
+    uint8_t **cache;                       /* [n_kv_layers] pages of each */
+    uint32_t cap_all, cap_wanted;          /* rows of a run at most, padding included */
     uint32_t run_rows; /* generated rows of a run at most, or sequences: a bucket, from WK_CUDA_FEW on as many as there
                           are sequences */
     uint32_t n_logits; /* a row; 0: the tape gives embeddings alone */
-    uint32_t page_stride, page_offset[TAPE_MAX_GROUPS];
+    uint32_t page_stride;                  /* entries of the page tables of one sequence in a run's inputs, */
+    uint32_t page_offset[TAPE_MAX_GROUPS]; /* and where in them those of a group begin */
 
-    struct prepare prepare;      /* what the first kernel of a run is given */
-    struct cuda_batch batch;     /* device addresses of the inputs; rows and seqs are set by run */
-    uint8_t *host;               /* the ring of prepare's blocks, in pinned memory */
-    uint8_t *act;                /* converted rows of a product */
-    float *tmp[2];               /* results before cuda_finish, rows of products by heads; [1] follows [0] */
-    void *expanded, *gemm_space; /* expanded: f16 weights, panels, or what products of few rows need besides */
-    void *q_half, *attend_space;
-    uint32_t *attend_counters;
-    uint32_t *route_ticket; /* one, for routes and large products */
-    double *freq;           /* of all turn tables */
-    float *slopes;          /* of all attentions that have some, see cuda_slopes_before */
-    float *logits;
-    uint64_t logits_stride;
-    float *pooled, *running;
-    void *sampler_memory;
-    struct cuda_gemm *gemm;
-    struct cuda_sampler *sampler;
+    struct prepare prepare;       /* what the first kernel of a run is given */
+    struct cuda_batch batch;      /* device addresses of the inputs; rows and seqs are set by run */
+    uint8_t *host;                /* the ring of prepare's blocks, in pinned memory */
+    uint8_t *act;                 /* converted rows of a product */
+    float *tmp[2];                /* results before cuda_finish, rows of products by heads; [1] follows [0] */
+    void *expanded, *gemm_space;  /* expanded: f16 weights, panels, or what products of few rows need besides */
+    void *q_half, *attend_space;  /* queries as f16; sums of attention that is cut by position */
+    uint32_t *attend_counters;    /* parts of it that have ended; zero between launches */
+    uint32_t *route_ticket;       /* one, for routes and large products */
+    double *freq;                 /* of all turn tables */
+    float *slopes;                /* of all attentions that have some, see cuda_slopes_before */
+    float *logits;                /* [cap_wanted] rows of n_logits */
+    uint64_t logits_stride;       /* floats from a row to the next */
+    float *pooled, *running;      /* [run_rows][embedding_width]; sums of prompts' rows so far */
+    void *sampler_memory;         /* the sampler's */
+    struct cuda_gemm *gemm;       /* the library's products; its own */
+    struct cuda_sampler *sampler; /* its own */
     struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
     uint32_t *mark, *mark_device;                  /* serial of the last unsampled run that ended */
     struct cuda_top *tops, *tops_device;           /* [CUDA_RING][max_wanted] */
@@ -296,7 +311,7 @@ struct executor {
     struct pending_step pending[STEP_QUEUE];
     uint32_t first_pending, n_pending;
 
-    tap_fn tap;
+    tap_fn tap; /* told rows of tapped stages; NULL: nobody wants them */
     void *tap_user;
     struct tap_store *taps; /* of the step that runs; step.c */
 };
