@@ -60,9 +60,7 @@ bool answer_constrain(const struct stream *x, struct sampler_constraint *out, st
     struct grammar *grammar = may_be_text(x) ? x->formed : x->grammar;
     if (!grammar) return true;
     wk_status status = grammars_index(x->m->grammars, &index, &err);
-    if (!status)
-        status =
-            constraint_open(grammar, index, x->m->model->tokenizer, x->m->model->program->n_vocab, &lead, out, &err);
+    if (!status) status = constraint_open(grammar, index, x->m->facts.tokenizer, x->m->facts.n_vocab, &lead, out, &err);
     return !status || refuse(why, serve_code_of_status(status), answer_held_by(x), "%s: %s", answer_held_by(x), text);
 }
 

@@ -125,7 +125,7 @@ static uint64_t tokens_in(const struct stream *x)
 /* What one answer to prompt p may have at most: the context ends it, too. */
 static uint64_t most_of(const struct stream *x, const struct stream_prompt *p)
 {
-    const uint64_t room = x->m->model->dev.context - p->ids.n;
+    const uint64_t room = x->m->facts.context - p->ids.n;
     return x->q.max_tokens < room ? x->q.max_tokens : room;
 }
 
@@ -193,7 +193,7 @@ static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct 
 {
     char text[256] = "", *bytes = NULL;
     const struct tokens *ids = &x->prompts[i].ids;
-    if (tokenizer_decode(x->m->model->tokenizer, ids->ids, ids->n, marked, &bytes, &out->len,
+    if (tokenizer_decode(x->m->facts.tokenizer, ids->ids, ids->n, marked, &bytes, &out->len,
                          &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "the prompt cannot be read back for the guardrails: %s", text);
     out->bytes = bytes;

@@ -250,9 +250,9 @@ static json_t *commit(struct serve *s, const struct commit *c, struct refusal *w
         hide_folder(s, l.why.text);
         return refuse(why, serve_code_named(l.why.code), NULL, "%s", l.why.text), NULL;
     }
-    const bool sealed = m->model->device->handle && load_sealed(m);
+    const bool sealed = m->facts.on_gpu && load_sealed(m);
     json_t *document = json_pack("{s:o, s:b, s:I}", "handle", load_handle(s, m), "sealed", sealed, "total_bytes",
-                                 (json_int_t)m->model->plan.total);
+                                 (json_int_t)m->facts.total_bytes);
     if (!document) (void)refuse(why, SERVE_INTERNAL, NULL, "no memory for an answer");
     return document;
 }
@@ -274,7 +274,7 @@ static void record_commit(struct serve *s, struct http_request *r, const struct 
         log_s("shard_id", m ? log_id(m->shard_id, shard) : NULL),
         log_s("digest_demanded", c->digest && is_digest(c->digest) ? c->digest : NULL),
         log_s("digest", m ? serve_digest_text(m) : NULL), log_s("fingerprint", m ? m->fingerprint : NULL),
-        log_b("sealed", m && m->model->device->handle && load_sealed(m)),
+        log_b("sealed", m && m->facts.on_gpu && load_sealed(m)),
         log_f("seconds", serve_seconds(serve_now_ns() - begun_ns)));
 }
 

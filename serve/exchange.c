@@ -42,7 +42,7 @@ static void close_exchange(struct exchange *e)
 static wk_status copy_ids(const struct serve_model *m, const struct openai_prompt *from, struct tokens *out,
                           const struct wk_err *err)
 {
-    const uint32_t n_vocab = m->model->program->n_vocab;
+    const uint32_t n_vocab = m->facts.n_vocab;
     out->ids = calloc(from->n_ids, sizeof *out->ids);
     if (!out->ids) return wk_fail(err, WK_NO_MEMORY, "no memory for %zu ids", from->n_ids);
     memcpy(out->ids, from->ids, from->n_ids * sizeof *out->ids);
@@ -63,7 +63,7 @@ static wk_status keep_echo(struct stream *x, const struct openai_prompt *from, c
     if (!from->ids) {
         http_text_add(out, from->text, from->len);
     } else {
-        const wk_status status = tokenizer_decode(x->m->model->tokenizer, p->ids.ids, p->ids.n, false, &text, &n, err);
+        const wk_status status = tokenizer_decode(x->m->facts.tokenizer, p->ids.ids, p->ids.n, false, &text, &n, err);
         if (status) return status;
         http_text_add(out, text, n);
         free(text);
@@ -181,7 +181,7 @@ struct job_request_limits exchange_limits(const struct serve *s, struct http_req
     return (struct job_request_limits){ .most_chars = s->o->limit_prompt_chars ? s->o->max_prompt_chars : 0,
                                         .max_tokens_out = s->o->max_tokens_out,
                                         .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
-                                        .n_vocab = m ? m->model->program->n_vocab : 0,
+                                        .n_vocab = m ? m->facts.n_vocab : 0,
                                         .max_priority = caller_max_priority(s, r) };
 }
 
@@ -322,7 +322,7 @@ static bool render_chat(struct exchange *e, struct exchange_prompt *p, struct re
         return refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
     for (size_t i = 0; i < p->prompt.n; i++) http_text_add(&p->text, p->prompt.part[i].bytes, p->prompt.part[i].len);
     const wk_status status =
-        work_encode(e->work, p->m->model->tokenizer, p->prompt.part, p->prompt.n, true, &p->ids, &err);
+        work_encode(e->work, p->m->facts.tokenizer, p->prompt.part, p->prompt.n, true, &p->ids, &err);
     if (status == WK_CANCELLED) return work_refuse(e->work, why);
     return !status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text);
 }
@@ -334,7 +334,7 @@ static bool render_completion(struct exchange *e, const struct openai_prompt *fr
     char text[256] = "", *decoded = NULL;
     size_t n = 0;
     const struct wk_err err = { text, sizeof text };
-    const struct tokenizer *t = p->m->model->tokenizer;
+    const struct tokenizer *t = p->m->facts.tokenizer;
     const struct tokenizer_part raw = { from->text, from->len, e->q.q.parse_special };
     if (!t) return refuse(why, SERVE_INVALID_REQUEST, "prompt", "prompt: the model has no tokenizer");
     if (!http_reserve(e->work->r, from->len * OF_BYTE)) return false;

@@ -50,10 +50,9 @@ static void send_metrics(struct stream *x, uint64_t now)
     if (!x->q.metrics || now < *next_ns) return;
     struct engine_stats e;
     struct job_figures f;
-    struct shard_handle h = { 0 };
+    const struct shard_handle h = model_facts_handle(&x->m->facts);
     engine_stats(x->m->engine, &e);
     job_figures(x->answers[0].job, &f);
-    if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
     const double seconds = f.first_token_ns ? (double)(f.last_token_ns - f.first_token_ns) * 1e-9 : 0;
     http_text_format(&x->line,
                      "{\"tokens_out\":%u,\"tokens_per_second\":%.3f,\"queue_depth\":%u,\"vram_bytes_used\":%" PRIu64
@@ -122,7 +121,7 @@ static bool read_request(struct stream *x, bool worker_form)
     const struct job_request_limits limits = { .max_prompt_chars = x->s->o->max_prompt_chars,
                                                .max_tokens_out = x->s->o->max_tokens_out,
                                                .most_tokens = x->s->o->max_tokens_out,
-                                               .n_vocab = m ? m->model->program->n_vocab : 0,
+                                               .n_vocab = m ? m->facts.n_vocab : 0,
                                                .max_priority = caller_max_priority(x->s, x->r) };
     struct refusal why;
     const char *bytes;

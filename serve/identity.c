@@ -109,7 +109,7 @@ static void *run(void *user)
     atomic_store(&m->digest, &m->in_full);
     LOG(LOG_INFO, "digest", NULL, log_s("worker_id", i->s->o->worker_id), log_s("model_ref", m->path),
         log_u("gpu_device", i->s->info.index), log_s("digest", m->in_full.hex), log_s("fingerprint", m->fingerprint),
-        log_b("sealed", m->model->device->handle && load_sealed(m)));
+        log_b("sealed", m->facts.on_gpu && load_sealed(m)));
     i->known(i->s, m);
     return NULL;
 }

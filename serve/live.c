@@ -67,7 +67,7 @@ static bool send_about(struct http_request *r, const struct serve *s, const stru
 {
     json_t *o = json_pack("{s:o, s:o, s:o, s:o, s:i}", "memory", m ? bytes_of(m->model) : json_null(), "plugins",
                           plugins_of(s), "kernels", m ? kernels_of(m->model) : json_array(), "bucket_seconds", bounds(),
-                          "attention_layers", m ? (int)m->model->program->n_kv_layers : 0);
+                          "attention_layers", m ? (int)m->facts.attention_layers : 0);
     char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     const bool sent = text && http_event(r, "about", text, strlen(text));
     json_decref(o);

@@ -14,13 +14,13 @@ static struct job_request_limits limits_of(const struct serve *s, const struct s
     return (struct job_request_limits){ .most_chars = s->o->limit_prompt_chars ? s->o->max_prompt_chars : 0,
                                         .max_tokens_out = s->o->max_tokens_out,
                                         .most_tokens = s->o->limit_tokens_out ? s->o->max_tokens_out : INT32_MAX,
-                                        .n_vocab = m->model->program->n_vocab,
+                                        .n_vocab = m->facts.n_vocab,
                                         .max_priority = caller_max_priority(s, r) };
 }
 
 static struct llama_model facts_of(const struct serve_model *m)
 {
-    return (struct llama_model){ .tokenizer = m->model->tokenizer, .context = m->model->dev.context };
+    return (struct llama_model){ .tokenizer = m->facts.tokenizer, .context = m->facts.context };
 }
 
 /* ---- /completion, /infill ------------------------------------------------------------------------------ */
@@ -29,7 +29,7 @@ static struct llama_model facts_of(const struct serve_model *m)
 static bool suits_model(const struct serve_model *m, struct llama_request *q, struct refusal *why)
 {
     if (q->o.model && !serve_suits_name(m, q->o.model, "model", why)) return false;
-    if (!m->model->tokenizer) return refuse(why, SERVE_INVALID_REQUEST, "prompt", "prompt: the model has no tokenizer");
+    if (!m->facts.tokenizer) return refuse(why, SERVE_INVALID_REQUEST, "prompt", "prompt: the model has no tokenizer");
     if (!q->infill) return true;
     const struct llama_marks marks = llama_marks_of(m);
     const char *missing = llama_marks_missing(&marks);
@@ -55,7 +55,7 @@ static bool read_request(struct work *w, bool infill, struct llama_completion *c
         const struct llama_model facts = facts_of(m);
         if (!work_body(w, HTTP_BODY_MAX, &bytes, &n)) return false;
         if (llama_request_read(bytes, n, infill, &limits, &facts, &c->q, &why)) {
-            if (suits_model(m, &c->q, &why) && (llama_completion_open(c, m->model->tokenizer) ||
+            if (suits_model(m, &c->q, &why) && (llama_completion_open(c, m->facts.tokenizer) ||
                                                 refuse(&why, SERVE_INTERNAL, NULL, "no memory for the request")))
                 return true;
             llama_completion_free(c);
@@ -141,10 +141,10 @@ static json_t *default_params(const struct serve *s, const struct serve_model *m
 
 static json_t *chat_template(const struct serve *s, const struct serve_model *m)
 {
-    const struct gguf_kv *kv = gguf_find(m->model->file, "tokenizer.chat_template");
+    const struct gguf_kv *kv = gguf_find(m->facts.file, "tokenizer.chat_template");
     struct gguf_str text;
     if (s->o->chat_template.data) return json_bytes(s->o->chat_template.data, s->o->chat_template.len);
-    return kv && !gguf_str(m->model->file, kv, &text, NULL) ? json_bytes(text.data, text.len) : json_string("");
+    return kv && !gguf_str(m->facts.file, kv, &text, NULL) ? json_bytes(text.data, text.len) : json_string("");
 }
 
 static void on_props(void *user, struct http_request *r)
@@ -152,8 +152,8 @@ static void on_props(void *user, struct http_request *r)
     struct serve *s = user;
     const struct serve_model *m = serve_ready_for(s, r);
     if (!m) return;
-    const struct tokenizer *t = m->model->tokenizer;
-    const json_int_t context = m->model->dev.context;
+    const struct tokenizer *t = m->facts.tokenizer;
+    const json_int_t context = m->facts.context;
     json_t *settings = json_pack("{s:I, s:o}", "n_ctx", context, "params", default_params(s, m, r));
     json_t *o =
         json_pack("{s:o, s:I, s:s, s:s, s:s, s:{s:b, s:b, s:b}, s:b, s:b, s:b, s:b, s:o, s:{}, s:s, s:b}",

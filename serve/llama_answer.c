@@ -55,7 +55,7 @@ static wk_status encode(struct stream *x, struct stream_prompt *p, const struct 
     char *text = NULL;
     size_t n = 0;
     wk_status status = llama_encode(x, &c->q, (uint32_t)(p - x->prompts), p, err);
-    if (!status) status = tokenizer_decode(x->m->model->tokenizer, p->ids.ids, p->ids.n, true, &text, &n, err);
+    if (!status) status = tokenizer_decode(x->m->facts.tokenizer, p->ids.ids, p->ids.n, true, &text, &n, err);
     if (status) return status;
     http_text_add(shown, text, n);
     free(text);
@@ -103,7 +103,7 @@ static uint32_t sampled_weights(const struct sampler_params *p, const struct sam
 static void put_post_probs(struct http_text *out, const struct stream *x, const struct sampler_prob *of, uint32_t n,
                            uint32_t shown)
 {
-    const struct tokenizer *t = x->m->model->tokenizer;
+    const struct tokenizer *t = x->m->facts.tokenizer;
     double weight[SAMPLER_MAX_TOP], sum, mine = 0;
     const uint32_t stay = sampled_weights(&x->q.params, of + 1, n, weight, &sum);
     for (uint32_t i = 0; i < stay; i++)
@@ -121,8 +121,8 @@ static void put_post_probs(struct http_text *out, const struct stream *x, const 
 /* of: [1 + n]. */
 static void put_probs(struct http_text *out, const struct stream *x, const struct sampler_prob *of)
 {
-    const struct tokenizer *t = x->m->model->tokenizer;
-    const uint32_t n_vocab = x->m->model->program->n_vocab, n = x->top < n_vocab ? x->top : n_vocab,
+    const struct tokenizer *t = x->m->facts.tokenizer;
+    const uint32_t n_vocab = x->m->facts.n_vocab, n = x->top < n_vocab ? x->top : n_vocab,
                    shown = own(x)->q.o.top < n ? own(x)->q.o.top : n;
     if (own(x)->q.post_probs) {
         put_post_probs(out, x, of, n, shown);

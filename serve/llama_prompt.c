@@ -60,14 +60,13 @@ static uint32_t id_of_key(const struct serve_model *m, const char *name)
     char key[96];
     uint64_t id;
     (void)snprintf(key, sizeof key, "tokenizer.ggml.%s", name);
-    const struct gguf_kv *kv = gguf_find(m->model->file, key);
-    return kv && !gguf_u64(m->model->file, kv, &id, NULL) && id < m->model->program->n_vocab ? (uint32_t)id
-                                                                                             : TOKEN_NONE;
+    const struct gguf_kv *kv = gguf_find(m->facts.file, key);
+    return kv && !gguf_u64(m->facts.file, kv, &id, NULL) && id < m->facts.n_vocab ? (uint32_t)id : TOKEN_NONE;
 }
 
 static uint32_t find_mark(const struct serve_model *m, const struct mark *mark)
 {
-    const struct tokenizer *t = m->model->tokenizer;
+    const struct tokenizer *t = m->facts.tokenizer;
     uint32_t id = id_of_key(m, mark->key);
     if (id == TOKEN_NONE && mark->older) id = id_of_key(m, mark->older);
     for (size_t i = 0; id == TOKEN_NONE && i < TEXTS && mark->texts[i]; i++)
@@ -169,14 +168,14 @@ static void put_texts(struct infill *f, struct tokens *out, const struct token_b
         bytes += texts[i].len;
     }
     if (f->status) return;
-    const size_t fewest = tokenizer_fewest(f->x->m->model->tokenizer, parts, n);
+    const size_t fewest = tokenizer_fewest(f->x->m->facts.tokenizer, parts, n);
     if (fewest > stream_prompt_limit(f->x)) f->x->fewest = fewest;
     if (f->x->fewest)
         f->status = wk_fail(f->err, WK_INVALID, "more than the context holds");
     else if (!http_reserve(f->x->r, bytes * OF_BYTE))
         f->status = wk_fail(f->err, WK_NO_MEMORY, "no memory for the prompt");
     else
-        f->status = work_encode(f->x->work, f->x->m->model->tokenizer, parts, n, false, out, f->err);
+        f->status = work_encode(f->x->work, f->x->m->facts.tokenizer, parts, n, false, out, f->err);
 }
 
 static struct token_bytes text_of(const json_t *v, const char *otherwise)
@@ -200,7 +199,7 @@ static void put_file(struct infill *f, struct tokens *out, const json_t *file, s
     const struct token_bytes text = text_of(json_object_get(file, "text"), ""),
                              name = text_of(json_object_get(file, "filename"), "tmp");
     const struct tokenizer_part parts[] = { { name.data, name.len, false }, { text.data, text.len, false } };
-    if (f->status || tokenizer_fewest(f->x->m->model->tokenizer, parts, 2) > room) return;
+    if (f->status || tokenizer_fewest(f->x->m->facts.tokenizer, parts, 2) > room) return;
     put_name(f, out, name);
     put_texts(f, out, &text, 1);
     if (out->n > room) out->n = 0;
@@ -227,7 +226,7 @@ static void put_files(struct infill *f, struct tokens *out, size_t room)
 /* Ids that the files may have beside `taken` and the answer. */
 static size_t room_for_files(const struct infill *f, size_t taken)
 {
-    const uint32_t context = f->x->m->model->dev.context, limit = stream_prompt_limit(f->x);
+    const uint32_t context = f->x->m->facts.context, limit = stream_prompt_limit(f->x);
     const size_t wanted = f->q->n_predict < 0 ? context / 4 : (size_t)f->q->n_predict,
                  answer = wanted < context / 2 ? wanted : context / 2, most = context - answer;
     const size_t prompt = most < limit ? most : limit;
@@ -238,7 +237,7 @@ static wk_status encode_infill(struct stream *x, const struct llama_request *q, 
                                const struct wk_err *err)
 {
     static const struct token_bytes project = { "myproject\n", 10 }, name = { "filename", 8 };
-    const struct tokenizer *t = x->m->model->tokenizer;
+    const struct tokenizer *t = x->m->facts.tokenizer;
     struct infill f = { .x = x, .q = q, .marks = llama_marks_of(x->m), .err = err };
     struct tokens gap = { 0 };
     const struct token_bytes before[] = { q->prefix, q->middle };

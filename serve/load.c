@@ -65,19 +65,12 @@ bool serve_suits_name(const struct serve_model *m, const char *name, const char 
                   member, m->name, name);
 }
 
-bool load_sealed(const struct serve_model *m)
-{
-    struct shard_handle h = { 0 };
-    if (!m->model->device->handle) return true;
-    m->model->device->handle(m->model->executor, &h);
-    return h.sealed;
-}
+bool load_sealed(const struct serve_model *m) { return !m->facts.on_gpu || model_facts_handle(&m->facts).sealed; }
 
 json_t *load_handle(const struct serve *s, const struct serve_model *m)
 {
-    struct shard_handle h = { .total_shards = 1 };
-    const bool gpu = m->model->device->handle != NULL;
-    if (gpu) m->model->device->handle(m->model->executor, &h);
+    const bool gpu = m->facts.on_gpu;
+    const struct shard_handle h = gpu ? model_facts_handle(&m->facts) : (struct shard_handle){ .total_shards = 1 };
     return json_pack("{s:o, s:s, s:o, s:I, s:b, s:b, s:s, s:o, s:I, s:I}", "shard_id",
                      json_bytes(m->shard_id, strlen(m->shard_id)), "device", s->device->name, "gpu_device",
                      gpu ? json_integer((json_int_t)h.gpu_device) : json_null(), "vram_bytes", (json_int_t)h.vram_bytes,
@@ -90,8 +83,7 @@ json_t *load_handle(const struct serve *s, const struct serve_model *m)
 
 static json_t *callback_document(const struct serve *s, const struct serve_model *m)
 {
-    struct shard_handle h = { 0 };
-    if (m->model->device->handle) m->model->device->handle(m->model->executor, &h);
+    const struct shard_handle h = model_facts_handle(&m->facts);
     const struct serve_place at = serve_place(s);
     char *profile = s->o->loader.profile(s->o->loader.user);
     json_t *ecp = profile ? json_loads(profile, 0, NULL) : NULL;
@@ -125,13 +117,12 @@ static void call_back_again(struct serve *s, const struct serve_model *m)
 /* For people who started it in a terminal: where it is, what it is, and a line that works as it stands. */
 static void say_ready(const struct serve *s, const struct serve_model *m)
 {
-    const struct model *model = m->model;
-    struct shard_handle h = { 0 };
-    if (model->device->handle) model->device->handle(model->executor, &h);
+    const struct model_facts *f = &m->facts;
+    const struct shard_handle h = model_facts_handle(f);
     LOG(LOG_INFO, "ready", NULL, log_s("worker_id", s->o->worker_id), log_s("model", m->name),
         log_s("model_ref", m->path), log_s("device", s->device->name), log_u("gpu_device", s->info.index),
         log_s("host", s->o->host), log_u("port", http_port(s->main)), log_f("startup_seconds", s->startup_seconds),
-        log_u("bytes", model->plan.total), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
+        log_u("bytes", f->total_bytes), log_u("vram_bytes", h.vram_bytes), log_b("sealed", h.sealed),
         log_s("digest", serve_digest_text(m)), log_s("fingerprint", m->fingerprint));
     if (s->o->quiet) return;
     const struct serve_place at = serve_place(s);
@@ -140,9 +131,9 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
                  "  plugin   %s\n"
                  "  device   %s\n"
                  "  memory   %" PRIu64 " bytes: weights %" PRIu64 ", KV cache %" PRIu64 "\n",
-                 at.text, m->name, m->quant_kind, model->dev.context, m->chat ? chat_name(m->chat) : "none", m->plugin,
-                 s->device_text, model->plan.total, model->plan.bytes[MEMORY_WEIGHTS], model->plan.bytes[MEMORY_KV]);
-    if (model->device->handle)
+                 at.text, m->name, m->quant_kind, f->context, m->chat ? chat_name(m->chat) : "none", m->plugin,
+                 s->device_text, f->total_bytes, f->bytes[MEMORY_WEIGHTS], f->bytes[MEMORY_KV]);
+    if (f->on_gpu)
         (void)printf("  digest   %s\n", serve_digest(m)[0]
                                             ? serve_digest(m)
                                             : "not known yet: GET /health has it once the weights are sealed");
@@ -173,6 +164,7 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     char text[1024], chat_text[sizeof m->no_chat];
     const struct wk_err err = { text, sizeof text }, chat_err = { chat_text, sizeof chat_text };
     if (!model->tokenizer) return fail(why, "MODEL_LOAD_FAILED", "the file has no tokenizer: it cannot serve text");
+    m->facts = model_facts_of(model);
     const struct chat_source chat = { .file = model->file,
                                       .t = model->tokenizer,
                                       .template = s->o->chat_template,

@@ -160,7 +160,7 @@ static void put_about(struct http_text *t, struct serve *s, const struct serve_m
     if (!m) return;
     http_text_format(t, "worker_model_info{");
     label(t, "model", m->name, "");
-    label(t, "architecture", m->model->program->architecture, ",");
+    label(t, "architecture", m->facts.architecture, ",");
     label(t, "quant_kind", m->quant_kind, ",");
     label(t, "device", s->device_text ? s->device_text : "", ",");
     label(t, "fingerprint", m->fingerprint, ",");
@@ -186,14 +186,14 @@ static void put_life(struct http_text *t, struct serve *s, const struct serve_mo
 static void put_memory(struct http_text *t, struct serve *s, const struct serve_model *m)
 {
     struct device_memory d = { 0 };
-    const bool gpu = m && m->model->device->handle;
+    const bool gpu = m && m->facts.on_gpu;
     family(t, "worker_vram_bytes", "gauge", "Bytes of device memory that the model takes, by kind; 0 on a CPU.");
     for (int k = 0; k < MEMORY_KINDS; k++) {
         http_text_format(t, "worker_vram_bytes{");
         label(t, "kind", memory_kind_name((enum memory_kind)k), "");
         label(t, "quant_kind", m ? m->quant_kind : "", ",");
         http_text_format(t, "}");
-        whole(t, gpu ? m->model->plan.bytes[k] : 0);
+        whole(t, gpu ? m->facts.bytes[k] : 0);
     }
     (void)serve_memory(s, &d);
     family(
@@ -288,7 +288,7 @@ static void put_attention(struct http_text *t, const struct serve_model *m, cons
 {
     static const char name[] = "worker_attention_kernel_total";
     family(t, name, "counter", "Runs of attention, by layer and by kind of rows: generated ones, or those of prompts.");
-    for (uint32_t layer = 0; m && layer < m->model->program->n_kv_layers; layer++)
+    for (uint32_t layer = 0; m && layer < m->facts.attention_layers; layer++)
         for (int prompt = 0; prompt < 2; prompt++)
             http_text_format(t, "%s{layer=\"%u\",kind=\"%s\"} %" PRIu64 "\n", name, layer,
                              prompt ? "prompt" : "generated", prompt ? e->prompt_steps : e->steps - e->prompt_steps);
@@ -299,15 +299,15 @@ static void put_model(struct http_text *t, const struct serve_model *m, const st
     uint64_t experts = 0;
     char key[TAPE_NAME + 24];
     if (m) {
-        (void)snprintf(key, sizeof key, "%s.expert_used_count", m->model->program->architecture);
-        const struct gguf_kv *kv = gguf_find(m->model->file, key);
-        if (kv && gguf_u64(m->model->file, kv, &experts, NULL)) experts = 0;
+        (void)snprintf(key, sizeof key, "%s.expert_used_count", m->facts.architecture);
+        const struct gguf_kv *kv = gguf_find(m->facts.file, key);
+        if (kv && gguf_u64(m->facts.file, kv, &experts, NULL)) experts = 0;
     }
     gauge(t, "worker_active_experts", (double)experts, "Experts that each token is routed to; 0 of a dense model.");
     counter(t, "worker_moe_requests_total", experts ? e->submitted : 0, "Jobs queued for a model with experts.");
     family(t, "worker_model_routes_total", "counter", "Jobs queued, by the model that serves them.");
     if (m) labelled(t, "worker_model_routes_total", "model", m->name, e->submitted);
-    gauge(t, "worker_flash_attention_enabled", m && m->model->device->handle,
+    gauge(t, "worker_flash_attention_enabled", m && m->facts.on_gpu,
           "1 if attention is one fused kernel that never stores scores: on a GPU.");
 }
 

@@ -76,7 +76,7 @@ static bool read_body(struct exchange *e, bool is_generate, const char *bytes, s
                       const struct job_request_limits *l, struct refusal *why)
 {
     const struct serve_model *m = atomic_load(&e->work->s->model);
-    const struct ollama_limits limits = { .context = m ? m->model->dev.context : 0,
+    const struct ollama_limits limits = { .context = m ? m->facts.context : 0,
                                           .max_tokens_out = l->max_tokens_out,
                                           .most_tokens = l->most_tokens,
                                           .always_reasons = m && m->chat && chat_is_harmony(m->chat) };

@@ -111,9 +111,9 @@ static void put_end(struct stream *x, const struct answer *a, const struct endin
 
 static void add_probs(struct stream *x, struct answer *a, const struct token_line *line)
 {
-    const uint32_t n_vocab = x->m->model->program->n_vocab;
+    const uint32_t n_vocab = x->m->facts.n_vocab;
     if (x->probs)
-        token_probs_add_content(probs_of(x, a), x->m->model->tokenizer, answer_probs(a, line),
+        token_probs_add_content(probs_of(x, a), x->m->facts.tokenizer, answer_probs(a, line),
                                 x->top < n_vocab ? x->top : n_vocab);
 }
 

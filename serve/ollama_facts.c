@@ -68,8 +68,8 @@ static void name_size(double n, char out[32])
 static json_t *details_of(const struct serve_model *m)
 {
     char size[32];
-    const char *family = m->model->program->architecture;
-    name_size(count_parameters(m->model->file), size);
+    const char *family = m->facts.architecture;
+    name_size(count_parameters(m->facts.file), size);
     return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", family,
                      "families", family, "parameter_size", size, "quantization_level", m->quant_kind);
 }
@@ -78,7 +78,7 @@ static json_t *details_of(const struct serve_model *m)
 static json_t *entry_of(const struct serve_model *m, uint64_t bytes)
 {
     return json_pack("{s:o, s:o, s:I, s:s, s:o}", "name", name_of(m), "model", name_of(m), "size", (json_int_t)bytes,
-                     "digest", m->model->identity, "details", details_of(m));
+                     "digest", m->facts.identity, "details", details_of(m));
 }
 
 static void answer_list(struct serve *s, struct http_request *r, const struct serve_model *m, json_t *entry)
@@ -93,7 +93,7 @@ static void on_tags(void *user, struct http_request *r)
 {
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
-    json_t *entry = m ? entry_of(m, gguf_file_bytes(m->model->file)) : NULL;
+    json_t *entry = m ? entry_of(m, gguf_file_bytes(m->facts.file)) : NULL;
     if (entry) (void)json_object_set_new(entry, "modified_at", time_of(m->ready_at));
     answer_list(s, r, m, entry);
 }
@@ -102,13 +102,12 @@ static void on_ps(void *user, struct http_request *r)
 {
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
-    struct shard_handle h = { 0 };
-    if (m && m->model->device->handle) m->model->device->handle(m->model->executor, &h);
-    json_t *entry = m ? entry_of(m, h.vram_bytes ? h.vram_bytes : m->model->plan.total) : NULL;
+    const struct shard_handle h = m ? model_facts_handle(&m->facts) : (struct shard_handle){ 0 };
+    json_t *entry = m ? entry_of(m, h.vram_bytes ? h.vram_bytes : m->facts.total_bytes) : NULL;
     if (entry) {
         (void)json_object_set_new(entry, "expires_at", json_string(FOR_EVER));
         (void)json_object_set_new(entry, "size_vram", json_integer((json_int_t)h.vram_bytes));
-        (void)json_object_set_new(entry, "context_length", json_integer(m->model->dev.context));
+        (void)json_object_set_new(entry, "context_length", json_integer(m->facts.context));
     }
     answer_list(s, r, m, entry);
 }
@@ -137,7 +136,7 @@ static json_t *value_of(const struct gguf *file, const struct gguf_kv *kv)
 
 static json_t *info_of(const struct serve_model *m)
 {
-    const struct gguf *file = m->model->file;
+    const struct gguf *file = m->facts.file;
     char key[128];
     json_t *out = json_object();
     for (uint64_t i = 0; i < gguf_kv_count(file); i++) {
@@ -149,8 +148,8 @@ static json_t *info_of(const struct serve_model *m)
         json_decref(name);
     }
     (void)json_object_set_new(out, "general.parameter_count", json_integer((json_int_t)count_parameters(file)));
-    (void)snprintf(key, sizeof key, "%.60s.context_length", m->model->program->architecture);
-    (void)json_object_set_new(out, key, json_integer(m->model->dev.context));
+    (void)snprintf(key, sizeof key, "%.60s.context_length", m->facts.architecture);
+    (void)json_object_set_new(out, key, json_integer(m->facts.context));
     return out;
 }
 
@@ -170,8 +169,8 @@ static json_t *template_of(const struct serve *s, const struct serve_model *m)
 {
     struct token_bytes text = s->o->chat_template;
     struct gguf_str own = { 0 };
-    const struct gguf_kv *kv = gguf_find(m->model->file, "tokenizer.chat_template");
-    if (!text.data && kv && !gguf_str(m->model->file, kv, &own, NULL)) text = (struct token_bytes){ own.data, own.len };
+    const struct gguf_kv *kv = gguf_find(m->facts.file, "tokenizer.chat_template");
+    if (!text.data && kv && !gguf_str(m->facts.file, kv, &own, NULL)) text = (struct token_bytes){ own.data, own.len };
     return json_bytes(text.data ? text.data : "", text.len);
 }
 
@@ -179,9 +178,9 @@ static json_t *show(const struct serve *s, const struct serve_model *m)
 {
     char parameters[64];
     struct gguf_str license = { 0 };
-    const struct gguf_kv *kv = gguf_find(m->model->file, "general.license");
-    if (kv && gguf_str(m->model->file, kv, &license, NULL)) license = (struct gguf_str){ 0 };
-    (void)snprintf(parameters, sizeof parameters, "num_ctx                        %u", m->model->dev.context);
+    const struct gguf_kv *kv = gguf_find(m->facts.file, "general.license");
+    if (kv && gguf_str(m->facts.file, kv, &license, NULL)) license = (struct gguf_str){ 0 };
+    (void)snprintf(parameters, sizeof parameters, "num_ctx                        %u", m->facts.context);
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "license",
                      json_bytes(license.data ? license.data : "", license.len), "parameters", parameters, "template",
                      template_of(s, m), "details", details_of(m), "model_info", info_of(m), "capabilities",

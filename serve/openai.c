@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "capability/capability.h"
 #include "grammars.h"
 #include "openai_answer.h"
 #include "ops.h"
@@ -39,24 +38,23 @@ static uint64_t count_of(const struct serve_model *m, const char *name)
 {
     char key[128];
     uint64_t value = 0;
-    (void)snprintf(key, sizeof key, "%.60s.%.60s", m->model->program->architecture, name);
-    const struct gguf_kv *kv = gguf_find(m->model->file, key);
-    return kv && !gguf_u64_at(m->model->file, kv, 0, &value, NULL) ? value : 0;
+    (void)snprintf(key, sizeof key, "%.60s.%.60s", m->facts.architecture, name);
+    const struct gguf_kv *kv = gguf_find(m->facts.file, key);
+    return kv && !gguf_u64_at(m->facts.file, kv, 0, &value, NULL) ? value : 0;
 }
 
 /* What llama-server's clients look for. */
 static json_t *model_meta(const struct serve_model *m)
 {
-    const struct gguf *file = m->model->file;
+    const struct gguf *file = m->facts.file;
     uint64_t n_params = 0;
     for (uint64_t i = 0; i < gguf_tensor_count(file); i++) {
         uint64_t n = 1;
         for (int k = 0; k < GGUF_MAX_DIMS; k++) n *= gguf_tensor_at(file, i)->ne[k];
         n_params += n;
     }
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t)m->model->program->n_vocab, "n_ctx",
-                     (json_int_t)m->model->dev.context, "n_ctx_train",
-                     (json_int_t)capabilities_context(m->model->program), "n_embd",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t)m->facts.n_vocab, "n_ctx",
+                     (json_int_t)m->facts.context, "n_ctx_train", (json_int_t)m->facts.trained_context, "n_embd",
                      (json_int_t)count_of(m, "embedding_length"), "n_params", (json_int_t)n_params, "size",
                      (json_int_t)gguf_file_bytes(file));
 }
@@ -77,11 +75,8 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     struct tm utc;
     (void)gmtime_r(&ready_at, &utc);
     (void)strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    const json_int_t context = m->model->dev.context;
+    const json_int_t context = m->facts.context;
     struct serve_condition condition;
-    uint64_t page_bytes = 0;
-    for (uint32_t g = 0; g < m->model->program->n_groups; g++)
-        if (!m->model->program->groups[g].state) page_bytes += m->model->plan.kv_page_bytes[g];
     const uint64_t experts = count_of(m, "expert_count");
     serve_condition(s, &condition);
     return json_pack(
@@ -90,9 +85,9 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
         "id", m->name, "aliases", model_aliases(m), "tags", "object", "model", "type", "model", "display_name", m->name,
         "created_at", created, "created", (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent",
         "max_model_len", context, "context_length", context, "device", s->device_text, "quantization", m->quant_kind,
-        "kv_bytes_per_token", (json_int_t)(page_bytes / KV_PAGE), "health", condition.healthy ? "healthy" : "unhealthy",
-        "is_moe", experts > 0, "n_experts", (json_int_t)experts, "n_active_experts",
-        (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output",
+        "kv_bytes_per_token", (json_int_t)m->facts.position_bytes, "health",
+        condition.healthy ? "healthy" : "unhealthy", "is_moe", experts > 0, "n_experts", (json_int_t)experts,
+        "n_active_experts", (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output",
         grammars_possible(m->grammars), "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds,
         "meta", model_meta(m));
 }

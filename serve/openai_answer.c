@@ -73,7 +73,7 @@ static void put_probs(struct stream *x, struct token_probs *p, bool always)
 /* Characters that the id adds to the text; what is no character by itself counts where it begins. */
 static size_t count_chars(const struct stream *x, uint32_t id, bool special)
 {
-    const struct token_bytes piece = tokenizer_piece(x->m->model->tokenizer, id, special);
+    const struct token_bytes piece = tokenizer_piece(x->m->facts.tokenizer, id, special);
     size_t n = 0;
     for (size_t i = 0; i < piece.len; i++) n += ((unsigned char)piece.data[i] & 0xc0) != 0x80;
     return n;
@@ -81,13 +81,13 @@ static size_t count_chars(const struct stream *x, uint32_t id, bool special)
 
 static uint32_t most_top(const struct stream *x)
 {
-    const uint32_t n_vocab = x->m->model->program->n_vocab;
+    const uint32_t n_vocab = x->m->facts.n_vocab;
     return x->top < n_vocab ? x->top : n_vocab;
 }
 
 static void add_probs(struct stream *x, struct answer *a, const struct token_line *line)
 {
-    const struct tokenizer *t = x->m->model->tokenizer;
+    const struct tokenizer *t = x->m->facts.tokenizer;
     const struct sampler_prob *of = answer_probs(a, line);
     if (!x->probs) return;
     if (is_chat(x))
@@ -101,7 +101,7 @@ static void add_probs(struct stream *x, struct answer *a, const struct token_lin
 static void add_end(struct stream *x, const struct answer *a)
 {
     if (!own(x)->echoed || !x->probs || !a->end_probs) return;
-    token_probs_add_lists(probs_of(x, a), x->m->model->tokenizer, a->end_probs->id, a->end_probs, most_top(x), 0);
+    token_probs_add_lists(probs_of(x, a), x->m->facts.tokenizer, a->end_probs->id, a->end_probs, most_top(x), 0);
 }
 
 /* ---- prompts in answers -------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ static void echo_probs(struct stream *x, const struct answer *a, const struct ht
         uint32_t n_top = 0;
         const struct sampler_prob *of = i ? job_prompt_probs(scored(x, a), (uint32_t)i, &n_top) : NULL;
         p->chars = at > hidden ? at - hidden : 0;
-        token_probs_add_lists(p, x->m->model->tokenizer, ids->ids[i], of, n_top < c->q.top ? n_top : c->q.top, 0);
+        token_probs_add_lists(p, x->m->facts.tokenizer, ids->ids[i], of, n_top < c->q.top ? n_top : c->q.top, 0);
         at += count_chars(x, ids->ids[i], special);
     }
     p->chars = chars;
@@ -322,7 +322,7 @@ static void put_prompt_probs(struct stream *x, const struct answer *a)
 {
     struct prompt_row row = { scored(x, a) };
     http_text_format(&x->line, ",\"prompt_logprobs\":");
-    prompt_probs_put(&x->line, x->m->model->tokenizer, x->prompts[a->prompt].ids.n, row_of, &row, own(x)->q.prompt_top);
+    prompt_probs_put(&x->line, x->m->facts.tokenizer, x->prompts[a->prompt].ids.n, row_of, &row, own(x)->q.prompt_top);
 }
 
 /* All items of that kind as one JSON string, behind the text that the answer begins with. */

@@ -34,7 +34,7 @@ static void tell_prompt(const struct exchange *e, const struct exchange_prompt *
         http_text_format(out, name ? "],\"token_ids\":[" : ",\"tokens\":[");
         for (size_t i = 0; i < p->ids.n; i++) http_text_format(out, "%s%u", i ? "," : "", p->ids.ids[i]);
     }
-    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u}", p->ids.n, p->m->model->dev.context);
+    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u}", p->ids.n, p->m->facts.context);
 }
 
 static void tell_text(const struct exchange *e, const struct exchange_prompt *p, struct http_text *out)

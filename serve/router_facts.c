@@ -1,7 +1,6 @@
 /* router_facts.c: what routers ask of each worker when they begin to use it, by the names that SGLang's and vLLM's
  * servers gave: GET /server_info and /model_info, and the same behind get_. vLLM's own /server_info has its
  * configuration as `vllm_config`; of that stands here what a router reads. */
-#include "capability/capability.h"
 #include "capability/json_text.h"
 #include "inside.h"
 #include "kv_events.h"
@@ -20,7 +19,7 @@ static json_t *kv_events_config(const struct serve_options *o)
 static json_t *vllm_config(const struct serve *s, const struct serve_model *m, const struct engine_stats *e)
 {
     return json_pack("{s:{s:o, s:o, s:I}, s:{s:i, s:I, s:b}, s:{s:i, s:i, s:i}, s:o}", "model_config", "model",
-                     name_of(m), "served_model_name", name_of(m), "max_model_len", (json_int_t)m->model->dev.context,
+                     name_of(m), "served_model_name", name_of(m), "max_model_len", (json_int_t)m->facts.context,
                      "cache_config", "block_size", KV_PAGE, "num_gpu_blocks", (json_int_t)e->pages,
                      "enable_prefix_caching", s->o->engine.prefix_cache, "parallel_config", "tensor_parallel_size", 1,
                      "pipeline_parallel_size", 1, "data_parallel_size", 1, "kv_events_config", kv_events_config(s->o));
@@ -39,7 +38,7 @@ static void on_server(void *user, struct http_request *r)
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = { { "context_length", m->model->dev.context },
+    } numbers[] = { { "context_length", m->facts.context },
                     { "page_size", KV_PAGE },
                     { "kv_block_size", KV_PAGE },
                     { "max_total_num_tokens", e.pages * KV_PAGE },
@@ -59,13 +58,13 @@ static void on_model(void *user, struct http_request *r)
     struct serve *s = user;
     const struct serve_model *m = serve_ready_for(s, r);
     if (!m) return;
-    const char *architecture = m->model->program->architecture;
+    const char *architecture = m->facts.architecture;
     serve_answer(s, r, 200,
                  json_pack("{s:o, s:o, s:b, s:n, s:s, s:s, s:[s], s:b, s:b, s:I, s:I}", "model_path", name_of(m),
                            "tokenizer_path", name_of(m), "is_generation", 1, "preferred_sampling_params",
                            "weight_version", serve_digest_text(m), "model_type", architecture, "architectures",
                            architecture, "has_image_understanding", 0, "has_audio_understanding", 0, "max_model_len",
-                           (json_int_t)m->model->dev.context, "vocab_size", (json_int_t)m->model->program->n_vocab));
+                           (json_int_t)m->facts.context, "vocab_size", (json_int_t)m->facts.n_vocab));
 }
 
 const struct http_route serve_router_routes[] = {

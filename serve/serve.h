@@ -20,7 +20,7 @@
 #include "engine/engine.h"
 #include "handover/peers.h"
 #include "http/http.h"
-#include "model/model.h"
+#include "model_facts.h"
 
 struct callback;
 struct kv_events;
@@ -126,7 +126,8 @@ struct grammars;
 /* Model and engine once loaded; what handlers read. But for `digest`, which changes once at most, nothing changes
  * after SERVE_READY. */
 struct serve_model {
-    struct model *model;
+    struct model *model;      /* of what opens, watches and describes it */
+    struct model_facts facts; /* of everybody else */
     struct engine *engine;
     struct grammars *grammars;
     struct chat *chat; /* NULL: the model has no chat template that is known; no_chat says why */

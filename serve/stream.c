@@ -9,7 +9,6 @@
 #include <sys/random.h>
 
 #include "base/sha256.h"
-#include "capability/capability.h"
 #include "chat/chat.h"
 #include "chat/constraint.h"
 #include "log/log.h"
@@ -148,8 +147,7 @@ static void narrate_end(const struct stream *x, const struct answer *a, enum job
                         const char *state)
 {
     const struct stream_prompt *p = prompt_of(x, a);
-    struct shard_handle h = { 0 };
-    if (x->m->model->device->handle) x->m->model->device->handle(x->m->model->executor, &h);
+    const struct shard_handle h = model_facts_handle(&x->m->facts);
     const char *code = serve_codes[e->why.code].name;
     if (end == JOB_NO_MEMORY || end == JOB_FAILED || end == JOB_DEVICE_LOST)
         LOG(LOG_ERROR, "error", e->why.text, log_s("code", code), log_s("worker_id", x->s->o->worker_id),
@@ -259,7 +257,7 @@ static void release_held(struct stream *x, struct answer *a)
 
 static void hold_token(struct stream *x, struct answer *a, const struct job_event *e)
 {
-    const struct tokenizer *t = x->m->model->tokenizer;
+    const struct tokenizer *t = x->m->facts.tokenizer;
     if (hold_take(a->hold, e, tokenizer_piece(t, e->id, false), tokenizer_piece(t, e->id, true)))
         release_held(x, a);
     else
@@ -416,7 +414,7 @@ static bool check_handle(const struct stream *x, struct refusal *why)
 
 uint32_t stream_prompt_limit(const struct stream *x)
 {
-    const uint32_t context = x->m->model->dev.context, most = x->s->o->max_tokens_in;
+    const uint32_t context = x->m->facts.context, most = x->s->o->max_tokens_in;
     return most && most < context - 1 ? most : context - 1;
 }
 
@@ -424,10 +422,10 @@ uint32_t stream_prompt_limit(const struct stream *x)
  * that the command line left smaller than the model's own can be raised. */
 static bool check_context(const struct stream *x, const struct stream_prompt *p, struct refusal *why)
 {
-    const uint32_t context = x->m->model->dev.context, limit = stream_prompt_limit(x);
+    const uint32_t context = x->m->facts.context, limit = stream_prompt_limit(x);
     const size_t n = x->fewest ? x->fewest : p->ids.n;
     if (n <= limit) return true;
-    const uint32_t own = capabilities_context(x->m->model->program);
+    const uint32_t own = x->m->facts.trained_context;
     char raise[96] = "";
     if (own > context && limit == context - 1)
         (void)snprintf(raise, sizeof raise, ", or start the worker with --context N, up to %u of this model", own);
@@ -446,7 +444,7 @@ static bool check_stops(const struct stream *x, struct refusal *why)
     for (uint32_t i = 0; i < x->q.n_stops; i++) {
         struct tokens ids = { 0 };
         const wk_status status =
-            tokenizer_encode(x->m->model->tokenizer, x->q.stops[i], x->q.stop_lens[i], false, false, &ids, NULL);
+            tokenizer_encode(x->m->facts.tokenizer, x->q.stops[i], x->q.stop_lens[i], false, false, &ids, NULL);
         const size_t n = ids.n;
         tokens_free(&ids);
         if (!status && n <= REQUEST_STOP_TOKENS) continue;
@@ -470,7 +468,7 @@ static bool is_mark(const struct stream *x, uint32_t id)
 static uint32_t find_ends(const struct stream *x, uint32_t out[SAMPLER_MAX_ENDS])
 {
     size_t n = 0;
-    const uint32_t *own = tokenizer_end_ids(x->m->model->tokenizer, &n);
+    const uint32_t *own = tokenizer_end_ids(x->m->facts.tokenizer, &n);
     if (x->q.ignore_eos) n = 0;
     uint32_t n_out = 0;
     for (size_t i = 0; i < n; i++)
@@ -482,9 +480,9 @@ static uint32_t find_ends(const struct stream *x, uint32_t out[SAMPLER_MAX_ENDS]
 /* What a model that was not there yet when the request was read has to say. */
 static bool check_ids(const struct stream *x, struct refusal *why)
 {
-    const uint32_t n_vocab = x->m->model->program->n_vocab;
+    const uint32_t n_vocab = x->m->facts.n_vocab;
     size_t n_own;
-    (void)tokenizer_end_ids(x->m->model->tokenizer, &n_own);
+    (void)tokenizer_end_ids(x->m->facts.tokenizer, &n_own);
     if (x->q.params.top_k > n_vocab)
         return refuse(why, SERVE_INVALID_REQUEST, "top_k", "top_k: expected a whole number from 0 to %u, got %u",
                       n_vocab, x->q.params.top_k);
@@ -502,7 +500,7 @@ wk_status stream_encode(struct stream *x, struct stream_prompt *p, const struct 
                         bool add_special, const struct wk_err *err)
 {
     enum { OF_BYTE = 16 }; /* bytes for each of the text: a copy, and ids whose room grows by doubling */
-    const struct tokenizer *t = x->m->model->tokenizer;
+    const struct tokenizer *t = x->m->facts.tokenizer;
     size_t bytes = 0;
     const size_t fewest = tokenizer_fewest(t, parts, n);
     if (fewest > stream_prompt_limit(x)) {
@@ -542,7 +540,7 @@ static bool make_prompt(struct stream *x, struct stream_prompt *p, struct refusa
     if (x->fewest) return check_context(x, p, why);
     if (status == WK_CANCELLED) return work_refuse(x->work, why);
     for (size_t i = 0; !status && i < p->ids.n; i++)
-        if (p->ids.ids[i] >= x->m->model->program->n_vocab)
+        if (p->ids.ids[i] >= x->m->facts.n_vocab)
             status = wk_fail(&err, WK_INTERNAL, "the tokenizer gives ids that the model does not have");
     if (x->problem.status) return refuse(why, serve_code_of_status(status), x->problem.field, "%s", x->problem.text);
     if (status || !p->ids.n)
@@ -609,11 +607,11 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[512] = "";
     struct harmony_ids harmony;
-    if (token_text_open(x->m->model->tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &a->text,
+    if (token_text_open(x->m->facts.tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &a->text,
                         &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
     token_text_hold(a->text, x->q.params.min_ids);
-    if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->model->tokenizer, &harmony))
+    if (x->q.chat && chat_is_harmony(x->m->chat) && harmony_find_ids(x->m->facts.tokenizer, &harmony))
         token_text_channels(a->text, &harmony);
     else if (x->q.chat && x->marks.open && x->marks.open[0])
         token_text_marks(a->text, &x->marks);
@@ -723,7 +721,7 @@ static size_t probs_bytes(const struct stream *x)
     for (uint32_t i = 0; x->prompt_probs && i < x->n_prompts; i++)
         bytes += x->prompts[i].ids.n * (1 + x->prompt_top) * (EACH + TOLD);
     for (uint32_t i = 0; x->probs && i < x->n_answers; i++) {
-        const size_t room = x->m->model->dev.context - prompt_of(x, &x->answers[i])->ids.n;
+        const size_t room = x->m->facts.context - prompt_of(x, &x->answers[i])->ids.n;
         bytes += (room < x->q.max_tokens ? room : x->q.max_tokens) * (1 + x->top) * EACH;
     }
     return bytes;

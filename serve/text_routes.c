@@ -22,9 +22,9 @@ static const struct serve_model *model_of(const struct serve *s, struct refusal 
     const struct serve_model *m = atomic_load(&s->model);
     if (!m)
         (void)refuse(why, SERVE_NOT_READY, NULL, "no model is loaded");
-    else if (!m->model->tokenizer)
+    else if (!m->facts.tokenizer)
         (void)refuse(why, SERVE_INVALID_REQUEST, NULL, "the model has no tokenizer");
-    return m && m->model->tokenizer ? m : NULL;
+    return m && m->facts.tokenizer ? m : NULL;
 }
 
 /* `model` of the body, where it is given, is the one that is served. */
@@ -130,14 +130,14 @@ static void put_tokens(struct http_text *out, const struct serve_model *m, const
     for (size_t i = 0; i < tokens->n; i++) {
         http_text_format(out, t->pieces ? "%s{\"id\":%u,\"piece\":" : "%s%u", i ? "," : "", tokens->ids[i]);
         if (!t->pieces) continue;
-        put_piece(out, m->model->tokenizer, tokens->ids[i]);
+        put_piece(out, m->facts.tokenizer, tokens->ids[i]);
         http_text_add(out, "}", 1);
     }
-    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u", tokens->n, m->model->dev.context);
+    http_text_format(out, "],\"count\":%zu,\"max_model_len\":%u", tokens->n, m->facts.context);
     if (t->strings) http_text_format(out, ",\"token_strs\":[");
     for (size_t i = 0; t->strings && i < tokens->n; i++) {
         if (i) http_text_add(out, ",", 1);
-        put_piece(out, m->model->tokenizer, tokens->ids[i]);
+        put_piece(out, m->facts.tokenizer, tokens->ids[i]);
     }
     http_text_format(out, t->strings ? "]}\n" : "}\n");
 }
@@ -153,7 +153,7 @@ static bool encode_chat(struct work *w, const struct serve_model *m, const struc
     serve_clock(w->s, &q);
     bool ok = chat_render(m->chat, &q, &prompt, &problem) ||
               refuse(why, serve_code_of_status(problem.status), problem.field, "%s", problem.text);
-    const wk_status status = ok ? work_encode(w, m->model->tokenizer, prompt.part, prompt.n, true, out, &err) : WK_OK;
+    const wk_status status = ok ? work_encode(w, m->facts.tokenizer, prompt.part, prompt.n, true, out, &err) : WK_OK;
     chat_prompt_free(&prompt);
     if (status == WK_CANCELLED) return work_refuse(w, why);
     return ok && (!status || refuse(why, serve_code_of_status(status), "messages", "messages: %s", text));
@@ -166,7 +166,7 @@ static bool encode(struct work *w, const struct serve_model *m, const struct tok
     const struct wk_err err = { text, sizeof text };
     const struct tokenizer_part part = { t->text, t->n, t->parse_special };
     if (t->chat.conversation.n) return encode_chat(w, m, t, out, why);
-    const wk_status status = work_encode(w, m->model->tokenizer, &part, 1, t->add_special, out, &err);
+    const wk_status status = work_encode(w, m->facts.tokenizer, &part, 1, t->add_special, out, &err);
     if (status == WK_CANCELLED) return work_refuse(w, why);
     return !status || refuse(why, serve_code_of_status(status), NULL, "%s", text);
 }
@@ -279,7 +279,7 @@ static void detokenize(void *user, struct http_request *r)
         return;
     }
     const struct body_object o = { body, "" };
-    const struct tokenizer *t = m->model->tokenizer;
+    const struct tokenizer *t = m->facts.tokenizer;
     uint32_t *ids = body_flag(&o, "special", &special, &why) ? ids_of(&o, tokenizer_size(t), &n, &why) : NULL;
     if (!ids) {
         serve_refuse(s, r, &why);
@@ -318,10 +318,10 @@ static void tokenizer_info(void *user, struct http_request *r)
         serve_refuse(s, r, &why);
         return;
     }
-    const struct tokenizer *t = m->model->tokenizer;
-    const struct gguf_kv *kv = gguf_find(m->model->file, "tokenizer.chat_template");
+    const struct tokenizer *t = m->facts.tokenizer;
+    const struct gguf_kv *kv = gguf_find(m->facts.file, "tokenizer.chat_template");
     struct gguf_str template;
-    const bool has = kv && !gguf_str(m->model->file, kv, &template, NULL);
+    const bool has = kv && !gguf_str(m->facts.file, kv, &template, NULL);
     size_t n = 0;
     const uint32_t *ids = tokenizer_end_ids(t, &n);
     json_t *ends = json_array();
@@ -329,7 +329,7 @@ static void tokenizer_info(void *user, struct http_request *r)
     serve_answer(s, r, 200,
                  json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}", "tokenizer_class", tokenizer_kind(t),
                            "vocab_size", (json_int_t)tokenizer_size(t), "model_max_length",
-                           (json_int_t)m->model->dev.context, "bos_token", spelt(t, tokenizer_bos(t)), "eos_token",
+                           (json_int_t)m->facts.context, "bos_token", spelt(t, tokenizer_bos(t)), "eos_token",
                            spelt(t, tokenizer_eos(t)), "eos_token_ids", ends, "add_bos_token", tokenizer_adds_bos(t),
                            "add_eos_token", tokenizer_adds_eos(t), "chat_template",
                            has ? json_bytes(template.data, template.len) : json_null()));
@@ -342,7 +342,7 @@ static void capabilities(void *user, struct http_request *r)
     struct serve *s = user;
     const struct serve_model *m = atomic_load(&s->model);
     json_t *profile = capabilities_profile(s->plugins, s->o->worker_id, s->device->handle ? &s->info : NULL);
-    json_t *descriptor = m ? capabilities_descriptor(m->name, s->plugins, m->model->program) : json_null();
+    json_t *descriptor = m ? capabilities_descriptor(m->name, s->plugins, m->facts.program) : json_null();
     serve_answer(s, r, 200, json_pack("{s:o, s:o}", "worker", profile, "model", descriptor));
 }
 

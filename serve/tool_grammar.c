@@ -75,7 +75,7 @@ static wk_status compile(const struct making *x, struct grammar **out, const str
     wk_status status = tools_set_open(x->functions, x->n, &set, err);
     if (status) return status;
     status = x->form ? tools_grammar(x->form, set, &rule, x->refusals, out, err)
-             : harmony_find_ids(x->m->model->tokenizer, &ids)
+             : harmony_find_ids(x->m->facts.tokenizer, &ids)
                  ? tools_harmony_grammar(&ids, set, &rule, x->refusals, out, err)
                  : wk_fail(err, WK_UNSUPPORTED, "the vocabulary has no tokens for calls");
     tools_set_close(set);
