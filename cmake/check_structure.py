@@ -71,8 +71,6 @@ KNOWN_LONG = (
     ("core/device/cuda/attend_prompt_sm90.cu", "attend_prompt_sm90", 99),
     ("core/device/cuda/attend_run.cuh", "do_run", 89),
     ("core/device/cuda/router.cu", "router_kernel", 126),
-    ("core/engine/test_ids.c", "test_refusals", 102),
-    ("core/model/test_generator.c", "test_submit", 82),
     ("sdk/include/worker/cuda/kernel/gemv.cuh", "wk_gemv_multiply", 82),
     ("sdk/include/worker/cuda/kernel/stream_wgmma.cuh", "wk_stream_wgmma_sums", 92),
     ("sdk/include/worker/cuda/part/epilogue.cuh", "wk_four_output", 101),

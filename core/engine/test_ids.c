@@ -158,15 +158,22 @@ static enum submit_refusal refusal(struct engine *e, struct engine_job spec)
     return r;
 }
 
-static void test_refusals(void **state)
+/* A model whose cache holds five pages, for two sequences. */
+static struct test_model five_pages(void)
 {
-    (void)state;
     struct test_model t =
         test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 0 }, 2);
     const uint64_t page = t.m->plan.bytes[MEMORY_KV] / t.m->plan.kv_pages[0];
     test_unload(&t);
     t = test_llama(test_device(1, 0), (struct device_options){ .max_sequences = 2, .kv_bytes = 5 * page }, 2);
     assert_int_equal(t.m->plan.kv_pages[0], 5);
+    return t;
+}
+
+static void test_bad_options(void **state)
+{
+    (void)state;
+    struct test_model t = five_pages();
     struct engine *e;
     struct engine_options bad[] = { { .max_sequences = 3, .max_batch_tokens = 64, .max_queue = 1 },
                                     { .max_sequences = 0, .max_batch_tokens = 64, .max_queue = 1 },
@@ -180,8 +187,22 @@ static void test_refusals(void **state)
         assert_null(e);
         assert_non_null(strstr(test_text, named[i]));
     }
-    e = test_engine(t.m, (struct engine_options){ .max_queue = 1 });
-    struct test_job job = test_make(0), five = test_make(0);
+    test_unload(&t);
+}
+
+static void refused(struct engine *e, struct engine_job spec, enum submit_refusal as, const char *words)
+{
+    assert_int_equal(refusal(e, spec), as);
+    if (!strstr(test_text, words)) fail_msg("%s", test_text);
+}
+
+/* Jobs that are wrong in one field. */
+static void test_bad_jobs(void **state)
+{
+    (void)state;
+    struct test_model t = five_pages();
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_queue = 1 });
+    struct test_job job = test_make(0);
     char long_id[ENGINE_JOB_ID_MAX + 2];
     memset(long_id, 'x', sizeof long_id - 1);
     long_id[sizeof long_id - 1] = 0;
@@ -189,36 +210,46 @@ static void test_refusals(void **state)
         .id = "a", .prompt = job.tokens, .n_prompt = job.n, .max_tokens = 5, .params = &job.params
     };
     struct engine_job spec = good;
-#define REFUSED(field, value, as, words)                          \
-    do {                                                          \
-        spec = good;                                              \
-        spec.field = value;                                       \
-        assert_int_equal(refusal(e, spec), as);                   \
-        if (!strstr(test_text, words)) fail_msg("%s", test_text); \
-    } while (0)
     const uint32_t wrong[] = { 1, TEST_VOCAB };
     struct sampler_params hot = job.params;
     hot.temperature = 3;
-    REFUSED(id, "", SUBMIT_INVALID, "id has 0 bytes");
-    REFUSED(id, NULL, SUBMIT_INVALID, "id has 0 bytes");
-    REFUSED(id, long_id, SUBMIT_INVALID, "129 bytes");
-    REFUSED(n_prompt, 0, SUBMIT_INVALID, "no tokens");
-    REFUSED(max_tokens, 0, SUBMIT_INVALID, "max_tokens is 0");
-    REFUSED(n_ends, SAMPLER_MAX_ENDS + 1, SUBMIT_INVALID, "65 ids");
-    REFUSED(params, &hot, SUBMIT_INVALID, "temperature is 3");
+    spec.id = "";
+    refused(e, spec, SUBMIT_INVALID, "id has 0 bytes");
+    spec.id = NULL;
+    refused(e, spec, SUBMIT_INVALID, "id has 0 bytes");
+    spec.id = long_id;
+    refused(e, spec, SUBMIT_INVALID, "129 bytes");
+    spec = good, spec.n_prompt = 0;
+    refused(e, spec, SUBMIT_INVALID, "no tokens");
+    spec = good, spec.max_tokens = 0;
+    refused(e, spec, SUBMIT_INVALID, "max_tokens is 0");
+    spec = good, spec.n_ends = SAMPLER_MAX_ENDS + 1;
+    refused(e, spec, SUBMIT_INVALID, "65 ids");
+    spec = good, spec.params = &hot;
+    refused(e, spec, SUBMIT_INVALID, "temperature is 3");
     spec = good, spec.prompt = wrong, spec.n_prompt = 2;
-    assert_int_equal(refusal(e, spec), SUBMIT_INVALID);
-    assert_non_null(strstr(test_text, "token 1 of the prompt is 50"));
+    refused(e, spec, SUBMIT_INVALID, "token 1 of the prompt is 50");
     static uint32_t many[TEST_CONTEXT];
     spec = good, spec.prompt = many, spec.n_prompt = TEST_CONTEXT;
     assert_int_equal(refusal(e, spec), SUBMIT_CONTEXT);
     spec.n_prompt = 5 * KV_PAGE + 1;
-    assert_int_equal(refusal(e, spec), SUBMIT_NEVER_FITS);
-    assert_non_null(strstr(test_text, "6 pages"));
-    /* Two run, one waits. */
+    refused(e, spec, SUBMIT_NEVER_FITS, "6 pages");
+    engine_close(e);
+    test_unload(&t);
+}
+
+/* Two run, one waits; then a job that needs more pages than there are, and one behind it. */
+static void test_no_room(void **state)
+{
+    (void)state;
+    struct test_model t = five_pages();
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_queue = 1 });
+    struct test_job job = test_make(0), five = test_make(0);
+    struct engine_job spec = {
+        .id = "b", .prompt = job.tokens, .n_prompt = job.n, .max_tokens = 5, .params = &job.params
+    };
     struct job *a = test_submit(e, "a", &job, 0, 0), *b = test_submit(e, "b", &job, 0, 0),
                *c = test_submit(e, "c", &job, 0, 0);
-    spec = good, spec.id = "b";
     assert_int_equal(refusal(e, spec), SUBMIT_EXISTS);
     spec.id = "d";
     assert_int_equal(refusal(e, spec), SUBMIT_QUEUE_FULL);
@@ -384,7 +415,8 @@ int main(void)
     if (test_open_plugins()) return 1;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_among_others), cmocka_unit_test(test_weights_stay),
                                         cmocka_unit_test(test_windows),      cmocka_unit_test(test_haiku),
-                                        cmocka_unit_test(test_haiku_moe),    cmocka_unit_test(test_refusals),
+                                        cmocka_unit_test(test_haiku_moe),    cmocka_unit_test(test_bad_options),
+                                        cmocka_unit_test(test_bad_jobs),     cmocka_unit_test(test_no_room),
                                         cmocka_unit_test(test_context_end),  cmocka_unit_test(test_min_ids),
                                         cmocka_unit_test(test_figures) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -390,6 +390,12 @@ static void test_shares(void **state)
 
 /* ---- the device's own rules ---------------------------------------------------------------------------- */
 
+static void refused(struct model *m, const struct step *step, const char *words)
+{
+    assert_int_equal(m->device->submit(m->executor, step, &err), WK_INVALID);
+    if (!strstr(text, words)) fail_msg("%s", text);
+}
+
 static void test_submit(void **state)
 {
     (void)state;
@@ -402,26 +408,21 @@ static void test_submit(void **state)
     struct step_seq seq = { .n_rows = 4, .pages = groups, .slot = 1 };
     struct step step = { .n_rows = 4, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted };
     struct step_ids out = { .ids = ids, .failed = failed };
-#define REFUSED(words)                                                     \
-    do {                                                                   \
-        assert_int_equal(d->submit(m->executor, &step, &err), WK_INVALID); \
-        if (!strstr(text, words)) fail_msg("%s", text);                    \
-    } while (0)
     assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
-    REFUSED("never set");
+    refused(m, &step, "never set");
     assert_int_equal(d->sampler_set(m->executor, 2, &p, NULL, 0, &err), WK_INVALID);
     assert_int_equal(d->sampler_set(m->executor, 1, &p, tokens, SAMPLER_MAX_ENDS + 1, &err), WK_INVALID);
     ok(d->sampler_set(m->executor, 1, &p, NULL, 0, &err));
     wanted = 2;
-    REFUSED("only the last row of a sequence");
+    refused(m, &step, "only the last row of a sequence");
     wanted = 3;
     seq.slot = 2;
-    REFUSED("slot 2");
+    refused(m, &step, "slot 2");
     seq.slot = 1;
     tokens[3] = TOKEN_LAST;
-    REFUSED("no id yet");
+    refused(m, &step, "no id yet");
     tokens[3] = V;
-    REFUSED("token 50");
+    refused(m, &step, "token 50");
     tokens[3] = 4;
     ok(d->submit(m->executor, &step, &err));
     tokens[0] = TOKEN_LAST;
@@ -431,7 +432,7 @@ static void test_submit(void **state)
         seq.position = 3 + k;
         ok(d->submit(m->executor, &step, &err));
     }
-    REFUSED("under way");
+    refused(m, &step, "under way");
     for (uint32_t k = 0; k < STEP_QUEUE; k++) {
         ok(d->collect(m->executor, &out, &err));
         assert_true(ids[0] < V && !failed[0]);
@@ -452,24 +453,24 @@ static void test_submit(void **state)
     seq.position = 3 + STEP_QUEUE;
     assert_int_equal(d->mask(m->executor, &step, masks, &err), WK_INVALID);
     ok(d->submit(m->executor, &step, &err));
-    REFUSED("waits for its masks");
+    refused(m, &step, "waits for its masks");
     assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
     ok(d->mask(m->executor, &step, masks, &err));
     assert_int_equal(d->mask(m->executor, &step, masks, &err), WK_INVALID);
     ok(d->collect(m->executor, &out, &err));
     assert_true(ids[0] == 17 && top.id == 17 && top.n == 3 && !failed[0]);
     ask.top = SAMPLER_MAX_TOP + 1;
-    REFUSED("the best 21 ids");
+    refused(m, &step, "the best 21 ids");
     ask = (struct step_ask){ .id = V, .top = 0 };
-    REFUSED("the probability of id 50");
+    refused(m, &step, "the probability of id 50");
     ask = (struct step_ask){ .id = 3, .top = 0, .masked = true };
-    REFUSED("not sampled");
+    refused(m, &step, "not sampled");
     step.asks = NULL;
     struct step_seq twice[2] = { { .row = 0, .n_rows = 1, .pages = groups, .slot = 1 },
                                  { .row = 1, .n_rows = 1, .pages = groups, .slot = 1 } };
     step.seqs = twice;
     step.n_seqs = step.n_rows = 2;
-    REFUSED("twice");
+    refused(m, &step, "twice");
     unload(m);
 }
 
