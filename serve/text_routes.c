@@ -36,25 +36,27 @@ static bool is_served(const struct serve_model *m, const struct body_object *o, 
            refuse(why, SERVE_NOT_FOUND, "model", "model: this worker serves %s, not %s", m->name, name);
 }
 
-/* The body as an object whose names are all in `names`, for the model that is served; the caller's. *text: its bytes.
- * NULL: answered. */
-static json_t *body_of(struct work *w, const char *const *names, size_t n_names, const struct serve_model **m,
-                       struct token_bytes *text)
+/* Opens the request's work and reads its body: an object whose names are all in `names`, for the model that is served;
+ * the caller's, as the work is. *text: its bytes. NULL: answered, and no work is open. */
+static json_t *open_body(struct work *w, struct serve *s, struct http_request *r, const char *const *names,
+                         size_t n_names, const struct serve_model **m, struct token_bytes *text)
 {
     struct refusal why = { 0 };
     const char *bytes;
     size_t n;
     json_t *body = NULL;
-    *m = model_of(w->s, &why);
-    if (*m && !work_body(w, HTTP_BODY_MAX, &bytes, &n)) return NULL;
-    if (*m && body_parse(bytes, n, &body, &why) &&
+    work_open(w, s, r);
+    *m = model_of(s, &why);
+    const bool read = !*m || work_body(w, HTTP_BODY_MAX, &bytes, &n);
+    if (*m && read && body_parse(bytes, n, &body, &why) &&
         body_knows(&(struct body_object){ body, "" }, names, n_names, &why) &&
         is_served(*m, &(struct body_object){ body, "" }, &why)) {
         *text = (struct token_bytes){ bytes, n };
         return body;
     }
-    serve_refuse(w->s, w->r, &why);
+    if (read) serve_refuse(s, r, &why);
     json_decref(body);
+    work_close(w);
     return NULL;
 }
 
@@ -186,13 +188,9 @@ static void tokenize(void *user, struct http_request *r)
     struct tokens tokens = { 0 };
     struct http_text out = { 0 };
     struct work work;
-    work_open(&work, s, r);
     struct token_bytes text_of_body;
-    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m, &text_of_body);
-    if (!body) {
-        work_close(&work);
-        return;
-    }
+    json_t *body = open_body(&work, s, r, names, sizeof names / sizeof *names, &m, &text_of_body);
+    if (!body) return;
     if (!tokenize_fields(&(struct body_object){ body, "" }, text_of_body, m, &t, &why)) {
         serve_refuse(s, r, &why);
     } else if (http_reserve(r, tokenize_memory(&t) +
@@ -271,13 +269,9 @@ static void detokenize(void *user, struct http_request *r)
     struct http_text out = { 0 };
     const struct wk_err err = { text, sizeof text };
     struct work work;
-    work_open(&work, s, r);
     struct token_bytes text_of_body;
-    json_t *body = body_of(&work, names, sizeof names / sizeof *names, &m, &text_of_body);
-    if (!body) {
-        work_close(&work);
-        return;
-    }
+    json_t *body = open_body(&work, s, r, names, sizeof names / sizeof *names, &m, &text_of_body);
+    if (!body) return;
     const struct body_object o = { body, "" };
     const struct tokenizer *t = m->facts.tokenizer;
     uint32_t *ids = body_flag(&o, "special", &special, &why) ? ids_of(&o, tokenizer_size(t), &n, &why) : NULL;
