@@ -80,7 +80,7 @@ KNOWN_LONG = (
 )
 # Equal blocks by folder: that many more than BLOCKS allows the whole tree.
 KNOWN_BLOCKS = {
-    "core/device/cuda": 3,
+    "core/device/cuda": 2,
     "plugins/quant-basic/cuda": 3,
     "plugins/quant-iq4/cuda": 2,
     "plugins/quant-q4k/cuda": 2,

@@ -14,6 +14,7 @@
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "plugin/call.h"
+#include "plugin/guarded.h"
 
 static uint64_t row_bytes(const struct tape_tensor *t)
 {
@@ -123,34 +124,10 @@ void weights_carve(struct executor *x, struct carve *weights, struct carve *work
     x->zero_row = carve(workspace, widest, 1);
 }
 
-struct dequantize {
-    const struct wk_type_cpu *type;
-    float *y;
-    const void *blocks;
-    uint64_t n;
-};
-
-static void run_dequantize(void *arg)
-{
-    const struct dequantize *d = arg;
-    format_dequantize(d->type, d->y, d->blocks, d->n);
-}
-
-/* The call ends outside of the guard: a file that is cut short leaves the plugin's function by a jump. */
-static wk_status dequantize(struct dequantize *d, uint64_t bytes, const struct wk_err *err)
-{
-    struct plugin_call call;
-    PLUGIN_CALL(&call, d->type->dequantize, "dequantize");
-    const wk_status s = gguf_guarded(run_dequantize, d, d->blocks, bytes, err);
-    plugin_call_end(&call);
-    return s;
-}
-
 static wk_status load_vector(struct executor *x, const struct tape_tensor *t, float *y, const struct wk_err *err)
 {
     const uint64_t n = tensor_values(t);
-    struct dequantize d = { t->type, y, tensor_bytes(x, t), n };
-    return dequantize(&d, n / t->type->block * t->type->block_bytes, err);
+    return guarded_dequantize(t->type, y, tensor_bytes(x, t), n, n / t->type->block * t->type->block_bytes, err);
 }
 
 /* From [width][kernel] to [kernel][width]. */
@@ -237,9 +214,8 @@ const void *weights_tiles(struct executor *x, const struct matrix *m, uint32_t s
 void weights_row(struct executor *x, const struct row_op *r, uint64_t row, float *y)
 {
     const uint32_t width = (uint32_t)(r->row_bytes / r->type->block_bytes * r->type->block);
-    struct dequantize d = { r->type, y, r->table + row * r->row_bytes, width };
     char text[200];
     struct wk_err err = { text, sizeof text };
-    wk_status s = dequantize(&d, r->row_bytes, &err);
+    wk_status s = guarded_dequantize(r->type, y, r->table + row * r->row_bytes, width, r->row_bytes, &err);
     if (s) fail_step(x, s, text);
 }

@@ -21,7 +21,7 @@
 #include "base/monotonic.h"
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
-#include "plugin/format.h"
+#include "plugin/guarded.h"
 #include "tape/tape.h"
 #include "device/cuda/calls.h"
 
@@ -171,28 +171,12 @@ static wk_status make_chunks(struct upload *u, const struct wk_err *err)
 
 /* ---- one lane ------------------------------------------------------------------------------------------ */
 
-struct dequantize {
-    const struct wk_type_cpu *type;
-    float *y;
-    const void *blocks;
-    uint64_t n;
-};
-
-static void run_dequantize(void *arg)
-{
-    const struct dequantize *d = arg;
-    struct plugin_call call;
-    PLUGIN_CALL(&call, d->type->dequantize, "dequantize");
-    format_dequantize(d->type, d->y, d->blocks, d->n);
-    plugin_call_end(&call);
-}
-
 /* The chunk's bytes, or a vector's values, into a slot. */
 static wk_status fill(const struct upload *u, const struct chunk *c, struct slot *s, const struct wk_err *err)
 {
     if (c->kind != CHUNK_VALUES) return gguf_guarded_copy(s->host, c->src, c->bytes, err);
-    struct dequantize q = { u->o->vectors[c->of].tensor->type, (float *)(void *)s->host, c->src, c->n };
-    return gguf_guarded(run_dequantize, &q, c->src, c->bytes, err);
+    const struct wk_type_cpu *type = u->o->vectors[c->of].tensor->type;
+    return guarded_dequantize(type, (float *)(void *)s->host, c->src, c->n, c->bytes, err);
 }
 
 static wk_status send(const struct upload *u, const struct chunk *c, const struct slot *s, cudaStream_t stream,
