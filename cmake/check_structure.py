@@ -53,14 +53,10 @@ MADE = ("core/jinja/char_table.h", "core/tokenizer/unicode_table.h")
 # Headers as they were at earlier versions: they never change.
 FROZEN = "sdk/abi/"
 
-# Families of kernels, each by its files' pattern. Plans (*_plan.cuh) choose between kernels and include them all.
-KERNELS = (
-    "sdk/include/worker/cuda/kernel/*.cuh",
-    "sdk/include/worker/cuda/product_*.cuh",
-    "core/device/cuda/attend_*.cuh",
-    "core/device/cuda/*.cu",
-)
-NO_KERNELS = ("*_plan.cuh", "*/product_args.cuh", "*/product_check.cuh", "*/attend_run.cuh", "*/attend_tile.cuh")
+# Families of kernels, each by its files' pattern, and the files of such a name that are none: what chooses between
+# kernels, and what several use.
+KERNELS = ("sdk/include/worker/cuda/kernel/*.cuh", "core/device/cuda/attend_*.cuh", "core/device/cuda/*.cu")
+NO_KERNELS = ("*/attend_run.cuh", "*/attend_tile.cuh")
 
 # Functions that are longer: path, name, lines.
 KNOWN_LONG = (
