@@ -1,5 +1,5 @@
 /* test_keys.c: keys that are arrays of any length (WK_KEY_ARRAY): what a plugin is given for each thing that a file may
- * have there, and what refuses the file. plugins/arch-test has arrays of layers. */
+ * have there, and what refuses the file. tests/support/arch_test_keys.c has arrays of layers. */
 #include <stdlib.h>
 #include <string.h>
 
