@@ -115,21 +115,17 @@ static wk_status check(int fd, size_t bytes, const struct wk_err *err)
                          bytes);
 }
 
-wk_status segment_read(const char *name, void *out, size_t bytes, const struct wk_err *err)
+wk_status segment_read(const char *id, const char *name, void *out, size_t bytes, const struct wk_err *err)
 {
-    if (name[0] != '/' || !is_ours(name + 1)) return wk_fail(err, WK_INVALID, "a segment has another name than ours");
-    const int fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0);
+    if (name[0] != '/' || !is_ours(name + 1) || strncmp(name + sizeof start, id, ID_DIGITS) != 0)
+        return wk_fail(err, WK_INVALID, "a segment has another name than those of this hand-over");
+    const int fd = shm_open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0); /* another user may have put a FIFO there */
     if (fd < 0) return wk_fail(err, WK_IO, "a segment of shared memory is not there: %s", strerror(errno));
     wk_status status = check(fd, bytes, err);
     if (status != WK_INVALID) (void)shm_unlink(name);
     if (!status) status = read_all(fd, out, bytes, err);
     (void)close(fd);
     return status;
-}
-
-void segment_remove(const char *name)
-{
-    if (name[0] == '/' && is_ours(name + 1)) (void)shm_unlink(name);
 }
 
 /* ---- what is left -------------------------------------------------------------------------------------- */

@@ -30,10 +30,9 @@ bool segment_is_read(const struct segment *s);
 void segment_close(struct segment *s);
 
 /* Reads a segment of exactly `bytes` bytes into out, and takes its name away, whatever comes of it. WK_INVALID: it is
- * none of ours: its name, its owner, its mode or its size; WK_IO: it is not there, or cannot be read. [any thread] */
-wk_status segment_read(const char *name, void *out, size_t bytes, const struct wk_err *err);
-/* The same without reading: what is not wanted any more. */
-void segment_remove(const char *name);
+ * none of ours, or of another hand-over than `id`: its name, its owner, its mode or its size; WK_IO: it is not there,
+ * or cannot be read. Nobody is waited for, whatever lies under that name. [any thread] */
+wk_status segment_read(const char *id, const char *name, void *out, size_t bytes, const struct wk_err *err);
 
 /* Removes what dead processes of this user have left; returns how many. [main thread, at the start] */
 uint32_t segment_sweep(void);

@@ -47,11 +47,11 @@ static void read_once(void **state)
     assert_int_equal(fstat(s.fd, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
     assert_false(segment_is_read(&s));
-    assert_int_equal(segment_read(s.name, out, BYTES, NULL), WK_OK);
+    assert_int_equal(segment_read(id, s.name, out, BYTES, NULL), WK_OK);
     assert_int_equal(out[0] + out[BYTES - 1], 14);
     assert_true(segment_is_read(&s));
     assert_false(is_there(s.name));
-    assert_int_equal(segment_read(s.name, out, BYTES, NULL), WK_IO);
+    assert_int_equal(segment_read(id, s.name, out, BYTES, NULL), WK_IO);
     segment_close(&s);
     segment_close(&s);
     struct segment unread = made();
@@ -94,18 +94,43 @@ static void not_ours(void **state)
                                          "" };
     char *out = malloc(BYTES);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_int_equal(segment_read(names[i], out, 1, NULL), WK_INVALID);
+        assert_int_equal(segment_read(id, names[i], out, 1, NULL), WK_INVALID);
     struct segment cut = made();
     assert_int_equal(ftruncate(cut.fd, BYTES - 1), 0);
-    assert_int_equal(segment_read(cut.name, out, BYTES, NULL), WK_INVALID);
+    assert_int_equal(segment_read(id, cut.name, out, BYTES, NULL), WK_INVALID);
     assert_true(is_there(cut.name)); /* it is not what was told: who has made it takes it away */
     segment_close(&cut);
     assert_false(is_there(cut.name));
+    struct segment other = made();
+    assert_int_equal(segment_read("1123456789abcdef0123456789abcdef", other.name, out, BYTES, NULL), WK_INVALID);
+    assert_true(is_there(other.name)); /* of another hand-over: who asked for this one may not take it away */
+    segment_close(&other);
     struct segment open = made();
     assert_int_equal(fchmod(open.fd, 0644), 0);
-    assert_int_equal(segment_read(open.name, out, BYTES, NULL), WK_INVALID);
+    assert_int_equal(segment_read(id, open.name, out, BYTES, NULL), WK_INVALID);
     segment_close(&open);
     free(out);
+}
+
+/* Whatever lies under a segment's name, nobody waits for it: a FIFO that nobody writes to, a folder, a link. */
+static void no_files(void **state)
+{
+    (void)state;
+    static const char path[] = "/dev/shm/worker_kv_0123456789abcdef0123456789abcdef_18446744073709551615";
+    static const char name[] = "/worker_kv_0123456789abcdef0123456789abcdef_18446744073709551615";
+    char byte;
+    (void)alarm(60);
+    (void)unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(segment_read(id, name, &byte, 1, NULL), WK_INVALID);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0600), 0);
+    assert_int_equal(segment_read(id, name, &byte, 1, NULL), WK_INVALID);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("/etc/hostname", path), 0);
+    assert_int_equal(segment_read(id, name, &byte, 1, NULL), WK_IO);
+    assert_int_equal(unlink(path), 0);
+    (void)alarm(0);
 }
 
 /* A process that dies with a segment leaves it; the next start takes it away, and no living process's. */
@@ -151,7 +176,7 @@ static void places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(read_once), cmocka_unit_test(no_room),
-                                        cmocka_unit_test(not_ours), cmocka_unit_test(orphans),
-                                        cmocka_unit_test(places) };
+                                        cmocka_unit_test(not_ours),  cmocka_unit_test(no_files),
+                                        cmocka_unit_test(orphans),   cmocka_unit_test(places) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,7 @@ static enum pull_result take_blocks(struct pull *p, const struct frame *f, uint6
     enum pull_result result = take(p, name, (size_t)f->bytes); /* frame_read: it has room */
     if (result) return result;
     p->way = HANDOVER_SHM;
-    const wk_status status = segment_read(name, p->run, (size_t)bytes, &err);
+    const wk_status status = segment_read(p->q->id, name, p->run, (size_t)bytes, &err);
     return !status ? PULL_DONE : PULL_DAMAGED;
 }
 
