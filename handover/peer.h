@@ -43,7 +43,8 @@ wk_status peer_taker_open(struct engine *e, struct peer_taker **out, const struc
  * became true (NULL: never). [any thread] */
 wk_status peer_take(struct peer_taker *t, const char *name, const char *ticket, const struct packet *mine,
                     struct engine_import *i, const atomic_bool *stop, const struct wk_err *err);
-/* Gives back the memory of givers that have ended. To be called about once a second. [one thread] */
+/* Gives back the memory of givers that have ended. To be called about once a second; waits for nobody. [one
+ * thread] */
 void peer_taker_tick(struct peer_taker *t);
 void peer_taker_close(struct peer_taker *t); /* nobody takes any more; before the engine. NULL allowed */
 

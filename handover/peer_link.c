@@ -20,6 +20,9 @@ struct head {
 
 /* ---- sockets ------------------------------------------------------------------------------------------- */
 
+/* What all givers' names begin with: who names a giver cannot have other sockets of this user written to. */
+static const char prefix[] = "worker-kv-";
+
 /* The abstract namespace: a zero byte and the name. */
 static socklen_t address(struct sockaddr_un *a, const char *name)
 {
@@ -37,7 +40,7 @@ int link_listen(char name[PEER_NAME], const struct wk_err *err)
         (void)wk_fail(err, WK_IO, "no random bytes for the name of a socket");
         return -1;
     }
-    (void)snprintf(name, PEER_NAME, "worker-kv-%ld-%016" PRIx64, (long)getpid(), random);
+    (void)snprintf(name, PEER_NAME, "%s%ld-%016" PRIx64, prefix, (long)getpid(), random);
     const socklen_t n = address(&a, name);
     const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s >= 0 && !bind(s, (struct sockaddr *)&a, n) && !listen(s, BACKLOG)) return s;
@@ -57,7 +60,8 @@ int link_connect(const char *name, const struct wk_err *err)
 {
     struct sockaddr_un a;
     const socklen_t n = address(&a, name);
-    const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool named = strncmp(name, prefix, sizeof prefix - 1) == 0;
+    const int s = named ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
     if (s >= 0 && !connect(s, (struct sockaddr *)&a, n) && link_same_user(s)) return s;
     (void)wk_fail(err, WK_UNSUPPORTED, "no worker of this user listens as %.63s on this host", name);
     if (s >= 0) (void)close(s);

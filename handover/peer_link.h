@@ -40,7 +40,7 @@ struct link_message {
 
 /* A socket that listens under a name of its own; -1: err says why. */
 int link_listen(char name[PEER_NAME], const struct wk_err *err);
-/* -1: nobody listens there, or somebody of another user. */
+/* -1: it is no giver's name, nobody listens there, or somebody of another user. */
 int link_connect(const char *name, const struct wk_err *err);
 bool link_same_user(int socket);
 /* Of a payload in two parts, the second may be empty. False: the other side is gone, slow, or *stop became true. */

@@ -218,9 +218,10 @@ wk_status peer_taker_open(struct engine *e, struct peer_taker **out, const struc
     return WK_OK;
 }
 
+/* The lock is held for as long as a giver is asked for its memory, which may be silent: then at the next call. */
 void peer_taker_tick(struct peer_taker *t)
 {
-    (void)pthread_mutex_lock(&t->lock);
+    if (pthread_mutex_trylock(&t->lock)) return;
     for (uint32_t i = 0; i < PEER_OPEN; i++)
         if (t->known[i].name[0] && !t->known[i].users && ended(&t->known[i])) forget(t, &t->known[i]);
     (void)pthread_mutex_unlock(&t->lock);

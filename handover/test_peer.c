@@ -2,10 +2,14 @@
  * engine; what the giver refuses, what a taker notices, and that nothing stays. */
 #include "test_widths.h"
 
+#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -204,6 +208,8 @@ static void test_refused(void **state)
 
 struct waiter {
     const struct test_job *t;
+    const char *name; /* NULL: the giver's */
+    atomic_bool over;
     struct engine_import *i;
     atomic_bool stop;
     wk_status status;
@@ -219,8 +225,9 @@ static void *wait_for_pages(void *arg)
     mine.tokens = raw;
     packet_put_tokens(x->t->tokens, mine.n_tokens, raw);
     mine.last_id = x->t->tokens[mine.n_tokens - 1];
-    x->status = peer_take(w.taker, peer_giver_name(w.giver), "ticket", &mine, x->i, &x->stop,
+    x->status = peer_take(w.taker, x->name ? x->name : peer_giver_name(w.giver), "ticket", &mine, x->i, &x->stop,
                           &(struct wk_err){ x->text, sizeof x->text });
+    atomic_store(&x->over, true);
     return NULL;
 }
 static void waiter_begin(struct waiter *x, const struct test_job *t)
@@ -262,6 +269,49 @@ static void test_broken_off(void **state)
     end_prompt(j);
     peer_taker_tick(w.taker); /* gives its memory back */
     giver_open();
+    close_all();
+}
+
+/* Of whoever listens as a giver and says nothing the taker's other callers hear nothing: the tick is the main thread's.
+ */
+static void test_silent(void **state)
+{
+    (void)state;
+    char name[PEER_NAME];
+    open_all(device_cpu());
+    const struct test_job t = make(0);
+    const int socket = link_listen(name, &test_err);
+    assert_true(socket >= 0);
+    struct pollfd comes = { .fd = socket, .events = POLLIN };
+    struct waiter x = { .t = &t, .name = name, .i = begin(&t) };
+    assert_int_equal(pthread_create(&x.thread, NULL, wait_for_pages, &x), 0);
+    assert_int_equal(poll(&comes, 1, 60000), 1);
+    peer_taker_tick(w.taker);
+    assert_false(atomic_load(&x.over));
+    atomic_store(&x.stop, true);
+    waiter_end(&x, WK_CANCELLED, "cancelled");
+    (void)close(socket);
+    close_all();
+}
+
+/* Sockets of this user that are no giver's get no byte, whoever names them. */
+static void test_other_sockets(void **state)
+{
+    (void)state;
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    open_all(device_cpu());
+    const struct test_job t = make(0);
+    (void)snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "test-peer-%ld", (long)getpid());
+    const socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(a.sun_path + 1));
+    const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(s >= 0 && !bind(s, (struct sockaddr *)&a, n) && !listen(s, 4));
+    struct pollfd comes = { .fd = s, .events = POLLIN };
+    struct engine_import *i = begin(&t);
+    const atomic_bool stop = true;
+    assert_int_equal(take(&t, a.sun_path + 1, "ticket", i, &stop), WK_UNSUPPORTED);
+    assert_int_equal(poll(&comes, 1, 0), 0);
+    engine_import_abort(i);
+    (void)close(s);
     close_all();
 }
 
@@ -338,7 +388,8 @@ int main(void)
     if (test_open_plugins()) return 1;
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_ids),        cmocka_unit_test(test_refused),
                                         cmocka_unit_test(test_broken_off), cmocka_unit_test(test_hostile),
-                                        cmocka_unit_test(test_many),       cmocka_unit_test(test_reading_alone) };
+                                        cmocka_unit_test(test_many),       cmocka_unit_test(test_reading_alone),
+                                        cmocka_unit_test(test_silent),     cmocka_unit_test(test_other_sockets) };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_close_plugins();
     return failed;
