@@ -18,6 +18,9 @@
 enum { PACKET_BESIDE = 64 << 10 /* bytes of a packet, at most, beside its tokens */ };
 enum {
     SILENCE_MS = 5000,
+    PATIENCE_MS = 10000,       /* for an answer that comes more slowly than SLOWEST: then the prompt is read here */
+    CACHED_MS = 1000,          /* the same where nothing is missing */
+    SLOWEST_MS_PER_MIB = 1000, /* of an answer, on average */
     REST_MOST = 64 << 10 /* bytes behind what was wanted, that are still read */,
     URL_BYTES = HANDOVER_HOST_MAX + 64,
     HEADER_BYTES = 8192,
@@ -36,7 +39,9 @@ struct pull {
     uint64_t bytes;
     const char *at; /* of what has come: [left] */
     size_t left;
-    char *run; /* [run_cap] */
+    uint64_t begun_ns, heard; /* since then so many bytes have come */
+    bool slow;                /* too slowly */
+    char *run;                /* [run_cap] */
     size_t run_cap;
     char text[512]; /* why it came to nothing */
 };
@@ -111,7 +116,16 @@ static bool put_body(const struct pull *p, struct http_text *out)
     return !out->failed;
 }
 
-static bool is_stopped(void *user) { return work_stopped(user); }
+/* Who gives a byte now and then, in a header that does not end or in a body, holds pages, a helper and the client no
+ * longer than who is silent. Asked before each part of an answer. */
+static bool is_stopped(void *user)
+{
+    struct pull *p = user;
+    const uint64_t ms = (serve_now_ns() - p->begun_ns) / 1000000;
+    const uint64_t patience = p->import && p->from == p->to ? CACHED_MS : PATIENCE_MS;
+    p->slow = ms > patience + (p->heard >> 20) * SLOWEST_MS_PER_MIB;
+    return p->slow || work_stopped(p->q->work);
+}
 
 static enum pull_result result_of(struct pull *p, uint32_t status)
 {
@@ -122,7 +136,9 @@ static enum pull_result result_of(struct pull *p, uint32_t status)
 
 static enum pull_result broken(struct pull *p, wk_status status)
 {
-    return status == WK_CANCELLED ? fail(p, PULL_STOPPED, "the request ended meanwhile") : PULL_UNREACHABLE;
+    if (status != WK_CANCELLED) return PULL_UNREACHABLE;
+    return p->slow ? fail(p, PULL_UNREACHABLE, "the answer comes too slowly: reading the prompt here is faster")
+                   : fail(p, PULL_STOPPED, "the request ended meanwhile");
 }
 
 /* Asks, and reads the answer's header. */
@@ -173,6 +189,7 @@ static enum pull_result take(struct pull *p, void *out, size_t n)
             const wk_status status = download_next(p->helper, &p->at, &p->left, &err);
             if (status) return broken(p, status);
             if (!p->left) return fail(p, PULL_UNREACHABLE, "the answer ends before its end");
+            p->heard += p->left;
         }
         const size_t some = n < p->left ? n : p->left;
         memcpy(to, p->at, some);
@@ -267,6 +284,8 @@ static enum pull_result take_peer(struct pull *p, const struct frame *f, uint32_
         *at = p->to;
     }
     free(tokens);
+    p->begun_ns = serve_now_ns(); /* copying has limits of its own */
+    p->heard = 0;
     return PULL_DONE;
 }
 
@@ -336,8 +355,9 @@ static enum pull_result pull(struct pull *p)
     if (!p->helper)
         return work_stopped(p->q->work) ? fail(p, PULL_STOPPED, "the request ended meanwhile")
                                         : fail(p, PULL_BUSY, "as many prompts are pulled as --decode-pool-size allows");
-    download_watch(p->helper, is_stopped, p->q->work);
     result = reserve(p);
+    p->begun_ns = serve_now_ns();
+    download_watch(p->helper, is_stopped, p);
     if (!result) result = ask(p); /* also where nothing is missing: then the pages there are given back */
     if (!result) result = take_answer(p);
     if (!result) finish(p);
@@ -355,7 +375,7 @@ static void narrate(const struct pull *p, enum pull_result result, uint64_t ns)
         log_f("duration_ms", (double)ns * 1e-6), log_s("traceparent", http_trace(p->q->work->r)));
 }
 
-struct engine_lease *pull_pages(const struct pull_request *q)
+struct engine_lease *pull_pages(const struct pull_request *q, bool *in_vain)
 {
     struct pull p = { .q = q, .s = q->work->s, .h = q->work->s->handover, .blocks = engine_blocks(q->n_ids) };
     const uint64_t begun_ns = serve_now_ns();
@@ -372,5 +392,6 @@ struct engine_lease *pull_pages(const struct pull_request *q)
     handover_count(p.h, result);
     if (result == PULL_DONE) handover_count_pages(p.h, p.way, ns, p.bytes);
     narrate(&p, result, ns);
+    *in_vain = result != PULL_DONE && (p.slow || result == PULL_UNREACHABLE || result == PULL_BUSY);
     return lease;
 }

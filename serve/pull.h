@@ -20,7 +20,8 @@ struct pull_request {
 
 /* Pulls what the prefix cache does not have. What it returns keeps the pages until the job has begun
  * (engine_lease_release); NULL: they did not come, and are computed. Which it was, and why, is counted and stands in
- * the log. [the handler's thread] */
-struct engine_lease *pull_pages(const struct pull_request *q);
+ * the log. *in_vain: seconds may have gone by without any page, and would for the request's next prompt. [the handler's
+ * thread] */
+struct engine_lease *pull_pages(const struct pull_request *q, bool *in_vain);
 
 #endif

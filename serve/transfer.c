@@ -41,8 +41,10 @@ bool transfer_may(const struct stream *x, struct refusal *why)
 
 /* ---- before the jobs ----------------------------------------------------------------------------------- */
 
-static void pull_one(struct stream *x, uint32_t i)
+/* False: the next prompt's pages would be waited for in vain, too. */
+static bool pull_one(struct stream *x, uint32_t i)
 {
+    bool in_vain;
     const struct gate_caller *who = &serve_caller(x->r)->who;
     const struct transfer *t = x->transfer;
     const json_t *id = json_array_get(t->ids, i);
@@ -56,7 +58,8 @@ static void pull_one(struct stream *x, uint32_t i)
                                       .port = t->port,
                                       .id = json_is_string(id) ? json_string_value(id) : NULL,
                                       .job_id = x->answers[0].log_id };
-    x->handed[i].pulled = pull_pages(&ask);
+    x->handed[i].pulled = pull_pages(&ask, &in_vain);
+    return !in_vain;
 }
 
 void transfer_begin(struct stream *x)
@@ -66,8 +69,9 @@ void transfer_begin(struct stream *x)
     x->keeps = x->transfer->keep;
     x->handed = calloc(x->n_prompts, sizeof *x->handed);
     const bool can_keep = x->keeps && !engine_layout(x->m->engine, &layout, NULL);
+    bool pulls = x->transfer->pull && !x->prompt_probs; /* of which every row is computed */
     for (uint32_t i = 0; x->handed && i < x->n_prompts; i++) {
-        if (x->transfer->pull && !x->prompt_probs) pull_one(x, i); /* of which every row is computed */
+        pulls = pulls && pull_one(x, i);
         x->handed[i].reserved =
             can_keep && engine_blocks((uint32_t)x->prompts[i].ids.n) > 0 && leases_reserve(x->s->handover->leases);
     }

@@ -297,6 +297,40 @@ def shared(x):
         p.until(lambda: not segments())
 
 
+class Drip(Proxy):
+    """A prefill worker's answer that begins as it should and goes on byte by byte, for ever as far as a test goes."""
+
+    def __init__(self, frames):
+        (head, packet), (run, blocks), *_ = frames
+        self.begins = player([(head, packet), (run, b"")]).removesuffix(b"0\r\n\r\n")
+        self.blocks = blocks
+        super().__init__(None)
+
+    def serve(self, s):
+        with contextlib.suppress(OSError), s:
+            s.recv(65536)
+            s.sendall(self.begins)
+            for byte in self.blocks:
+                s.sendall(chunk(bytes([byte])))
+                if self.over.wait(0.25):
+                    return
+
+
+def slow(x):
+    """Who is silent is asked once for all prompts of a request; who gives byte after byte is given up, and at once if
+    nothing was missing."""
+    with Worker(program, *PREFILL, "channel") as p:
+        several = dict(body_of(), prompt=[text(next(numbers), 100) for _ in range(3)])
+        handed = params(p, COMPLETIONS, several)
+        with Proxy(None, lambda before, more: b"") as silent:
+            x.right("several prompts of a worker that says nothing", several, through(handed, silent), "unreachable")
+        body = body_of()
+        handed, frames = recorded(p, body)
+        with Drip(frames) as drip:
+            x.right("a byte now and then", body, through(handed, drip), "unreachable")
+            x.right("... of what is there", body, through(handed, drip), "cached")
+
+
 def kill_at(w, n):
     def answer(before, more):
         if len(before) + len(more) < n:
@@ -378,6 +412,7 @@ with Worker(program) as u, Worker(program, *DECODE, "peer") as d, Worker(program
     strangers(x)
     replayed(x)
     shared(x)
+    slow(x)
     left(x)
     broken(x, "channel")
     broken(x, "shm")
