@@ -8,10 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 
 #include "base/monotonic.h"
 
@@ -295,6 +298,23 @@ wk_status fetch_check(const struct fetch_request *r, const struct wk_err *err)
            (!r->cert_file || strlen(r->cert_file) < 4096) && (!r->key_file || strlen(r->key_file) < 4096) &&
            !r->cert_file == !r->key_file;
     return good ? WK_OK : wk_fail(err, WK_INVALID, "headers on one line of at most 8192 bytes and paths are expected");
+}
+
+/* Neither a FIFO nor a device is opened: nobody waits. */
+wk_status fetch_check_ca(const char *file, const struct wk_err *err)
+{
+    struct stat st;
+    if (stat(file, &st)) return wk_fail(err, WK_INVALID, "%s: %s", file, strerror(errno));
+    FILE *f = S_ISREG(st.st_mode) ? fopen(file, "re") : NULL;
+    if (!f)
+        return wk_fail(err, WK_INVALID, "%s: %s", file,
+                       S_ISREG(st.st_mode) ? strerror(errno) : "expected a file of certificates in PEM");
+    X509 *one = PEM_read_X509(f, NULL, NULL, NULL);
+    const bool found = one != NULL;
+    X509_free(one);
+    (void)fclose(f);
+    ERR_clear_error();
+    return found ? WK_OK : wk_fail(err, WK_INVALID, "%s: expected certificates in PEM, found none", file);
 }
 
 static void add_text(struct frame_request *head, char **at, enum frame_text which, const void *text, size_t n)

@@ -59,6 +59,10 @@ struct fetch_answer {
     size_t body_len;
 };
 
+/* Is this a file that can be a request's ca_file: one that can be read and has a certificate in PEM? What has none
+ * would fail with the first request, and each later one. [any thread] */
+wk_status fetch_check_ca(const char *file, const struct wk_err *err);
+
 /* Starts the helper and waits until it is ready. program: NULL: PREFIX/libexec/worker/worker-fetch of the running
  * PREFIX/bin/..., or the one beside it in a build tree. WK_IO: it is not there or does not run. [main thread] */
 wk_status fetch_open(const char *program, struct fetch **out, const struct wk_err *err);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/monotonic.h"
 #include "log/log.h"
@@ -203,10 +202,8 @@ static wk_status check_config(const struct oidc_config *c, const struct wk_err *
     if (!c->audience || !*c->audience)
         return wk_fail(err, WK_INVALID, "an issuer needs an audience: tokens that it made for others would be taken");
     if (c->algs & ~(uint32_t)JWT_ALGS) return wk_fail(err, WK_INVALID, "RS256 and ES256 are the algs of tokens");
-    if (c->ca_file && access(c->ca_file, R_OK) != 0)
-        return wk_fail(err, WK_INVALID, "%s: the issuer's CA file cannot be read", c->ca_file);
     if (c->n_clients > MOST_CLIENTS) return wk_fail(err, WK_INVALID, "at most %d clients are expected", MOST_CLIENTS);
-    return WK_OK;
+    return c->ca_file ? fetch_check_ca(c->ca_file, err) : WK_OK;
 }
 
 static bool copy(char **out, const char *text)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "capability/json_text.h"
 #include "scope.h"
@@ -65,8 +64,8 @@ wk_status opa_open(const struct opa_config *c, struct fetch *f, struct opa **out
                        "a policy's path is words of letters, digits, _, - and . with slashes between them, as "
                        "worker/allow, not \"%.100s\"",
                        c->path ? c->path : "");
-    if (c->ca_file && access(c->ca_file, R_OK) != 0)
-        return wk_fail(err, WK_INVALID, "%s: the policy server's CA file cannot be read", c->ca_file);
+    const wk_status ca = c->ca_file ? fetch_check_ca(c->ca_file, err) : WK_OK;
+    if (ca) return ca;
     struct opa *p = calloc(1, sizeof *p);
     const char *base = by_socket ? "http://localhost" : c->url;
     const size_t base_len = strlen(base) - (!by_socket && base[strlen(base) - 1] == '/'),

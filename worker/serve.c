@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "errors.h"
 #include "gate.h"
+#include "gate/fetch.h"
 #include "parallel.h"
 #include "serve/callback.h"
 #include "serve/kv_events.h"
@@ -278,6 +279,7 @@ static uint32_t pool_of(const struct options *o, enum option_id id, const char *
 /* A role and its pools: what could never do its part does not start. */
 static int check_role(struct serving *v)
 {
+    char text[512] = "";
     const struct options *o = &v->o;
     struct serve_handover *h = &v->handover;
     h->prefills = is_role(o, "prefill");
@@ -302,7 +304,8 @@ static int check_role(struct serving *v)
                               h->peers[i]);
     if (h->host && !handover_is_host(h->host))
         return fail_usage("serve", "--handover-host %s: expected a host's name or an address, without a port", h->host);
-    if (h->ca && access(h->ca, R_OK)) return fail_usage("serve", "--handover-ca %s: %s", h->ca, strerror(errno));
+    if (h->ca && fetch_check_ca(h->ca, &(struct wk_err){ text, sizeof text }))
+        return fail_usage("serve", "--handover-ca %s", text);
     return EXIT_DONE;
 }
 

@@ -199,6 +199,8 @@ def starts():
         (("--handover-peer", "10.0.0.0/40"), "--handover-peer"),
         (("--handover-host", "a:80"), "--handover-host"),
         (("--handover-ca", "/nowhere"), "--handover-ca"),
+        (("--handover-ca", "/dev/zero"), "--handover-ca"),
+        (("--handover-ca", __file__), "--handover-ca"),
     ):
         r = subprocess.run([program, "serve", *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
         lines = r.stderr.strip().splitlines()
