@@ -105,7 +105,10 @@ static wk_status start_helper(struct download *d, const struct wk_err *err)
     }
     d->socket = pair[0];
     const wk_status status = receive(d, &hello, sizeof hello, err);
-    if (status) return status;
+    if (status) { /* also if it was stopped: the first word, unread, would be taken for the next answer */
+        end_helper(d);
+        return status;
+    }
     return hello.id == 0 && hello.status == FRAME_HELLO && hello.bytes == sizeof hello ? WK_OK : gone(d, err);
 }
 
@@ -159,10 +162,10 @@ static wk_status frame(struct download *d, char *to, size_t cap, uint32_t *http,
     *http = a.status;
     *n = a.body_len;
     *end = !a.more;
-    if (*end) d->open = false;
-    if (a.status) return receive(d, to, a.body_len, err);
-    status = receive(d, failure, a.failure_len, err);
+    status = a.status ? receive(d, to, a.body_len, err) : receive(d, failure, a.failure_len, err);
     if (status) return status;
+    if (*end) d->open = false; /* not before: what is stopped in between is not read any more */
+    if (a.status) return WK_OK;
     failure[a.failure_len] = '\0';
     for (char *c = failure; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = ' ';
