@@ -251,6 +251,7 @@ def configuration(t):
         ("no audience", {"audience": None}),
         ("an empty audience", {"audience": ""}),
         ("no such CA file", {"ca": os.path.join(t.folder, "nowhere")}),
+        ("a CA file without a certificate", {"ca": __file__}),
         ("unknown algs", {"algs": 4}),
     ):
         no = t.open(issuer, **more)
