@@ -61,6 +61,17 @@ static bool is_id(const char *id)
     return strlen(id) == LEASES_ID - 1 && strspn(id, "0123456789abcdef") == LEASES_ID - 1;
 }
 
+/* The operator reads which host to name, if it is one. */
+static enum pull_result forbid(struct pull *p)
+{
+    (void)snprintf(
+        p->text, sizeof p->text,
+        "remote_host %s: expected 127.0.0.1, ::1, localhost or a host of --handover-peer; if it is a prefill "
+        "worker, name it with --handover-peer",
+        handover_is_host(p->q->host) ? p->q->host : "is neither a name nor an address");
+    return PULL_FORBIDDEN;
+}
+
 /* May it be tried at all? */
 static enum pull_result check(struct pull *p)
 {
@@ -73,8 +84,7 @@ static enum pull_result check(struct pull *p)
     const char *fingerprint = strchr(q->engine, ':');
     if (!fingerprint || strcmp(fingerprint + 1, q->m->fingerprint) != 0)
         return fail(p, PULL_FOREIGN, "another program, model or device has computed it: its fingerprint is another");
-    if (!handover_may_ask(q->host, o->peers, o->n_peers))
-        return fail(p, PULL_FORBIDDEN, "remote_host is neither of this machine nor of --handover-peer");
+    if (!handover_may_ask(q->host, o->peers, o->n_peers)) return forbid(p);
     return serve_digest(q->m)[0] ? PULL_DONE
                                  : fail(p, PULL_BUSY, "the digest of this worker's weights is not known yet");
 }
@@ -130,7 +140,12 @@ static bool is_stopped(void *user)
 static enum pull_result result_of(struct pull *p, uint32_t status)
 {
     if (status == 200) return PULL_DONE;
-    (void)snprintf(p->text, sizeof p->text, "the prefill worker answers %u", status);
+    const char *const why = status == 400 && !p->s->o->handover.ca ? ": if it serves https, give --handover-ca"
+                            : status == 401 || status == 403       ? ": it does not take the key of this client"
+                            : status == 404                        ? ": it does not have the hand-over any more, or it "
+                                                                     "is another key's"
+                                                                   : "";
+    (void)snprintf(p->text, sizeof p->text, "the prefill worker answers %u%s", status, why);
     return status == 404 ? PULL_UNKNOWN : status == 409 ? PULL_FOREIGN : PULL_REFUSED;
 }
 
@@ -365,6 +380,17 @@ static enum pull_result pull(struct pull *p)
     return p->import && p->from == p->to ? PULL_CACHED : result;
 }
 
+/* Pages came by a lesser way than this worker allows: why, unless it is said already. */
+static void explain_way(struct pull *p)
+{
+    const enum handover_way most = p->s->o->handover.most;
+    if (p->text[0] || !p->bytes || p->way >= most) return;
+    (void)snprintf(p->text, sizeof p->text,
+                   "not by %s: the prefill worker does not allow it, runs as another user or sees another /dev/shm, or "
+                   "had no room",
+                   handover_way_name(most));
+}
+
 static void narrate(const struct pull *p, enum pull_result result, uint64_t ns)
 {
     const bool good = result == PULL_DONE || result == PULL_CACHED || result == PULL_SHORT;
@@ -390,7 +416,10 @@ struct engine_lease *pull_pages(const struct pull_request *q, bool *in_vain)
     if (!lease && (result == PULL_DONE || result == PULL_CACHED)) result = fail(&p, PULL_NO_ROOM, "the engine ends");
     const uint64_t ns = serve_now_ns() - begun_ns;
     handover_count(p.h, result);
-    if (result == PULL_DONE) handover_count_pages(p.h, p.way, ns, p.bytes);
+    if (result == PULL_DONE) {
+        handover_count_pages(p.h, p.way, ns, p.bytes);
+        explain_way(&p);
+    }
     narrate(&p, result, ns);
     *in_vain = result != PULL_DONE && (p.slow || result == PULL_UNREACHABLE || result == PULL_BUSY);
     return lease;

@@ -179,8 +179,12 @@ def roles():
     with (
         Worker(program, "--prefill-pool-size", "2", "--decode-pool-size", "1") as w,
         Worker(program, "--role", "decode") as d,
+        Worker(program, "--role", "decode", "--kv-transport", "shm") as shm,
     ):
+        _, results = became(shm, lambda: both(w, shm, COMPLETIONS, dict(body, prompt=text(39))))
+        check("a lesser way, and why", results == ["done"] and "not by shm: " in shm.said(), (results, shm.said()))
         (status, answer), results = became(d, lambda: both(w, d, COMPLETIONS, body))
+        check("the way that was asked for needs no words", "not by " not in d.said(), d.said())
         check("a unified worker with a pool hands over", status == 200 and results == ["done"], (results, answer))
         full = [params(w, COMPLETIONS, {"prompt": text(40 + i)})["do_remote_prefill"] for i in range(3)]
         check("as many as its pool holds", full == [True, True, False], full)
@@ -286,6 +290,8 @@ def keys():
             handed = params(p, COMPLETIONS, body, mine)
             (status, answer), results = became(d, lambda h=headers, b=body, k=handed: then(d, COMPLETIONS, b, k, h))
             check("by " + name, status == 200 and results == [result], (results, answer))
+        for why in ("answers 404: it does not have the hand-over", "answers 401: it does not take the key"):
+            check("the event says: " + why, why in d.said(), d.said())
 
 
 def tls():
@@ -328,6 +334,7 @@ def tls():
         with Worker(program, "--role", "decode") as o:
             (status, answer), results = became(o, lambda: then(o, COMPLETIONS, dict(body, prompt=text(72)), handed))
             check("without TLS", status == 200 and results in (["unreachable"], ["refused"]), (results, answer))
+            check("... and what to give", results != ["refused"] or "give --handover-ca" in o.said(), o.said())
 
 
 # ---- load ----------------------------------------------------------------------------------------------------------

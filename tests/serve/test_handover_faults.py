@@ -207,6 +207,8 @@ def strangers(x):
         handed = params(p, COMPLETIONS, body_of())
         for host in ("192.0.2.1", "10.0.0.1", "169.254.169.254", "example.org", "0.0.0.0", "127.1", "2130706433"):
             x.right("host " + host, body_of(), dict(handed, remote_host=host), "forbidden")
+            named = host if host not in ("127.1", "2130706433") else "is neither a name nor an address"
+            check("... is named", "remote_host %s: expected 127.0.0.1" % named in x.d.said(), x.d.said())
         with Worker(program, *PREFILL, "channel", "--model", "embedded:haiku-moe") as o:
             foreign = params(o, COMPLETIONS, body_of())
             x.right("another model", body_of(), foreign, "foreign")
