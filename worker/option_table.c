@@ -210,9 +210,8 @@ const struct option_def option_table[OPT_COUNT] = {
                    "pulls these pages and generates, unified does both for its own requests" },
     [OPT_KV_TRANSPORT] = { "kv-transport", 0, OPTION_CHOICE, true, ON(CMD_SERVE), "channel|shm|peer", 0, 0, "channel",
                            "best way by which pages may travel: channel, the connection between both workers; shm, "
-                           "shared "
-                           "memory of one host; peer, from GPU to GPU; where both sides cannot do it, the next one "
-                           "down" },
+                           "shared memory of one host; peer, the other process's memory, on GPUs from GPU to GPU; "
+                           "where both sides cannot do it, the next one down" },
     [OPT_PREFILL_POOL] = { "prefill-pool-size", 0, OPTION_INTEGER, true, ON(CMD_SERVE), "N", 0, 512, NULL,
                            "prompts whose pages may wait for a decode worker at once; 0 is none; without it 64 with "
                            "--role prefill, else 0" },
@@ -222,8 +221,8 @@ const struct option_def option_table[OPT_COUNT] = {
                           "--role decode, else 0" },
     [OPT_HANDOVER_PEER] = { "handover-peer", 0, OPTION_LIST, false, ON(CMD_SERVE), "ADDRESS", 0, 64, NULL,
                             "pull pages also from this prefill worker, a name, an address or a network like "
-                            "10.1.0.0/16; "
-                            "addresses of this machine's loopback need none; may be repeated" },
+                            "10.1.0.0/16; loopback addresses (127.0.0.1, ::1, localhost) need none, other addresses "
+                            "of the same machine do; may be repeated" },
     [OPT_HANDOVER_HOST] = { "handover-host", 0, OPTION_TEXT, true, ON(CMD_SERVE), "NAME", 1, 255, NULL,
                             "name or address at which decode workers reach this worker; without it the address that "
                             "the "
