@@ -55,6 +55,7 @@ wk_status plugin_open_own(const char *name, void **handle, const struct wk_err *
     const bool tree = access(cache, F_OK) == 0 && strcmp(installed, built) != 0;
     if (tree && access(built, F_OK) == 0) return map(built, handle, err);
     return wk_fail(err, WK_UNSUPPORTED,
-                   "this installation has no %s (looked at: %s%s%s): a build where nvcc is found has it", name,
-                   installed, tree ? ", " : "", tree ? built : "");
+                   "this installation has no %s (looked at: %s%s%s): it is in the package worker-cuda, and in "
+                   "a build where nvcc is found",
+                   name, installed, tree ? ", " : "", tree ? built : "");
 }

@@ -179,9 +179,11 @@ static void wrong_modules(void **state)
     cli_install(module);
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(module, '/') - module), module);
     cli_program = "prefix/bin/worker";
-    (void)snprintf(pattern, sizeof pattern,
-                   "DEVICE_NOT_FOUND: device cuda: this installation has no device-cuda\\.so \\(looked at: /.*/%s\\)",
-                   module);
+    (void)snprintf(
+        pattern, sizeof pattern,
+        "DEVICE_NOT_FOUND: device cuda: this installation has no device-cuda\\.so \\(looked at: /.*/%s\\): it "
+        "is in the package worker-cuda",
+        module);
     expect_installed(pattern);
     make_file(module, "\177ELF but no more", 15);
     assert_int_equal(chmod(module, 0644), 0);
