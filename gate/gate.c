@@ -246,12 +246,16 @@ static const char *credential_of(const struct gate_credentials *c, const char **
     const char *bearer = NULL;
     *text = "no key: send the header Authorization: Bearer KEY, or x-api-key: KEY";
     if (c->authorization) {
-        if (strncasecmp(c->authorization, "Bearer ", 7) != 0) {
+        bearer = c->authorization + strlen("Bearer");
+        if (strncasecmp(c->authorization, "Bearer", strlen("Bearer")) != 0 || (*bearer && *bearer != ' ')) {
             *text = "the header Authorization is of another scheme than Bearer";
             return NULL;
         }
-        bearer = c->authorization + 7;
         while (*bearer == ' ') bearer++;
+        if (!*bearer) {
+            *text = "the header Authorization says Bearer, but no key follows";
+            return NULL;
+        }
     }
     if (bearer && c->api_key && strcmp(bearer, c->api_key) != 0) {
         *text = "Authorization and x-api-key name two different keys: send one";

@@ -145,6 +145,7 @@ def credentials(w):
         ("Basic", {"Authorization": "Basic " + good}, 401),
         ("no scheme", {"Authorization": good}, 401),
         ("empty", {"Authorization": "Bearer "}, 401),
+        ("a longer scheme", {"Authorization": "Bearers " + good}, 401),
         ("one letter short", bearer(good[:-1]), 401),
         ("one letter long", bearer(good + "a"), 401),
         ("another letter", bearer(flipped), 401),
@@ -156,6 +157,9 @@ def credentials(w):
         check("credentials: " + name, status in ((expected,) if expected == 200 else (401, 429)), (status, body))
         if status == 401:
             check("401 says how: " + name, answer.get("www-authenticate", "").startswith("Bearer"))
+            check(
+                "... and whether a key is missing: " + name, ("no key follows" in str(body)) == (name == "empty"), body
+            )
     status, _, _ = w.ask("GET", "/v1/models?api_key=" + good)
     check("a key in the query is none", status in (401, 429), status)
     check("no secret is in the log", not any(s in w.said() for s in SECRET.values()))
