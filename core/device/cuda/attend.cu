@@ -88,7 +88,7 @@ __device__ __forceinline__ void put_row(const attend_args &a, const item &t, uin
 {
     const uint32_t at = block_offset<D>(p % KV_PAGE, threadIdx.x % head_lanes<D>());
     *reinterpret_cast<uint4 *>(slot + at) = x;
-    if (copied) stores_before_copies();
+    if (copied) wk_publish();
     if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
 }
 
@@ -401,7 +401,7 @@ __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1)
     if (threadIdx.x == 0) begin_barrier(v_bar, W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     begun_barriers();
-    if (MEETS) cluster_arrive();
+    if (MEETS) wk_cluster_arrive();
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
     item t;
     if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0) {
@@ -460,7 +460,7 @@ __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1)
     const parting part = part_splits(t.last - t.first + 1, launch.cluster); /* of the tile that the cluster has */
     if constexpr (MEETS)
         if (meet && threadIdx.x == 0 && rank < adders<D>(part))
-            expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+            wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     asm volatile("" ::"f"(near));
     phase now = { all.begin, 0, true, false, false };
     bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all
@@ -558,7 +558,7 @@ __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1)
         }
         if constexpr (MEETS)
             if (meet) {
-                if (now.first) cluster_meet(); /* all blocks' barriers are there */
+                if (now.first) wk_cluster_wait(); /* all blocks' barriers are there */
                 send_split<D>(m, t, part, r, warp, shared_address(sent));
             }
 

@@ -5,6 +5,7 @@
 #ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 #define CORE_DEVICE_CUDA_ATTEND_ONE_CUH
 
+#include <worker/cuda/part/cluster.cuh>
 #include <worker/cuda/part/launch.cuh>
 
 #include "device/cuda/attend_split.cuh"
@@ -136,7 +137,7 @@ __device__ __forceinline__ void put_run(one_shared<D> &m, const attend_args &a, 
     if (job == JOB_KEY) {
         wk_stage_wait(shared_address(&m.k_bar[slot]), parity);
         *reinterpret_cast<uint4 *>(m.k[slot] + at) = x;
-        if (more) stores_before_copies();
+        if (more) wk_publish();
     } else {
         *reinterpret_cast<uint4 *>(m.value + first) = x;
     }
@@ -154,7 +155,7 @@ template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &
         if (lane >= newest)
             *reinterpret_cast<uint4 *>(page + block_offset<D>(lane, c)) =
                 lane == newest ? *reinterpret_cast<const uint4 *>(m.value + 8 * c) : make_uint4(0, 0, 0, 0);
-    if (more) stores_before_copies();
+    if (more) wk_publish();
 }
 
 /* ---- splits of one tile in the blocks of a cluster -----------------------------------------------------
@@ -162,29 +163,6 @@ template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &
  * Every block has a run of splits and sends slices of 16 values of each to the blocks that add them up, slice i to
  * block i modulo their number. What is sent counts down a barrier in the memory that it goes to; the cluster's own
  * barrier only says that every block has begun, and orders no memory. */
-
-__device__ __forceinline__ void cluster_arrive()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_meet()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-/* 16 bytes to the place in block `rank` that has this address here. */
-__device__ __forceinline__ void send16(uint32_t at, uint32_t bar, uint32_t rank, float x, float y, float z, float w)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 bar, %1, %2; "
-                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3,%4,%5,%6}, [bar]; }" ::"r"(at),
-                 "r"(bar), "r"(rank), "f"(x), "f"(y), "f"(z), "f"(w)
-                 : "memory");
-#endif
-}
 
 /* The block's split to who adds it up. sent: where such things lie. */
 template <int D>
@@ -195,8 +173,9 @@ __device__ __forceinline__ void send_split(const split_shared<D, ONE_WARPS> &m, 
     static_assert(r.slices == 1, "a warp has one slice");
     if (slice >= D / 16) return;
     const uint32_t to = sent + ((slice / n) * p.splits + (t.split - t.first)) * SENT_BYTES;
-    send16(to + lane * 16, bar, slice % n, r.y[0][0], r.y[0][1], r.y[0][2], r.y[0][3]);
-    if (lane < 4) send16(to + 512 + lane * 16, bar, slice % n, r.max[0], r.sum[0], r.max[1], r.sum[1]);
+    wk_cluster_send(to + lane * 16, bar, slice % n, r.y[0]);
+    const float sums[4] = { r.max[0], r.sum[0], r.max[1], r.sum[1] };
+    if (lane < 4) wk_cluster_send(to + 512 + lane * 16, bar, slice % n, sums);
 }
 
 /* All splits of the warp's slice of those that the block of this rank adds up, in order; false: it has none. */
@@ -525,13 +504,13 @@ __device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const att
     __syncthreads(); /* barriers are there */
     const part_place place = place_of_part(m, v, t, w, own);
     if (meet && threadIdx.x == 0 && rank < adders<D>(part))
-        expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+        wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     if (late && w.warp == 0) {
 #pragma unroll 1
         for (uint32_t i = w.from; i <= w.to; i++) wk_stage_wait(shared_address(&m.k_bar[i]), 0);
         wk_release();
     }
-    if (meet) cluster_meet(); /* they have begun together */
+    if (meet) wk_cluster_wait(); /* they have begun together */
     if (w.busy) {
         wk_depend();
         if (own.from) {
@@ -595,7 +574,7 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
     if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
     if (cluster > 1) {
         if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
-        cluster_arrive();
+        wk_cluster_arrive();
     }
     item t;
     share all = deal_sequence<W, FORM>(t, a, seq);
@@ -631,7 +610,7 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
     copy_page<D>(pages, 1, v_slot, v_bar);
     if (late) wk_release();
     if (meet && threadIdx.x == 0 && rank < adders<D>(part))
-        expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
+        wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
     run_turn turn;
     load_turn<D>(turn, a, job);
     bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before;
@@ -713,7 +692,7 @@ __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
         run++;
         if constexpr (D % 32 == 0)
             if (meet) {
-                if (first) cluster_meet();
+                if (first) wk_cluster_wait();
                 send_split<D>(m, t, part, r, warp, shared_address(sent));
                 if (!more)
                     finish_sent<D>(m, a, t, part, rank, sent,

@@ -63,7 +63,7 @@ __device__ __forceinline__ void put_early(const few_shared<D, W> &m, const item 
         *reinterpret_cast<uint4 *>(copy + at) = x;
         if (t.tile == 0) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
     }
-    if (copied) stores_before_copies();
+    if (copied) wk_publish();
     __syncwarp();
 }
 
@@ -81,7 +81,7 @@ template <int D> __device__ __forceinline__ void clear_behind(__half *page, uint
         for (uint32_t c = 0; c < D / 8; c += 4)
             if (i + lane % 8 >= end && c + lane / 8 < D / 8)
                 *reinterpret_cast<uint4 *>(page + block_offset<D>(i + lane % 8, c + lane / 8)) = make_uint4(0, 0, 0, 0);
-    if (copied) stores_before_copies();
+    if (copied) wk_publish();
 }
 
 /* ---- a run of splits ----------------------------------------------------------------------------------- */
@@ -147,10 +147,10 @@ __device__ __forceinline__ void do_run(few_shared<D, ONE_WARPS> &m, const attend
     place_part<D, FORM_PLAIN>(head, a, t, w);
     __half *const result = place_result<D>(a, t, w.slice ? warp : 0);
     if (MEETS && threadIdx.x == 0 && rank < adders<D>(part))
-        expect_bytes(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+        wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
     __syncthreads(); /* barriers are there */
     finish_heads(m, w, head, own, v_at, MEETS && !late);
-    if (MEETS) cluster_meet(); /* all blocks' are */
+    if (MEETS) wk_cluster_wait(); /* all blocks' are */
     total<D, W> r;
     total_begin(r);
 #pragma unroll 1

@@ -10,7 +10,9 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/barrier.cuh>
+#include <worker/cuda/part/copy.cuh>
 
 __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
@@ -89,22 +91,7 @@ __device__ __forceinline__ void begun_barriers()
 #endif
 }
 
-/* An arrival of this thread, and bytes that the phase waits for. */
-__device__ __forceinline__ void expect_bytes(uint32_t bar, uint32_t bytes)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-#endif
-}
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void ask_run(uint32_t shared, const void *global, uint32_t bytes, uint32_t bar)
-{
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
-        "l"(global), "r"(bytes), "r"(bar)
-        : "memory");
-}
-#else
+#if !WK_HAS_BULK_COPIES
 __device__ __forceinline__ void ask_lines(uint32_t shared, const void *global, uint32_t bytes)
 {
     for (uint32_t i = (threadIdx.x & 31u) * 16; i < bytes; i += 512)
@@ -120,9 +107,9 @@ __device__ __forceinline__ void arrive_with_lines(uint32_t bar)
  * by a whole warp. */
 __device__ __forceinline__ void copy_run(uint32_t shared, const void *global, uint32_t bytes, uint32_t bar)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     if (threadIdx.x & 31u) return;
-    expect_bytes(bar, bytes);
+    wk_bar_expect(bar, bytes);
     if (bytes) /* what is read once a step makes room in L2 first, not what every layer reads again */
         asm volatile("{ .reg .b64 once; createpolicy.fractional.L2::evict_first.b64 once; "
                      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
@@ -138,26 +125,17 @@ __device__ __forceinline__ void copy_run(uint32_t shared, const void *global, ui
 __device__ __forceinline__ void copy_two_runs(uint32_t first, uint32_t second, const void *global, uint32_t bytes,
                                               uint32_t bar)
 {
-    const char *const from = static_cast<const char *>(global);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const unsigned char *const from = static_cast<const unsigned char *>(global);
+#if WK_HAS_BULK_COPIES
     if (threadIdx.x & 31u) return;
-    expect_bytes(bar, 2 * bytes);
+    wk_bar_expect(bar, 2 * bytes);
     if (!bytes) return;
-    ask_run(first, from, bytes, bar);
-    ask_run(second, from + bytes, bytes, bar);
+    wk_fetch(first, from, bytes, bar);
+    wk_fetch(second, from + bytes, bytes, bar);
 #else
     ask_lines(first, from, bytes);
     ask_lines(second, from + bytes, bytes);
     arrive_with_lines(bar);
-#endif
-}
-
-/* Ordinary stores of this thread to shared memory come before the bulk copies that others ask for after the next
- * barrier of the block. */
-__device__ __forceinline__ void stores_before_copies()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 

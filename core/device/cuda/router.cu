@@ -63,33 +63,32 @@ static __device__ __forceinline__ const float *router_parts(const struct router_
 
 /* ---- between the blocks that share rows ---------------------------------------------------------------- */
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
 static __device__ __forceinline__ uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 #endif
 
 /* Before anything is sent: the first sharer is there, and its barrier, which counts `bytes`. */
 static __device__ __forceinline__ void sharers_begin(uint64_t *arrived, uint32_t bytes)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         wk_bar_init(shared_at(arrived), 1);
         wk_bar_init_done();
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes)
-                     : "memory");
+        wk_bar_expect(shared_at(arrived), bytes);
     }
     asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
 static __device__ __forceinline__ void sharers_meet()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 /* *at of the first sharer. */
 static __device__ __forceinline__ void first_put(float *at, float v, uint64_t *arrived)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
     asm volatile("{ .reg .b32 at, bar; mapa.shared::cluster.u32 at, %0, 0; mapa.shared::cluster.u32 bar, %1, 0; "
                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [at], %2, [bar]; }" ::"r"(shared_at(at)),
                  "r"(shared_at(arrived)), "f"(v)
@@ -102,7 +101,7 @@ static __device__ __forceinline__ void first_put(float *at, float v, uint64_t *a
 /* All that was sent is there. By all threads of the first sharer. */
 static __device__ __forceinline__ void first_wait(uint64_t *arrived)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
     wk_stage_wait(shared_at(arrived), 0);
 #else
     (void)arrived;

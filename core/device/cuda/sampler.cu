@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(BLOCK, 2)
 {
     extern __shared__ uint4 shared_words[];
     if (CLUSTER) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
         asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
     }

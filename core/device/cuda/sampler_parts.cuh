@@ -39,7 +39,7 @@ static __device__ __forceinline__ void row_meet(struct row_space *r, uint32_t pa
 template <bool CLUSTER> static __device__ __forceinline__ void row_barrier(const struct part &p)
 {
     if (CLUSTER) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
         asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
         return;
@@ -55,7 +55,7 @@ template <bool CLUSTER> static __device__ u64 exchange(const struct part &p, uin
 {
     const uint32_t lane = threadIdx.x & 31u;
     if (CLUSTER) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
         __shared__ u64 of_part[2][PARTS_MAX];
         if (which == 0)
             asm volatile("barrier.cluster.wait.acquire.aligned;" ::

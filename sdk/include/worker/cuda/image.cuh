@@ -10,25 +10,39 @@
 
 #include <worker/abi.h>
 
-/* In device code: does this pass of the compiler know wgmma? */
+/* In device code: what this pass of the compiler may use. 9.0 and later: launches that begin before the previous kernel
+ * has ended; bulk copies, whose bytes a barrier in shared memory counts; clusters, whose blocks reach each other's
+ * shared memory. 9.0a alone: wgmma. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define WK_HAS_DEPENDENT_LAUNCH 1
+#define WK_HAS_BULK_COPIES 1
+#define WK_HAS_CLUSTERS 1
+#else
+#define WK_HAS_DEPENDENT_LAUNCH 0
+#define WK_HAS_BULK_COPIES 0
+#define WK_HAS_CLUSTERS 0
+#endif
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define WK_HAS_WGMMA 1
 #else
 #define WK_HAS_WGMMA 0
 #endif
 
-/* Is one of the architectures that this file is compiled for 9.0? Kernels of wgmma are instantiated only then. */
-constexpr bool wk_built_for_wgmma()
+/* Is this file compiled for an architecture from `least` to `most`? Kernels are instantiated only where one can run
+ * them. A compiler that does not tell counts as one that does. */
+constexpr bool wk_built_between(int least, int most)
 {
 #if defined(__CUDA_ARCH_LIST__)
     constexpr int architectures[] = { __CUDA_ARCH_LIST__ };
     for (int a : architectures)
-        if (a == 900) return true;
+        if (a >= least && a <= most) return true;
     return false;
-#else /* a compiler that does not tell */
+#else
     return true;
 #endif
 }
+constexpr bool wk_built_for_clusters() { return wk_built_between(900, 9999); }
+constexpr bool wk_built_for_wgmma() { return wk_built_between(900, 900); }
 
 /* Never launched. Its attributes tell the image: the architecture, and by the threads of a block whether it has wgmma
  * (9.0 without the a has not). */

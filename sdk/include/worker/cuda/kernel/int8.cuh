@@ -12,6 +12,7 @@
 #ifndef WORKER_CUDA_KERNEL_INT8_CUH
 #define WORKER_CUDA_KERNEL_INT8_CUH
 
+#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/copy.cuh>
@@ -127,7 +128,7 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
     const uint32_t bytes_x = wk_int8_records<NT>(a) * WK_WHOLE_RECORD, both = p.glu ? 1 : 0;
     const uint64_t once = wk_fetch_once();
     auto copy = [&](uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, bool again) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
         if (again)
             wk_fetch(to, from, bytes, bar);
         else
@@ -153,7 +154,7 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
     auto numbers = [&](uint32_t i, uint32_t step) {
         copy(base + p.x_at + i * (NT * WK_WHOLE_RECORD),
              a.x + ((uint64_t)step * a.tiles + blockIdx.y * NT) * WK_WHOLE_RECORD, bytes_x, bars.full(i), true);
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 900
+#if !WK_HAS_BULK_COPIES
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bars.full(i)) : "memory");
 #endif
     };
@@ -223,7 +224,7 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
  * shared memory. */
 __device__ __forceinline__ void wk_int8_meet(uint32_t blocks)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
     if (blocks > 1) {
         asm volatile("barrier.cluster.arrive.release;" ::: "memory");
         asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
@@ -235,7 +236,7 @@ __device__ __forceinline__ void wk_int8_meet(uint32_t blocks)
 __device__ __forceinline__ float4 wk_int8_read(uint32_t at, uint32_t rank)
 {
     float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_CLUSTERS
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
         : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
@@ -316,7 +317,7 @@ __global__ void __launch_bounds__(WK_INT8_THREADS, WK_INT8_TOGETHER)
             wk_int8_meet(a.blocks); /* others read here */
         }
     } else {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
         if (wk_elected()) wk_int8_stream<NT>(a, base, bars, lane);
         __syncwarp();
 #else

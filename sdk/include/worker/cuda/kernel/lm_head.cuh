@@ -1,5 +1,5 @@
 /* worker/cuda/kernel/lm_head.cuh: products of 17 to 64 rows with many tiles of a k so short that all activations of 32
- * rows fit in shared memory, on sm_90a.
+ * rows fit in shared memory, on 9.0 and later.
  *
  * Two warps share a tile, all tiles at once: each has half of the slots, one after the other, their sums added as soon
  * as they are there. So nothing is added across the block, and no warp waits for another but for the activations and
@@ -55,7 +55,6 @@ struct wk_lm_head_tiles {
     {
         if (unit >= a.p.items) return;
         const uint32_t at = step * step_bytes, bytes = min(step_bytes, tile_bytes - at);
-#if WK_HAS_WGMMA
         if (bytes < step_bytes) {
 #pragma unroll 1
             for (uint32_t j = bytes + lane * 16; j < step_bytes; j += 512)
@@ -68,7 +67,6 @@ struct wk_lm_head_tiles {
             wk_bar_expect(bar, bytes);
             wk_fetch(to, from + at, bytes, bar, once);
         }
-#endif
         for (step += WK_SLOTS; step >= a.p.steps;) {
             if (++leaf == first + a.owned) {
                 unit += each;
@@ -96,7 +94,6 @@ template <int NT>
 __device__ __forceinline__ void wk_lm_head_bring_runs(const wk_product_args &p, uint32_t to, uint32_t bar,
                                                       uint32_t warp, uint32_t lane)
 {
-#if WK_HAS_WGMMA
     static_assert(NT == 4, "runs are of 32 rows");
     constexpr uint32_t run = NT * 512, at_once = 8;
     const uint32_t runs = p.k32 / 32;
@@ -114,7 +111,6 @@ __device__ __forceinline__ void wk_lm_head_bring_runs(const wk_product_args &p, 
             wk_fetch(to + i * run, from + i * run, min(at_once, runs - i) * run, bar);
     }
     wk_stage_wait(bar, 0);
-#endif
 }
 
 /* All activations of the block's columns, a run of 32 values after the other, placed as lanes read them
@@ -229,7 +225,7 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_batch_args &a, unsigned
 template <int NT, class... F>
 __global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1) wk_product_lm_head(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_BULK_COPIES
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,

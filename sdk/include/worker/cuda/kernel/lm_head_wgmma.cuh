@@ -132,7 +132,6 @@ struct __align__(16) wk_lm_head_wgmma_tiles
     __device__ __forceinline__ void ask(const wk_product_args &p, uint32_t each, uint32_t order, uint32_t to,
                                         uint32_t bar, uint32_t lane)
     {
-#if WK_HAS_WGMMA
         __syncwarp();
         wk_lm_head_wgmma_tiles now;
         *reinterpret_cast<uint4 *>(&now) = *reinterpret_cast<const uint4 *>(this);
@@ -156,7 +155,6 @@ struct __align__(16) wk_lm_head_wgmma_tiles
             wk_fetch(to, place, bytes, bar, once);
             *reinterpret_cast<uint4 *>(this) = *reinterpret_cast<const uint4 *>(&now);
         }
-#endif
     }
 };
 

@@ -1,5 +1,5 @@
 /* worker/cuda/kernel/resident.cuh: products of 2 to 64 rows with matrices of which a block's share fits in shared
- * memory, on sm_90a.
+ * memory, on 9.0 and later.
  *
  * Such a launch is nothing but beginning and end, and each instruction that all warps execute there costs 6 to 8
  * clocks: so there is no ring, there are no roles, and few instructions stand between the wait for the launch before
@@ -56,7 +56,6 @@ struct wk_resident_item {
 __device__ __forceinline__ void wk_resident_ask(const wk_batch_args &a, const wk_resident_item &item, uint32_t to,
                                                 uint32_t bar, uint32_t slot, uint32_t lane)
 {
-#if WK_HAS_WGMMA
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[item.seg];
     const uint32_t bytes = s.step_bytes, first = slot * bytes, end = first + bytes,
@@ -88,7 +87,6 @@ __device__ __forceinline__ void wk_resident_ask(const wk_batch_args &a, const wk
         }
     }
     __syncwarp();
-#endif
 }
 
 /* The warp's activations, of its step if it has one, a run of 32 values after the other, placed as lanes read them
@@ -353,7 +351,7 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
                                                                                       : WK_RESIDENT_TOGETHER)
     wk_product_resident(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_BULK_COPIES
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,

@@ -1,5 +1,5 @@
-/* worker/cuda/kernel/resident_cluster.cuh: products of 2 to 16 rows with few tiles and a long k, on sm_90a: a cluster
- * of four blocks has a tile, two slots of k each.
+/* worker/cuda/kernel/resident_cluster.cuh: products of 2 to 16 rows with few tiles and a long k, on 9.0 and later: a
+ * cluster of four blocks has a tile, two slots of k each.
  *
  * A chain of sums goes through its slot step after step, and making a step's weights takes one warp four times as long
  * as multiplying them. So each chain has two warps, which take its steps by turns: one makes the weights of a step, for
@@ -40,7 +40,6 @@ enum {
 __device__ __forceinline__ void wk_resident_cluster_ask(const wk_product_args &p, const unsigned char *from,
                                                         uint32_t to, uint32_t n, uint32_t bar)
 {
-#if WK_HAS_WGMMA
     if (wk_elected()) {
         const uint32_t bytes = p.seg[0].step_bytes;
         const uint64_t once = wk_fetch_once();
@@ -52,7 +51,6 @@ __device__ __forceinline__ void wk_resident_cluster_ask(const wk_product_args &p
                   from += WK_RESIDENT_CLUSTER_PARTS * WK_SLOTS * bytes)
             wk_fetch(to, from, bytes, bar, once);
     }
-#endif
 }
 
 /* Their activations, as rows or by runs, each second run of 32 values: the other warp that has these steps, of the
@@ -191,7 +189,7 @@ template <int NT, class F>
 __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 3)
     wk_product_resident_cluster(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_CLUSTERS
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[0];

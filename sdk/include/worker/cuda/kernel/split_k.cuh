@@ -36,7 +36,6 @@ enum {
 __device__ __forceinline__ void wk_split_k_ask(const unsigned char *from, uint32_t to, uint32_t bar, uint32_t bytes,
                                                uint32_t rounds)
 {
-#if WK_HAS_WGMMA
     if (wk_elected()) {
         const uint64_t once = wk_fetch_once();
         wk_bar_init(bar, 1);
@@ -46,7 +45,6 @@ __device__ __forceinline__ void wk_split_k_ask(const unsigned char *from, uint32
         for (; rounds; rounds--, to += bytes, from += WK_SLOTS * bytes) wk_fetch(to, from, bytes, bar, once);
     }
     __syncwarp();
-#endif
 }
 
 /* Activations that come as rows, those of the slot, a step after the other: a warp has each eighth row. 64 values of a
@@ -99,12 +97,10 @@ template <int NT>
 __device__ __forceinline__ void wk_split_k_panels(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t round,
                                                   uint32_t bar)
 {
-#if WK_HAS_WGMMA
     const uint32_t bytes = (NT * 1024) << (p.step_shift - 6);
     wk_bar_expect(bar, bytes);
     wk_fetch(x + round * bytes,
              static_cast<const unsigned char *>(p.in.x) + (uint64_t)(slot + round * WK_SLOTS) * bytes, bytes, bar);
-#endif
 }
 
 /* 64 values of a unit, the half-th: what chain `CHAIN` multiplies of them. */

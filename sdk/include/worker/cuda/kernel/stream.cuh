@@ -1,4 +1,4 @@
-/* worker/cuda/kernel/stream.cuh: products of 2 to 16 rows on sm_90a, and of up to 32 with small matrices.
+/* worker/cuda/kernel/stream.cuh: products of 2 to 16 rows on 9.0 and later, and of up to 32 with small matrices.
  *
  * A block takes items of up to 8 tiles (with glu four pairs), a tile a warp, and multiplies by mma.sync: with so few
  * columns wgmma, whose four warps meet at every instruction, costs more than the weights. Each of these warps streams
@@ -162,7 +162,6 @@ struct wk_stream_tiles {
         if (item >= a.p.items) return;
         const uint32_t first = walk.step * step_bytes + walk.piece * stage_bytes,
                        bytes = first < tile_bytes ? min(stage_bytes, tile_bytes - first) : 0;
-#if WK_HAS_WGMMA
         if (bytes < stage_bytes) {
 #pragma unroll 1
             for (uint32_t j = bytes + lane * 16; j < stage_bytes; j += 512)
@@ -177,7 +176,6 @@ struct wk_stream_tiles {
                 wk_fetch(to, from + first, bytes, bar, once);
             }
         }
-#endif
         if (!walk.next(a)) locate(a, item + a.workers, rank, warp);
     }
 };
@@ -452,7 +450,7 @@ template <int NT, class... F>
 __global__ void __launch_bounds__(WK_STREAM_THREADS, WK_STREAM_TOGETHER)
     wk_product_stream(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_CLUSTERS
     extern __shared__ uint4 wk_shared[];
     uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u;
     asm volatile(""

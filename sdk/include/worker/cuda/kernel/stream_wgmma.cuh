@@ -154,7 +154,6 @@ struct wk_stream_wgmma_weights {
         const uint32_t in = (k & (a.p.run - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in,
                        whole = min(stage_bytes, step_bytes - in);
         const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
-#if WK_HAS_WGMMA
         const uint32_t to = m.w + stage * WK_ITEM_TILES * a.p.slot, bar = m.full(stage);
         if (bytes < whole) {
 #pragma unroll 1
@@ -186,7 +185,6 @@ struct wk_stream_wgmma_weights {
             }
         }
         __syncwarp();
-#endif
     }
 };
 

@@ -4,12 +4,14 @@
 
 #include <stdint.h>
 
+#include <worker/cuda/image.cuh>
+
 /* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. */
 __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
     do {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done)
                      : "r"(bar), "r"(parity)
@@ -23,7 +25,7 @@ __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
     } while (!done);
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
 enum { WK_BAR_COPIES = 1 }; /* arrivals of a warp's copy */
 #else
 enum { WK_BAR_COPIES = 32 };
@@ -34,7 +36,7 @@ __device__ __forceinline__ void wk_bar_init(uint32_t bar, uint32_t arrivals)
 }
 __device__ __forceinline__ void wk_bar_init_done()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
@@ -68,7 +70,7 @@ __device__ __forceinline__ void wk_bar_arrive_warp(uint32_t bar, uint32_t n, uin
 /* Bulk copies of `bytes` bytes (a multiple of 16) will arrive at the barrier, and one lane arrives. */
 __device__ __forceinline__ void wk_bar_expect(uint32_t bar, uint32_t bytes)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 #endif
 }

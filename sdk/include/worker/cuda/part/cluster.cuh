@@ -12,7 +12,7 @@
  * counted by its barrier. */
 __device__ __forceinline__ void wk_cluster_send(uint32_t at, uint32_t bar, uint32_t rank, const float (&v)[4])
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_CLUSTERS
     asm volatile("{ .reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %2; mapa.shared::cluster.u32 bar, %1, %2; "
                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3,%4,%5,%6}, [bar]; }" ::"r"(at),
                  "r"(bar), "r"(rank), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
@@ -21,7 +21,7 @@ __device__ __forceinline__ void wk_cluster_send(uint32_t at, uint32_t bar, uint3
 }
 __device__ __forceinline__ void wk_cluster_arrive_at(uint32_t bar, uint32_t rank)
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_CLUSTERS
     asm volatile("{ .reg .b32 bar; mapa.shared::cluster.u32 bar, %0, %1; "
                  "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [bar]; }" ::"r"(bar),
                  "r"(rank)
@@ -39,13 +39,13 @@ __device__ __forceinline__ void wk_cluster_arrive_warp(uint32_t bar, uint32_t bl
 }
 __device__ __forceinline__ void wk_cluster_arrive()
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_CLUSTERS
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void wk_cluster_wait()
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_CLUSTERS
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }

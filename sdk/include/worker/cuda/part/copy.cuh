@@ -26,7 +26,7 @@ template <int N> __device__ __forceinline__ void wk_copy_wait()
 __device__ __forceinline__ uint64_t wk_fetch_once()
 {
     uint64_t once = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(once));
 #endif
     return once;
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint64_t wk_fetch_once()
 __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar,
                                          uint64_t policy)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(to),
@@ -46,7 +46,7 @@ __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from,
 /* The same of what others read, too. */
 __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(bar)
                  : "memory");
@@ -58,7 +58,7 @@ __device__ __forceinline__ void wk_fetch(uint32_t to, const unsigned char *from,
 __device__ __forceinline__ bool wk_elected()
 {
     uint32_t is = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(is));
 #endif
     return is;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
 {
     auto length = [&](uint32_t i) { return at + i * apart < there ? min(chunk, there - (at + i * apart)) : 0u; };
     auto wanted = [&](uint32_t i) { return min(chunk, end - (at + i * apart)); };
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_BULK_COPIES
     const bool whole = at + 7 * apart + chunk <= there;
     if (wk_elected()) {
         if (!whole && there < end) { /* near the end of a tile that is cut short */
@@ -113,7 +113,7 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
 /* Ordinary stores to shared memory become visible to tensor cores and bulk copies; before the barrier that follows. */
 __device__ __forceinline__ void wk_publish()
 {
-#if WK_HAS_WGMMA
+#if WK_HAS_BULK_COPIES
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }

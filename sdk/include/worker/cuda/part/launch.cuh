@@ -5,18 +5,20 @@
 
 #include <stdint.h>
 
+#include <worker/cuda/image.cuh>
+
 /* Programmatic dependent launch: no-ops before sm_90. Rules: before wk_depend a kernel reads weights, constants and
  * what was finished before the preceding launch began, and writes nothing; every block of every kernel calls wk_depend,
  * also one without work. */
 __device__ __forceinline__ void wk_depend()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_DEPENDENT_LAUNCH
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void wk_release()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WK_HAS_DEPENDENT_LAUNCH
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }

@@ -1,4 +1,4 @@
-/* worker/cuda/select/batch.cuh: how products of 2 to 64 rows are launched on sm_90a: which kernel takes one, by
+/* worker/cuda/select/batch.cuh: how products of 2 to 64 rows are launched on 9.0 and later: which kernel takes one, by
  * how many blocks, and how their shared memory is cut, from the shape alone; none of it changes a bit of the result.
  * Numbers in choices were measured on an H200 (docs/performance.md). */
 #ifndef WORKER_CUDA_SELECT_BATCH_CUH
@@ -47,6 +47,11 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
     static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
     static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
+    /* The others multiply by mma.sync; all copy in bulk and know clusters. */
+    static constexpr bool is_wgmma(uint32_t kind)
+    {
+        return kind == WIDE32 || kind == WIDE64 || is_slots(kind) || is_heads(kind);
+    }
     static constexpr uint32_t columns_of(uint32_t kind) /* tiles of 8 */
     {
         const uint32_t tiles[KINDS] = { 1, 2, 1, 2, 1, 2, 4, 4, 8, 4, 8, 4, 1, 2, 4, 8 };
@@ -71,7 +76,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     /* Is there a kernel for these formats, alone or side by side? */
     template <uint32_t KIND, class... F> static constexpr bool has()
     {
-        if (!wk_built_for_wgmma()) return false;
+        if (!(is_wgmma(KIND) ? wk_built_for_wgmma() : wk_built_for_clusters())) return false;
         if (((wk_is_exact<F>::yes || wk_is_whole<F>::yes) || ...)) return false;
         if ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && P::super > 1) return false;
         if ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) return false;
@@ -112,7 +117,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
                           kernel_of<MIDDLE8>, kernel_of<MIDDLE16>, kernel_of<MIDDLE32>, kernel_of<WIDE32>,
                           kernel_of<WIDE64>,  kernel_of<SLOTS32>,  kernel_of<SLOTS64>,  kernel_of<HELD32>,
                           kernel_of<HEADS8>,  kernel_of<HEADS16>,  kernel_of<HEADS32>,  kernel_of<HEADS64> };
-        return of[kind](types);
+        return P::device.clusters && (P::device.wgmma || !is_wgmma(kind)) ? of[kind](types) : NULL;
     }
 
     /* ---- what the device holds ---- */
@@ -126,7 +131,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     static uint32_t room_of(uint32_t kind) { return P::room_of(together(kind)); }
     static wk_status open(const struct wk_err *err)
     {
-        for (uint32_t kind = 0; P::device.wgmma && kind < KINDS; kind++)
+        for (uint32_t kind = 0; kind < KINDS; kind++)
             for (uint32_t type = 0; type <= P::n_types; type++) {
                 const kernel k =
                     type == P::n_types && P::n_types == 1 ? NULL : kernel_of(kind, type < P::n_types ? 1u << type : 3u);
@@ -450,6 +455,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     static void wide_choice(wk_batch_args *w, uint32_t kind, choice *best)
     {
         wk_product_args *a = &w->p;
+        if (!kernel_of(kind, a->types)) return;
         const uint32_t t = columns_of(kind),
                        most = !P::device.clusters ? 1
                               : 8 * t < a->rows
@@ -476,7 +482,8 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
             middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
             return best;
         }
-        if (rows <= 32 && wide_small(&w->p) && kernel_of(MIDDLE32, w->p.types)) middle_choice(w, MIDDLE32, &best);
+        if (rows <= 32 && (wide_small(&w->p) || !P::device.wgmma) && kernel_of(MIDDLE32, w->p.types))
+            middle_choice(w, MIDDLE32, &best);
         if (best.blocks) return best;
         if (rows > 32) wide_choice(w, WIDE64, &best);
         wide_choice(w, WIDE32, &best);
@@ -501,7 +508,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         for (uint32_t i = 1; i < a.n_seg; i++)
             if (P::groups[a.seg[i].type] != P::groups[a.seg[0].type] || (a.glu && a.seg[i].type != a.seg[0].type))
                 return false; /* a block's tiles of gate and up are asked for alike */
-        return P::device.wgmma && kernel_of(MIDDLE8, a.types);
+        return kernel_of(MIDDLE8, a.types) != NULL;
     }
     /* False: not by these kernels. args: common() of p. */
     static bool launch(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status,
@@ -552,7 +559,9 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         q.input.row_index = NULL;
         P::common(&q, &w.p);
         if (p->expert || p->rows == 1 || !takes(w.p)) return l;
-        const uint32_t kind = best_of(&w).kind, group = P::groups[w.p.seg[0].type];
+        const choice best = best_of(&w);
+        if (!best.blocks) return l; /* fewer rows at once */
+        const uint32_t kind = best.kind, group = P::groups[w.p.seg[0].type];
         if (is_slots(kind)) l.in = WK_CUDA_IN_PANELS, l.in_group = group;
         if (is_small(kind) || is_relay(kind) || (kind == HELD32 && group == 32)) l.in = WK_CUDA_IN_RUNS;
         if (p->glu) l.out = kind == HELD32 ? WK_CUDA_OUT_PANELS : is_small(kind) ? WK_CUDA_OUT_RUNS : WK_CUDA_OUT_ACT;
