@@ -33,6 +33,26 @@ static uint64_t setting(const char *name, uint64_t otherwise)
     const char *text = getenv(name);
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
+/* What a kernel may ask of the GPU that EMULATOR_GPU names by its compute capability (9.0). */
+struct gpu {
+    const char *name;
+    int major, minor;
+    uint32_t block_shared, processor_shared; /* bytes: most that a block may have; of a multiprocessor */
+};
+static const struct gpu *gpu(void)
+{
+    static const struct gpu known[] = { { "9.0", 9, 0, 232448, 233472 },
+                                        { "8.0", 8, 0, 166912, 167936 },
+                                        { "8.6", 8, 6, 101376, 102400 },
+                                        { "12.0", 12, 0, 101376, 102400 } };
+    static const struct gpu *chosen;
+    if (chosen) return chosen;
+    const char *name = getenv("EMULATOR_GPU");
+    for (uint32_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name && *name ? name : "9.0", known[i].name)) return chosen = &known[i];
+    (void)fprintf(stderr, "emulator: EMULATOR_GPU is %s; known are 8.0, 8.6, 9.0 and 12.0\n", name);
+    exit(2);
+}
 static int multiprocessors(void) { return (int)setting("EMULATOR_MULTIPROCESSORS", 132); }
 uint64_t device_total(void) { return setting("EMULATOR_MEMORY_MB", 2048) << 20; }
 static _Atomic uint64_t code_bytes;
@@ -164,6 +184,11 @@ static struct kernel *find_kernel(const void *host)
                 return NULL;
             }
             r->fat->module = module_read(ptx);
+            if (r->fat->module->compute > (uint32_t)(gpu()->major * 10 + gpu()->minor)) {
+                (void)fprintf(stderr, "emulator: kernel %s is for %u, and EMULATOR_GPU is %d.%d\n", r->name,
+                              r->fat->module->compute, gpu()->major, gpu()->minor);
+                return NULL;
+            }
         }
         if (!r->kernel) r->kernel = module_find(r->fat->module, r->name);
         if (!r->kernel)
@@ -432,7 +457,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-enum { MOST_SHARED = 232448, DEFAULT_SHARED = 49152, SHARED_PER_MULTIPROCESSOR = 233472 };
+enum { DEFAULT_SHARED = 49152 };
 
 static cudaError_t check_launch(const struct launch *l)
 {
@@ -444,7 +469,8 @@ static cudaError_t check_launch(const struct launch *l)
         l->grid[1] > 65535 || l->grid[2] > 65535)
         return cudaErrorInvalidConfiguration;
     if (threads > k->max_threads) return cudaErrorLaunchOutOfResources;
-    if (shared > MOST_SHARED || (shared > DEFAULT_SHARED && l->dynamic > k->max_dynamic)) return cudaErrorInvalidValue;
+    if (shared > gpu()->block_shared || (shared > DEFAULT_SHARED && l->dynamic > k->max_dynamic))
+        return cudaErrorInvalidValue;
     if (!blocks || blocks > MAX_CLUSTER || l->grid[0] % l->cluster[0] || l->grid[1] % l->cluster[1] ||
         l->grid[2] % l->cluster[2])
         return cudaErrorInvalidClusterSize;
@@ -466,7 +492,7 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 threads, void **args
                                   .cluster = { 1, 1, 1 },
                                   .dynamic = (uint32_t)shared,
                                   .cooperative = cooperative } };
-    if (shared > MOST_SHARED) return said(cudaErrorInvalidValue);
+    if (shared > gpu()->block_shared) return said(cudaErrorInvalidValue);
     if (cluster)
         memcpy(w.launch.cluster, cluster, sizeof w.launch.cluster);
     else if (k->cluster[0])
@@ -561,7 +587,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *fu
                              ? 255
                              : 65536 / (k->max_threads * k->min_blocks)); /* at most: only the assembler knows */
     out->ptxVersion = (int)k->module->compute;
-    out->binaryVersion = 90; /* the device's */
+    out->binaryVersion = gpu()->major * 10 + gpu()->minor;
     out->maxDynamicSharedSizeBytes = (int)(k->max_dynamic ? k->max_dynamic : DEFAULT_SHARED - k->shared_bytes);
     return cudaSuccess;
 }
@@ -574,7 +600,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (!k) return said(cudaErrorInvalidDeviceFunction);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess; /* division of L1, cluster sizes: nothing to do */
-    if (value < 0 || (uint32_t)value + k->shared_bytes > MOST_SHARED) return said(cudaErrorInvalidValue);
+    if (value < 0 || (uint32_t)value + k->shared_bytes > gpu()->block_shared) return said(cudaErrorInvalidValue);
     k->max_dynamic = (uint32_t)value;
     return cudaSuccess;
 }
@@ -588,7 +614,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     (void)pthread_mutex_unlock(&lock);
     if (!k) return said(cudaErrorInvalidDeviceFunction);
     const int by_threads = 2048 / ((threads + 31) / 32 * 32),
-              by_shared = (int)(SHARED_PER_MULTIPROCESSOR / (k->shared_bytes + dynamic + SHARED_BASE));
+              by_shared = (int)(gpu()->processor_shared / (k->shared_bytes + dynamic + SHARED_BASE));
     *blocks = by_threads < by_shared ? by_threads : by_shared;
     if (*blocks > 32) *blocks = 32;
     return cudaSuccess;
@@ -815,14 +841,14 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 {
     if (device) return said(cudaErrorInvalidDevice);
     switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = gpu()->major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = gpu()->minor; break;
     case cudaDevAttrMultiProcessorCount: *value = multiprocessors(); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = MOST_SHARED; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)gpu()->block_shared; break;
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = DEFAULT_SHARED; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = SHARED_PER_MULTIPROCESSOR; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = (int)gpu()->processor_shared; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = SHARED_BASE; break;
-    case cudaDevAttrClusterLaunch:
+    case cudaDevAttrClusterLaunch: *value = gpu()->major >= 9; break;
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory: *value = 1; break;
@@ -841,16 +867,17 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     if (device) return said(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
-    (void)strcpy(p->name, "NVIDIA H200 (emulated)");
+    (void)snprintf(p->name, sizeof p->name, "GPU of %d.%d (emulated)", gpu()->major, gpu()->minor);
     p->totalGlobalMem = device_total();
     p->sharedMemPerBlock = DEFAULT_SHARED;
-    p->sharedMemPerBlockOptin = MOST_SHARED;
-    p->sharedMemPerMultiprocessor = SHARED_PER_MULTIPROCESSOR;
+    p->sharedMemPerBlockOptin = gpu()->block_shared;
+    p->sharedMemPerMultiprocessor = gpu()->processor_shared;
     p->regsPerBlock = p->regsPerMultiprocessor = 65536;
     p->warpSize = LANES;
     p->maxThreadsPerBlock = 1024;
     p->maxThreadsPerMultiProcessor = 2048;
-    p->major = 9;
+    p->major = gpu()->major;
+    p->minor = gpu()->minor;
     p->multiProcessorCount = multiprocessors();
     p->l2CacheSize = 60 << 20;
     p->canMapHostMemory = p->unifiedAddressing = p->cooperativeLaunch = 1;

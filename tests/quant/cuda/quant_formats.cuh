@@ -8,6 +8,7 @@
 
 #include <worker/cuda/format.cuh>
 #include <worker/cuda/part/weights.cuh>
+#include <worker/cuda/product.cuh>
 #include <worker/quant.h>
 
 #include "../../../plugins/quant-basic/cuda/plain.cuh"

@@ -93,7 +93,7 @@ template <class P, class First, class... Rest> struct wk_gemv_plan {
     static uint32_t shape(wk_product_args *a, uint32_t columns)
     {
         const uint32_t padded = a->steps * a->step_units * P::unit, grid = P::device.processors;
-        stages(a, columns == 1 ? WK_GEMV_ONE_STAGE : WK_STAGE_BYTES);
+        stages(a, columns == 1 ? (uint32_t)WK_GEMV_ONE_STAGE : (uint32_t)WK_STAGE_BYTES);
         if (columns == 1) rounds(a);
         a->slot = (a->slot + 127) & ~127u; /* stages begin with a line, as tiles do */
         uint32_t at = 0;
