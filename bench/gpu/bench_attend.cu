@@ -8,6 +8,7 @@
  *   bench_attend [few | rows | prompt | key | one]     rows: several sequences; key: sixteen lines in two seconds;
  *   one: one row at several depths, with pages for as many positions
  *                                                      and for 4096 */
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
