@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <worker/arch.h>
 #include <worker/quant_cuda.h>
 
 /* What the runtime says of a call, as a status. */
