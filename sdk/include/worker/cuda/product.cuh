@@ -63,10 +63,10 @@ template <class First, class... Rest> struct wk_product_of {
                            whole_unscales[n_types] = { wk_is_whole<First>::unscale, wk_is_whole<Rest>::unscale... };
     static constexpr bool whole = wk_is_whole<First>::yes; /* dense products go by whole numbers */
     static inline wk_product_device device;
-    typedef wk_gemv_plan<wk_product_of, First, Rest...> few;
-    typedef wk_moe_decode_plan<wk_product_of, First, Rest...> experts;
-    typedef wk_int8_plan<wk_product_of, First, Rest...> numbers;
-    typedef wk_batch_plan<wk_product_of, First, Rest...> wide;
+    typedef wk_gemv_plan<wk_product_of, First, Rest...> gemv;
+    typedef wk_moe_decode_plan<wk_product_of, First, Rest...> moe_decode;
+    typedef wk_int8_plan<wk_product_of, First, Rest...> int8;
+    typedef wk_batch_plan<wk_product_of, First, Rest...> batch;
 
     static uint32_t index(uint32_t type)
     {
@@ -96,12 +96,12 @@ template <class First, class... Rest> struct wk_product_of {
     static wk_status open(int32_t device_index, const struct wk_err *err)
     {
         wk_status status = wk_product_device_read(device_index, &device, err);
-        if (!status) status = few::open(err);
-        if (!status) status = experts::open(err);
+        if (!status) status = gemv::open(err);
+        if (!status) status = moe_decode::open(err);
         if constexpr (whole)
-            return status ? status : numbers::open(err);
+            return status ? status : int8::open(err);
         else
-            return status ? status : wide::open(err);
+            return status ? status : batch::open(err);
     }
 
     /* Units of the longest step: 256 values, or fewer where gemv could have only pieces of them that begin
@@ -310,21 +310,21 @@ template <class First, class... Rest> struct wk_product_of {
     {
         wk_product_args a;
         common(p, &a);
-        if (p->rows > 1 && wide::launch(p, a, stream, status, err)) return true;
-        return p->rows <= 8 && few::launch(p, &a, stream, status, err);
+        if (p->rows > 1 && batch::launch(p, a, stream, status, err)) return true;
+        return p->rows <= 8 && gemv::launch(p, &a, stream, status, err);
     }
 
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         wk_status status = wk_product_check(p, block(p), err);
         if (status) return status;
-        if (!wide::layout_right(p))
+        if (!batch::layout_right(p))
             return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind,
                            p->seg[0].out.kind, p->rows, p->k);
-        if (p->expert) return experts::product(p, stream, err);
+        if (p->expert) return moe_decode::product(p, stream, err);
         if constexpr (whole)
-            if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return numbers::product(p, stream, err);
-        if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > wide::norm_rows(p))
+            if (p->rows > 1 && p->input.kind == WK_CUDA_IN_ACT) return int8::product(p, stream, err);
+        if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > batch::norm_rows(p))
             return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
         uint32_t most = p->rows;
         for (uint32_t first = 0; first < p->rows;) {
@@ -350,15 +350,15 @@ template <class First, class... Rest> struct wk_product_of {
     }
 };
 
-#define WK_PRODUCT_FAMILY(name, ...)                                                     \
-    extern "C" const struct wk_product_family name;                                      \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types,           \
-                                            wk_product_of<__VA_ARGS__>::n_types,         \
-                                            0,                                           \
-                                            wk_product_of<__VA_ARGS__>::open,            \
-                                            wk_product_of<__VA_ARGS__>::wide::norm_rows, \
-                                            wk_product_of<__VA_ARGS__>::wide::layout,    \
-                                            wk_product_of<__VA_ARGS__>::workspace,       \
+#define WK_PRODUCT_FAMILY(name, ...)                                                      \
+    extern "C" const struct wk_product_family name;                                       \
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types,            \
+                                            wk_product_of<__VA_ARGS__>::n_types,          \
+                                            0,                                            \
+                                            wk_product_of<__VA_ARGS__>::open,             \
+                                            wk_product_of<__VA_ARGS__>::batch::norm_rows, \
+                                            wk_product_of<__VA_ARGS__>::batch::layout,    \
+                                            wk_product_of<__VA_ARGS__>::workspace,        \
                                             wk_product_of<__VA_ARGS__>::product }
 
 #endif

@@ -24,33 +24,36 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     typedef void (*kernel)(const wk_batch_args);
     /* The kernels, with the most rows that they take at once; more are groups with blocks of their own. */
     enum {
-        SMALL8,
-        SMALL16,
-        RELAY8,
-        RELAY16,
-        MIDDLE8,
-        MIDDLE16,
-        MIDDLE32,
-        WIDE32,
-        WIDE64,
-        SLOTS32,
-        SLOTS64,
-        HELD32,
-        HEADS8,
-        HEADS16,
-        HEADS32,
-        HEADS64,
+        RESIDENT8,
+        RESIDENT16,
+        RESIDENT_CLUSTER8,
+        RESIDENT_CLUSTER16,
+        STREAM8,
+        STREAM16,
+        STREAM32,
+        STREAM_WGMMA32,
+        STREAM_WGMMA64,
+        SPLIT_K32,
+        SPLIT_K64,
+        LM_HEAD32,
+        LM_HEAD_WGMMA8,
+        LM_HEAD_WGMMA16,
+        LM_HEAD_WGMMA32,
+        LM_HEAD_WGMMA64,
         KINDS
     };
-    static constexpr bool is_small(uint32_t kind) { return kind <= SMALL16; }
-    static constexpr bool is_relay(uint32_t kind) { return kind == RELAY8 || kind == RELAY16; }
-    static constexpr bool is_middle(uint32_t kind) { return kind >= MIDDLE8 && kind <= MIDDLE32; }
-    static constexpr bool is_slots(uint32_t kind) { return kind == SLOTS32 || kind == SLOTS64; }
-    static constexpr bool is_heads(uint32_t kind) { return kind >= HEADS8; }
+    static constexpr bool is_resident(uint32_t kind) { return kind <= RESIDENT16; }
+    static constexpr bool is_resident_cluster(uint32_t kind)
+    {
+        return kind == RESIDENT_CLUSTER8 || kind == RESIDENT_CLUSTER16;
+    }
+    static constexpr bool is_stream(uint32_t kind) { return kind >= STREAM8 && kind <= STREAM32; }
+    static constexpr bool is_split_k(uint32_t kind) { return kind == SPLIT_K32 || kind == SPLIT_K64; }
+    static constexpr bool is_lm_head_wgmma(uint32_t kind) { return kind >= LM_HEAD_WGMMA8; }
     /* The others multiply by mma.sync; all copy in bulk and know clusters. */
     static constexpr bool is_wgmma(uint32_t kind)
     {
-        return kind == WIDE32 || kind == WIDE64 || is_slots(kind) || is_heads(kind);
+        return kind == STREAM_WGMMA32 || kind == STREAM_WGMMA64 || is_split_k(kind) || is_lm_head_wgmma(kind);
     }
     static constexpr uint32_t columns_of(uint32_t kind) /* tiles of 8 */
     {
@@ -59,44 +62,45 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     }
     static uint32_t threads(uint32_t kind, uint32_t item_tiles)
     {
-        const uint32_t warps = is_small(kind)    ? (uint32_t)WK_SLOTS
-                               : is_relay(kind)  ? (uint32_t)WK_RESIDENT_CLUSTER_WARPS
-                               : is_middle(kind) ? item_tiles + WK_STREAM_STREAMS
-                               : is_slots(kind)  ? (uint32_t)WK_SPLIT_K_WARPS
-                               : kind >= HELD32  ? item_tiles
-                                                 : (uint32_t)WK_STREAM_WGMMA_THREADS / 32;
+        const uint32_t warps = is_resident(kind)           ? (uint32_t)WK_SLOTS
+                               : is_resident_cluster(kind) ? (uint32_t)WK_RESIDENT_CLUSTER_WARPS
+                               : is_stream(kind)           ? item_tiles + WK_STREAM_STREAMS
+                               : is_split_k(kind)          ? (uint32_t)WK_SPLIT_K_WARPS
+                               : kind >= LM_HEAD32         ? item_tiles
+                                                           : (uint32_t)WK_STREAM_WGMMA_THREADS / 32;
         return 32 * warps;
     }
     /* Blocks a multiprocessor. */
     static constexpr uint32_t together(uint32_t kind)
     {
-        return is_small(kind) || is_middle(kind) || is_relay(kind) || kind == SLOTS32 ? (uint32_t)WK_STREAM_TOGETHER
-                                                                                      : 1;
+        return is_resident(kind) || is_stream(kind) || is_resident_cluster(kind) || kind == SPLIT_K32
+                   ? (uint32_t)WK_STREAM_TOGETHER
+                   : 1;
     }
     /* Is there a kernel for these formats, alone or side by side? */
     template <uint32_t KIND, class... F> static constexpr bool has()
     {
         if (!(is_wgmma(KIND) ? wk_built_for_wgmma() : wk_built_for_clusters())) return false;
         if (((wk_is_exact<F>::yes || wk_is_whole<F>::yes) || ...)) return false;
-        if ((KIND == MIDDLE32 || KIND == HELD32 || is_heads(KIND)) && P::super > 1) return false;
-        if ((is_slots(KIND) || is_heads(KIND) || is_relay(KIND)) && sizeof...(F) > 1) return false;
-        return !(is_heads(KIND) && (wk_is_half<F>() || ...));
+        if ((KIND == STREAM32 || KIND == LM_HEAD32 || is_lm_head_wgmma(KIND)) && P::super > 1) return false;
+        if ((is_split_k(KIND) || is_lm_head_wgmma(KIND) || is_resident_cluster(KIND)) && sizeof...(F) > 1) return false;
+        return !(is_lm_head_wgmma(KIND) && (wk_is_half<F>() || ...));
     }
     template <uint32_t KIND, class... F> static constexpr kernel one()
     {
         if constexpr (!has<KIND, F...>())
             return NULL;
-        else if constexpr (is_small(KIND))
+        else if constexpr (is_resident(KIND))
             return wk_product_resident<columns_of(KIND), F...>;
-        else if constexpr (is_relay(KIND))
+        else if constexpr (is_resident_cluster(KIND))
             return wk_product_resident_cluster<columns_of(KIND), F...>;
-        else if constexpr (is_middle(KIND))
+        else if constexpr (is_stream(KIND))
             return wk_product_stream<columns_of(KIND), F...>;
-        else if constexpr (is_slots(KIND))
+        else if constexpr (is_split_k(KIND))
             return wk_product_split_k<columns_of(KIND), F...>;
-        else if constexpr (KIND == HELD32)
+        else if constexpr (KIND == LM_HEAD32)
             return wk_product_lm_head<columns_of(KIND), F...>;
-        else if constexpr (is_heads(KIND))
+        else if constexpr (is_lm_head_wgmma(KIND))
             return wk_product_lm_head_wgmma<columns_of(KIND), F...>;
         else
             return wk_product_stream_wgmma<columns_of(KIND), F...>;
@@ -113,10 +117,12 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     static kernel kernel_of(uint32_t kind, uint32_t types)
     {
         static kernel (*const of[KINDS])(
-            uint32_t) = { kernel_of<SMALL8>,  kernel_of<SMALL16>,  kernel_of<RELAY8>,   kernel_of<RELAY16>,
-                          kernel_of<MIDDLE8>, kernel_of<MIDDLE16>, kernel_of<MIDDLE32>, kernel_of<WIDE32>,
-                          kernel_of<WIDE64>,  kernel_of<SLOTS32>,  kernel_of<SLOTS64>,  kernel_of<HELD32>,
-                          kernel_of<HEADS8>,  kernel_of<HEADS16>,  kernel_of<HEADS32>,  kernel_of<HEADS64> };
+            uint32_t) = { kernel_of<RESIDENT8>,          kernel_of<RESIDENT16>,      kernel_of<RESIDENT_CLUSTER8>,
+                          kernel_of<RESIDENT_CLUSTER16>, kernel_of<STREAM8>,         kernel_of<STREAM16>,
+                          kernel_of<STREAM32>,           kernel_of<STREAM_WGMMA32>,  kernel_of<STREAM_WGMMA64>,
+                          kernel_of<SPLIT_K32>,          kernel_of<SPLIT_K64>,       kernel_of<LM_HEAD32>,
+                          kernel_of<LM_HEAD_WGMMA8>,     kernel_of<LM_HEAD_WGMMA16>, kernel_of<LM_HEAD_WGMMA32>,
+                          kernel_of<LM_HEAD_WGMMA64> };
         return P::device.clusters && (P::device.wgmma || !is_wgmma(kind)) ? of[kind](types) : NULL;
     }
 
@@ -192,7 +198,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         w->owned_inverse = 65535 / w->owned + 1;
     }
     /* Shared memory of resident with `tiles` of a segment (glu: pairs) to an item; 0: it does not fit. */
-    static uint32_t small_shape(wk_batch_args *w, uint32_t kind, uint32_t tiles)
+    static uint32_t resident_shape(wk_batch_args *w, uint32_t kind, uint32_t tiles)
     {
         wk_product_args *a = &w->p;
         const uint32_t columns = columns_of(kind), each = a->glu ? 2 : 1, cell = columns * WK_CELL;
@@ -213,20 +219,21 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     }
     /* Where a slot is one step and all blocks find places at once. Larger shares, or blocks that wait for places, cost
      * more than a ring does: Phi-3's products lose 15 % so. */
-    static bool small_choice(wk_batch_args *w, choice *best)
+    static bool resident_choice(wk_batch_args *w, choice *best)
     {
         wk_product_args *a = &w->p;
-        const uint32_t places = WK_RESIDENT_TOGETHER * P::device.processors, kind = a->rows > 8 ? SMALL16 : SMALL8;
+        const uint32_t places = WK_RESIDENT_TOGETHER * P::device.processors,
+                       kind = a->rows > 8 ? RESIDENT16 : RESIDENT8;
         P::count_items(a, 1);
         const uint32_t tiles = (a->items + places - 1) / places;
-        if (a->in.row_index || a->steps > WK_SLOTS || tiles > WK_RESIDENT_TILES || !small_shape(w, kind, tiles))
+        if (a->in.row_index || a->steps > WK_SLOTS || tiles > WK_RESIDENT_TILES || !resident_shape(w, kind, tiles))
             return false;
         if (a->items * w->groups > places) return false;
         *best = { kind, 1, tiles, 0 };
         return true;
     }
     /* Shared memory of resident_cluster; 0: it does not fit. */
-    static uint32_t relay_shape(wk_batch_args *w, uint32_t kind)
+    static uint32_t resident_cluster_shape(wk_batch_args *w, uint32_t kind)
     {
         wk_product_args *a = &w->p;
         const uint32_t places = (a->steps + WK_SLOTS - 1) / WK_SLOTS * WK_RESIDENT_CLUSTER_SLOTS,
@@ -245,22 +252,22 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         return bytes <= room_of(kind) ? bytes : 0;
     }
     /* Several steps a slot, and tiles so few that their blocks find places at once, two a multiprocessor. */
-    static bool relay_choice(wk_batch_args *w, choice *best)
+    static bool resident_cluster_choice(wk_batch_args *w, choice *best)
     {
         wk_product_args *a = &w->p;
-        const uint32_t kind = a->rows > 8 ? RELAY16 : RELAY8;
-        if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->in.kind == WK_CUDA_IN_RMS || a->rows > 16 ||
+        const uint32_t kind = a->rows > 8 ? RESIDENT_CLUSTER16 : RESIDENT_CLUSTER8;
+        if (a->n_seg > 1 || a->in.row_index || a->in.kind == WK_CUDA_IN_RMS || a->rows > 16 ||
             !kernel_of(kind, a->types))
             return false;
         if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_RESIDENT_CLUSTER_ROUNDS || a->step_shift < 6 ||
-            !P::whole_steps(a) || !relay_shape(w, kind))
+            !P::whole_steps(a) || !resident_cluster_shape(w, kind))
             return false;
         if (w->workers * WK_RESIDENT_CLUSTER_BLOCKS > 2 * P::device.processors) return false;
         *best = { kind, WK_RESIDENT_CLUSTER_BLOCKS, 0, 0 };
         return true;
     }
     /* Shared memory of split_k; 0: it does not fit. */
-    static uint32_t slots_shape(wk_batch_args *w, uint32_t kind)
+    static uint32_t split_k_shape(wk_batch_args *w, uint32_t kind)
     {
         wk_product_args *a = &w->p;
         const uint32_t columns = columns_of(kind), rounds = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
@@ -278,25 +285,25 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     /* A long k and few tiles: a block a multiprocessor, all at once. With a step a slot, or less, resident's
      * blocks, which stand beside those of other launches, are worth more: in the chain of a model's products 896 x 896
      * loses 0.4 to 0.6 us here. */
-    static bool slots_choice(wk_batch_args *w, choice *best)
+    static bool split_k_choice(wk_batch_args *w, choice *best)
     {
         wk_product_args *a = &w->p;
-        const uint32_t kind = a->rows > 32 ? SLOTS64 : SLOTS32;
-        if (!P::device.clusters || a->n_seg > 1 || a->in.row_index || a->rows <= 16 || a->rows > 64 ||
-            !kernel_of(kind, a->types))
+        const uint32_t kind = a->rows > 32 ? SPLIT_K64 : SPLIT_K32;
+        if (a->n_seg > 1 || a->in.row_index || a->rows <= 16 || a->rows > 64 || !kernel_of(kind, a->types))
             return false;
         if (a->steps <= WK_SLOTS || a->steps > WK_SLOTS * WK_SPLIT_K_ROUNDS || !P::whole_steps(a) ||
-            !slots_shape(w, kind))
+            !split_k_shape(w, kind))
             return false;
         if (w->workers * WK_SLOTS > P::device.processors || w->workers > clusters_of(a, kind, WK_SLOTS)) return false;
         *best = { kind, WK_SLOTS, 0, 0 };
         return true;
     }
     /* Shared memory of lm_head; 0: it does not fit, or not all tiles are at work at once. */
-    static uint32_t held_shape(wk_batch_args *w)
+    static uint32_t lm_head_shape(wk_batch_args *w)
     {
         wk_product_args *a = &w->p;
-        const uint32_t columns = columns_of(HELD32), team = (a->glu ? 2 : 1) * WK_LM_HEAD_PARTS, room = room_of(HELD32);
+        const uint32_t columns = columns_of(LM_HEAD32), team = (a->glu ? 2 : 1) * WK_LM_HEAD_PARTS,
+                       room = room_of(LM_HEAD32);
         P::count_items(a, 1);
         a->slot = P::largest_step(a);
         w->groups = (a->rows + 8 * columns - 1) / (8 * columns);
@@ -320,17 +327,17 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     /* With more than two tiles a multiprocessor. As measured for gate and up of Q5_0 and 896 values: 8.3 -> 6.5
      * and 14.0 -> 9.0 us at 32 and 64 rows (at 8 rows 5.9 for resident's 4.5); fewer tiles are better by
      * resident or stream. */
-    static bool held_choice(wk_batch_args *w, choice *best)
+    static bool lm_head_choice(wk_batch_args *w, choice *best)
     {
         const wk_product_args *a = &w->p;
         if (a->rows <= 16 || a->rows > 64 || P::tiles_of(a) <= 2 * P::device.processors ||
-            !kernel_of(HELD32, a->types) || !held_shape(w))
+            !kernel_of(LM_HEAD32, a->types) || !lm_head_shape(w))
             return false;
-        *best = { HELD32, 1, 0, 0 };
+        *best = { LM_HEAD32, 1, 0, 0 };
         return true;
     }
     /* Shared memory of lm_head_wgmma; 0: it does not fit. */
-    static uint32_t heads_shape(wk_batch_args *w, uint32_t kind)
+    static uint32_t lm_head_wgmma_shape(wk_batch_args *w, uint32_t kind)
     {
         wk_product_args *a = &w->p;
         const uint32_t columns = columns_of(kind), warps = wk_lm_head_wgmma_warps(columns), room = room_of(kind);
@@ -352,23 +359,23 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     /* A vocabulary's tiles, with outputs that are sums and no more than a bias. As measured in a model for Q8_0 of
      * 151936 x 896: 40 -> 33 us at 8 rows, 53 -> 41 at 32, 89 -> 61 at 64. Four steps at least: of each pair of slots
      * that the tree adds first, one has to have something (wk_lm_head_wgmma_slot). */
-    static bool heads_choice(wk_batch_args *w, choice *best)
+    static bool lm_head_wgmma_choice(wk_batch_args *w, choice *best)
     {
         const wk_product_args *a = &w->p;
-        const uint32_t rows = a->rows, kind = rows <= 8    ? HEADS8
-                                              : rows <= 16 ? HEADS16
-                                              : rows <= 32 ? HEADS32
-                                                           : HEADS64;
+        const uint32_t rows = a->rows, kind = rows <= 8    ? LM_HEAD_WGMMA8
+                                              : rows <= 16 ? LM_HEAD_WGMMA16
+                                              : rows <= 32 ? LM_HEAD_WGMMA32
+                                                           : LM_HEAD_WGMMA64;
         if (!P::plain_sums(a) || a->in.kind != WK_CUDA_IN_ACT || rows > 64 || a->step_shift < 7 ||
             a->steps < WK_SLOTS / 2 || P::tiles_of(a) <= WK_LM_HEAD_WGMMA_TILES * P::device.processors ||
-            !kernel_of(kind, a->types) || !heads_shape(w, kind))
+            !kernel_of(kind, a->types) || !lm_head_wgmma_shape(w, kind))
             return false;
         *best = { kind, 1, 0, 0 };
         return true;
     }
     /* Shared memory of stream in clusters of `blocks` with items of `item_tiles`; 0: it does not fit. All of
      * the block's activations stay. */
-    static uint32_t middle_shape(wk_batch_args *w, uint32_t kind, uint32_t blocks, uint32_t item_tiles)
+    static uint32_t stream_shape(wk_batch_args *w, uint32_t kind, uint32_t blocks, uint32_t item_tiles)
     {
         wk_product_args *a = &w->p;
         const uint32_t tiles = columns_of(kind), each = a->glu ? 2 : 1, room = room_of(kind);
@@ -398,7 +405,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
      * stage takes each warp so long alone, longer beside others, and longest where few stages are under way; the blocks
      * of a last, partial round have more room. Eight blocks find places together late if all such places are wanted. Of
      * equal choices that with the larger items is the better one. */
-    static uint64_t middle_cost(const wk_batch_args *w, uint32_t kind)
+    static uint64_t stream_cost(const wk_batch_args *w, uint32_t kind)
     {
         const wk_product_args *a = &w->p;
         const uint32_t rounds = (a->items + w->workers - 1) / w->workers, last = a->items - (rounds - 1) * w->workers;
@@ -408,21 +415,21 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
             return P::max_of((400 + 50 * warps) * w->stage_k / 256 + 300, 4200 / (2 * a->depth - 1));
         };
         const uint64_t clocks = a->stages * ((uint64_t)(rounds - 1) * stage(w->workers) + stage(last)) +
-                                (kind == MIDDLE32 ? 600 * rounds : 0);
+                                (kind == STREAM32 ? 600 * rounds : 0);
         return (clocks + (w->blocks == 8 && w->workers == clusters_of(a, kind, 8) ? 700 : 0)) *
                (100 + WK_STREAM_TILES - w->tiles);
     }
-    static void middle_choice(wk_batch_args *w, uint32_t kind, choice *best)
+    static void stream_choice(wk_batch_args *w, uint32_t kind, choice *best)
     {
-        for (uint32_t b = 1; b <= (P::device.clusters ? 8u : 1u); b *= 2)
+        for (uint32_t b = 1; b <= 8; b *= 2)
             for (uint32_t t = WK_STREAM_TILES; t >= WK_STREAM_TILES / 2; t -= 2) {
-                if (!middle_shape(w, kind, b, t)) continue;
-                const uint64_t cost = middle_cost(w, kind);
+                if (!stream_shape(w, kind, b, t)) continue;
+                const uint64_t cost = stream_cost(w, kind);
                 if (cost < best->cost) *best = { kind, b, t, cost };
             }
     }
     /* Shared memory of stream_wgmma in clusters of `blocks`, `stage_k` values of k a stage; 0: it does not fit. */
-    static uint32_t wide_shape(wk_batch_args *w, uint32_t kind, uint32_t blocks, uint32_t stage_k)
+    static uint32_t stream_wgmma_shape(wk_batch_args *w, uint32_t kind, uint32_t blocks, uint32_t stage_k)
     {
         wk_product_args *a = &w->p;
         const uint32_t tiles = columns_of(kind), each = a->glu ? 2 : 1, room = room_of(kind);
@@ -451,20 +458,19 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     /* Small enough that a launch is mostly beginning and end: then two blocks a multiprocessor, and what stream
      * does before it waits, are worth more than wgmma. As measured at 32 rows: 15 % at 4096 x 4096 of Q8_0, nothing
      * from 12288 x 4096 on. */
-    static bool wide_small(const wk_product_args *a) { return (uint64_t)P::tiles_of(a) * a->k <= 1u << 20; }
-    static void wide_choice(wk_batch_args *w, uint32_t kind, choice *best)
+    static bool is_short_launch(const wk_product_args *a) { return (uint64_t)P::tiles_of(a) * a->k <= 1u << 20; }
+    static void stream_wgmma_choice(wk_batch_args *w, uint32_t kind, choice *best)
     {
         wk_product_args *a = &w->p;
         if (!kernel_of(kind, a->types)) return;
         const uint32_t t = columns_of(kind),
-                       most = !P::device.clusters ? 1
-                              : 8 * t < a->rows
+                       most = 8 * t < a->rows
                                   ? 4
                                   : 8; /* groups in clusters of 8 leave the next launch no room to begin early */
         for (uint32_t b = 1; b <= most; b *= 2) {
             uint32_t k = t == 4 ? 256 : 128;
-            if (!wide_shape(w, kind, b, k) || (a->depth < 3 && k == 256)) k = 128;
-            if (!wide_shape(w, kind, b, k)) continue;
+            if (!stream_wgmma_shape(w, kind, b, k) || (a->depth < 3 && k == 256)) k = 128;
+            if (!stream_wgmma_shape(w, kind, b, k)) continue;
             const uint64_t rounds = (a->items + w->workers - 1) / w->workers, pieces = k_of(a, b) / 64;
             const uint64_t cost =
                 rounds * (pieces * (300 + 40 * t) + 500 + 100 * t + (b > 1 ? 600 : 0)) + (b > 1 ? 1000 : 0);
@@ -475,29 +481,29 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
     {
         choice best = { 0, 0, 0, UINT64_MAX };
         const uint32_t rows = w->p.rows;
-        if (slots_choice(w, &best) || relay_choice(w, &best) || small_choice(w, &best) || heads_choice(w, &best) ||
-            held_choice(w, &best))
+        if (split_k_choice(w, &best) || resident_cluster_choice(w, &best) || resident_choice(w, &best) ||
+            lm_head_wgmma_choice(w, &best) || lm_head_choice(w, &best))
             return best;
         if (rows <= 16) {
-            middle_choice(w, rows <= 8 ? MIDDLE8 : MIDDLE16, &best);
+            stream_choice(w, rows <= 8 ? STREAM8 : STREAM16, &best);
             return best;
         }
-        if (rows <= 32 && (wide_small(&w->p) || !P::device.wgmma) && kernel_of(MIDDLE32, w->p.types))
-            middle_choice(w, MIDDLE32, &best);
+        if (rows <= 32 && (is_short_launch(&w->p) || !P::device.wgmma) && kernel_of(STREAM32, w->p.types))
+            stream_choice(w, STREAM32, &best);
         if (best.blocks) return best;
-        if (rows > 32) wide_choice(w, WIDE64, &best);
-        wide_choice(w, WIDE32, &best);
+        if (rows > 32) stream_wgmma_choice(w, STREAM_WGMMA64, &best);
+        stream_wgmma_choice(w, STREAM_WGMMA32, &best);
         return best;
     }
     /* Of what best_of() chose. */
     static uint32_t shape(wk_batch_args *w, const choice &best)
     {
-        if (is_small(best.kind)) return small_shape(w, best.kind, best.size);
-        if (is_relay(best.kind)) return relay_shape(w, best.kind);
-        if (is_middle(best.kind)) return middle_shape(w, best.kind, best.blocks, best.size);
-        if (is_slots(best.kind)) return slots_shape(w, best.kind);
-        if (is_heads(best.kind)) return heads_shape(w, best.kind);
-        return best.kind == HELD32 ? held_shape(w) : wide_shape(w, best.kind, best.blocks, best.size);
+        if (is_resident(best.kind)) return resident_shape(w, best.kind, best.size);
+        if (is_resident_cluster(best.kind)) return resident_cluster_shape(w, best.kind);
+        if (is_stream(best.kind)) return stream_shape(w, best.kind, best.blocks, best.size);
+        if (is_split_k(best.kind)) return split_k_shape(w, best.kind);
+        if (is_lm_head_wgmma(best.kind)) return lm_head_wgmma_shape(w, best.kind);
+        return best.kind == LM_HEAD32 ? lm_head_shape(w) : stream_wgmma_shape(w, best.kind, best.blocks, best.size);
     }
 
     /* ---- launch, and what the family says of its products of several rows ---- */
@@ -508,7 +514,7 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         for (uint32_t i = 1; i < a.n_seg; i++)
             if (P::groups[a.seg[i].type] != P::groups[a.seg[0].type] || (a.glu && a.seg[i].type != a.seg[0].type))
                 return false; /* a block's tiles of gate and up are asked for alike */
-        return kernel_of(MIDDLE8, a.types) != NULL;
+        return kernel_of(STREAM8, a.types) != NULL;
     }
     /* False: not by these kernels. args: common() of p. */
     static bool launch(const wk_cuda_product *p, const wk_product_args &args, void *stream, wk_status *status,
@@ -525,8 +531,8 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         cudaLaunchAttribute attribute[2] = {};
         cudaLaunchConfig_t config;
         P::cluster_config(&config, attribute, w->blocks, shared, threads(best.kind, w->tiles));
-        config.gridDim = best.kind == HELD32 || is_small(best.kind) ? dim3(w->workers, w->groups)
-                                                                    : dim3(w->workers * w->blocks * w->groups);
+        config.gridDim = best.kind == LM_HEAD32 || is_resident(best.kind) ? dim3(w->workers, w->groups)
+                                                                          : dim3(w->workers * w->blocks * w->groups);
         config.stream = static_cast<cudaStream_t>(stream);
         P::single_type(a);
         config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 2 : 1;
@@ -544,8 +550,8 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         q.input.kind = WK_CUDA_IN_RMS;
         q.input.row_index = NULL;
         P::common(&q, &w.p);
-        const bool small = wk_resident_norms<First, Rest...>() && !p->expert && takes(w.p) && small_choice(&w, &best) &&
-                           w.p.step_shift <= 7 && P::whole_steps(&w.p);
+        const bool small = wk_resident_norms<First, Rest...>() && !p->expert && takes(w.p) &&
+                           resident_choice(&w, &best) && w.p.step_shift <= 7 && P::whole_steps(&w.p);
         return !small ? 1 : w.p.items > P::device.processors ? 4 : WK_CUDA_FEW_NORM;
     }
     /* split_k takes panels; resident and resident_cluster runs, lm_head those of formats whose lanes read
@@ -562,9 +568,11 @@ template <class P, class First, class... Rest> struct wk_batch_plan {
         const choice best = best_of(&w);
         if (!best.blocks) return l; /* fewer rows at once */
         const uint32_t kind = best.kind, group = P::groups[w.p.seg[0].type];
-        if (is_slots(kind)) l.in = WK_CUDA_IN_PANELS, l.in_group = group;
-        if (is_small(kind) || is_relay(kind) || (kind == HELD32 && group == 32)) l.in = WK_CUDA_IN_RUNS;
-        if (p->glu) l.out = kind == HELD32 ? WK_CUDA_OUT_PANELS : is_small(kind) ? WK_CUDA_OUT_RUNS : WK_CUDA_OUT_ACT;
+        if (is_split_k(kind)) l.in = WK_CUDA_IN_PANELS, l.in_group = group;
+        if (is_resident(kind) || is_resident_cluster(kind) || (kind == LM_HEAD32 && group == 32))
+            l.in = WK_CUDA_IN_RUNS;
+        if (p->glu)
+            l.out = kind == LM_HEAD32 ? WK_CUDA_OUT_PANELS : is_resident(kind) ? WK_CUDA_OUT_RUNS : WK_CUDA_OUT_ACT;
         return l;
     }
     /* Has p what layout() says, if it has runs or panels at all? */

@@ -34,7 +34,7 @@ template <class P, class First, class... Rest> struct wk_moe_decode_plan {
     static void experts_stages(wk_experts_args *w, uint32_t bytes)
     {
         wk_product_args *a = &w->p;
-        P::few::stages(a, WK_STAGE_BYTES);
+        P::gemv::stages(a, WK_STAGE_BYTES);
         const uint32_t all = (a->steps + WK_SLOTS - 1) / WK_SLOTS;
         w->rounds = a->run > 1 ? 1 : P::min_of(P::min_of(all, WK_EXPERTS_ROUNDS / 4), P::max_of(bytes / a->slot, 1));
         while (all % w->rounds) w->rounds--; /* no stage is partly empty */
@@ -91,7 +91,7 @@ template <class P, class First, class... Rest> struct wk_moe_decode_plan {
     template <int COLUMNS> static uint32_t several_shape(wk_experts_args *w)
     {
         wk_product_args *a = &w->p;
-        P::few::stages(a, WK_STAGE_BYTES);
+        P::gemv::stages(a, WK_STAGE_BYTES);
         const uint32_t padded = a->steps * a->step_units * P::unit, type = a->seg[0].type,
                        step_bytes = a->seg[0].step_bytes;
         a->x_stride = padded + P::pads[type]; /* lanes that load together meet no other's banks */
