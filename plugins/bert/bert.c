@@ -4,8 +4,8 @@
  * Every token sees all others, norms stand behind the additions, and there are no logits: the result is one row of a
  * text, pooled as the file says and brought to length 1, or a reranker's scores. */
 #include <math.h>
-#include <stdlib.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 
 /* ---- what the file may say ----------------------------------------------------------------------------- */
@@ -59,14 +59,15 @@ static wk_status open_pooling(const struct wk_meta *meta, struct bert *m, const 
                        "pooling_type is 0, rows as they are; 1 (mean), 2 (first), 3 (last) and 4 (a reranker's scores) "
                        "are served");
     if (m->pooling != POOL_RANK) return WK_OK;
-    m->dense = meta->tensor(meta->self, "cls.weight", NULL, NULL, NULL);
+    m->dense = wk_meta_has_tensor(meta, "cls.weight");
     if (!meta->tensor(meta->self, "cls.output.weight", &m->labels, NULL, NULL))
         return wk_fail(err, WK_INVALID, "cls.output.weight is missing: pooling_type is 4, a reranker's scores");
     return WK_OK;
 }
 
-static wk_status fill(const struct wk_meta *meta, struct bert *m, const struct wk_err *err)
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
+    struct bert *m = model;
     m->L = wk_meta_u32(meta, BLOCKS);
     m->E = wk_meta_u32(meta, EMBEDDING);
     m->F = wk_meta_u32(meta, FEED_FORWARD);
@@ -79,8 +80,8 @@ static wk_status fill(const struct wk_meta *meta, struct bert *m, const struct w
     if (wk_meta_has(meta, KV_HEADS) && wk_meta_u32(meta, KV_HEADS) != m->H)
         return wk_fail(err, WK_UNSUPPORTED, "attention.head_count_kv is %u; as many as heads, %u, are served",
                        (unsigned)wk_meta_u32(meta, KV_HEADS), (unsigned)m->H);
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
+    const wk_status status = wk_vocabulary_open(meta, &m->V, NULL, err);
+    if (status != WK_OK) return status;
     if (!meta->tensor(meta->self, "token_types.weight", &m->types, NULL, NULL))
         return wk_fail(err, WK_INVALID, "token_types.weight is missing");
     return open_pooling(meta, m, err);
@@ -88,16 +89,8 @@ static wk_status fill(const struct wk_meta *meta, struct bert *m, const struct w
 
 static wk_status bert_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct bert *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    wk_status status = fill(meta, m, err);
-    if (status == WK_OK)
-        *model = m;
-    else
-        free(m);
-    return status;
+    return wk_model_open(sizeof(struct bert), fill, meta, model, err);
 }
-static void bert_close(void *model) { free(model); }
 
 /* ---- record -------------------------------------------------------------------------------------------- */
 
@@ -145,6 +138,6 @@ static const struct wk_arch bert = { .struct_size = sizeof bert,
                                      WK_ARCH_IGNORED_KEYS(ignored_keys),
                                      .open = bert_open,
                                      .record = bert_record,
-                                     .close = bert_close };
+                                     .close = wk_model_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.bert", "arch:bert", .name = "bert", .version = "1.0.0", .arch = &bert);

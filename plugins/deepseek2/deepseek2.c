@@ -7,9 +7,9 @@
  * the best groups where the file has groups. open() checks how the numbers fit together; record() is the papers. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
@@ -87,12 +87,9 @@ static const struct wk_key keys[] = {
     [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
     /* Of these one value changes nothing. */
-    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
-    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },
+    WK_KEYS_PLAIN_ATTENTION,
+    WK_KEYS_PLAIN_DECODER,
     { "attention.sliding_window", WK_KEY_U32, 0, 0, 0, 0 },
-    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },
-    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },
     { "rope.scaling.attn_factor", WK_KEY_F32, 0, 1, 1, 1 },
     { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 1, 1, 1 },
     { "rope.scaling.yarn_ext_factor", WK_KEY_F32, 0, 1, 1, 1 },
@@ -128,15 +125,6 @@ struct deepseek2 {
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static uint32_t u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
-{
-    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
-}
-static uint32_t has_tensor(const struct wk_meta *meta, const char *name)
-{
-    return meta->tensor(meta->self, name, NULL, NULL, NULL);
-}
-
 /* Of absorbed matrices key_length and value_length describe what is cached, and the keys with mla a head; of whole
  * ones they describe a head, and the others are not there. */
 static wk_status open_heads(const struct wk_meta *meta, struct deepseek2 *m, const struct wk_err *err)
@@ -147,9 +135,9 @@ static wk_status open_heads(const struct wk_meta *meta, struct deepseek2 *m, con
     m->R = wk_meta_u32(meta, ROPE_DIM);
     m->latent = wk_meta_u32(meta, KV_LORA);
     m->q_latent = wk_meta_u32(meta, Q_LORA);
-    m->whole = has_tensor(meta, "blk.0.attn_kv_b.weight");
-    m->D = u32_or(meta, KEY_LENGTH_MLA, m->whole ? key : 0);
-    m->Dv = u32_or(meta, VALUE_LENGTH_MLA, m->whole ? value : 0);
+    m->whole = wk_meta_has_tensor(meta, "blk.0.attn_kv_b.weight");
+    m->D = wk_meta_u32_or(meta, KEY_LENGTH_MLA, m->whole ? key : 0);
+    m->Dv = wk_meta_u32_or(meta, VALUE_LENGTH_MLA, m->whole ? value : 0);
     if (!m->D || !m->Dv)
         return wk_fail(err, WK_INVALID, "deepseek2.%s is missing", keys[m->D ? VALUE_LENGTH_MLA : KEY_LENGTH_MLA].name);
     if (m->R % 2 || m->R >= m->D)
@@ -193,7 +181,7 @@ static wk_status open_rotation(const struct wk_meta *meta, struct deepseek2 *m, 
     r->stretched = 1;
     r->yarn = (struct wk_yarn){ .base = r->base,
                                 .factor = wk_meta_number(meta, ROPE_FACTOR),
-                                .original_context = u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, CONTEXT)),
+                                .original_context = wk_meta_u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, CONTEXT)),
                                 .beta_fast = wk_meta_number(meta, YARN_FAST),
                                 .beta_slow = wk_meta_number(meta, YARN_SLOW),
                                 .extrapolation = 1,
@@ -245,12 +233,13 @@ static wk_status open_experts(const struct wk_meta *meta, struct deepseek2 *m, c
                        (unsigned)m->X);
     (void)snprintf(bias, sizeof bias, "blk.%u.exp_probs_b.bias", (unsigned)m->dense);
     (void)snprintf(first, sizeof first, "blk.%u.exp_probs_b", (unsigned)m->dense);
-    m->selection_bias = has_tensor(meta, bias) || has_tensor(meta, first) ? "exp_probs_b.bias" : NULL;
+    m->selection_bias = wk_meta_has_tensor(meta, bias) || wk_meta_has_tensor(meta, first) ? "exp_probs_b.bias" : NULL;
     return open_groups(meta, m, err);
 }
 
-static wk_status fill(const struct wk_meta *meta, struct deepseek2 *m, const struct wk_err *err)
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
+    struct deepseek2 *m = model;
     m->L = wk_meta_u32(meta, BLOCKS);
     m->E = wk_meta_u32(meta, EMBEDDING);
     m->F = wk_meta_u32(meta, FEED_FORWARD);
@@ -259,24 +248,13 @@ static wk_status fill(const struct wk_meta *meta, struct deepseek2 *m, const str
     if (status == WK_OK) status = open_rotation(meta, m, err);
     if (status == WK_OK) status = open_experts(meta, m, err);
     if (status != WK_OK) return status;
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    m->head = has_tensor(meta, "output.weight") ? "output" : "token_embd";
-    return WK_OK;
+    return wk_vocabulary_open(meta, &m->V, &m->head, err);
 }
 
 static wk_status deepseek2_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct deepseek2 *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    wk_status status = fill(meta, m, err);
-    if (status == WK_OK)
-        *model = m;
-    else
-        free(m);
-    return status;
+    return wk_model_open(sizeof(struct deepseek2), fill, meta, model, err);
 }
-static void deepseek2_close(void *model) { free(model); }
 
 /* ---- record -------------------------------------------------------------------------------------------- */
 
@@ -363,7 +341,7 @@ static const struct wk_arch deepseek2 = { .struct_size = sizeof deepseek2,
                                           WK_ARCH_ALIASES(aliases),
                                           .open = deepseek2_open,
                                           .record = deepseek2_record,
-                                          .close = deepseek2_close };
+                                          .close = wk_model_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.deepseek2", "arch:deepseek2", .name = "deepseek2", .version = "1.0.0",
               .arch = &deepseek2);

@@ -4,8 +4,8 @@
  * logits are bent by a soft-cap, and every other layer, from the first on, sees a window. Files hold the norms' weights
  * with the 1 that is added to them, and no tensor of the output: it is the embedding's. */
 #include <math.h>
-#include <stdlib.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
@@ -51,13 +51,10 @@ static const struct wk_key keys[] = {
     [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, WK_KEY_PER_LAYER, 2, MAX_HEAD, 0 }, /* default: the whole head */
     [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, WK_KEY_PER_LAYER, 2, 1e12, 10000 },
     /* Of these one value changes nothing. */
-    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
-    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 },
+    WK_KEYS_PLAIN_ATTENTION,
+    WK_KEYS_PLAIN_DECODER,
     { "expert_count", WK_KEY_U32, 0, 0, 0, 0 },
     { "expert_used_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },
     { "rope.scaling.factor", WK_KEY_F32, 0, 1, 1, 1 },
 };
 /* The embedding's rows are the vocabulary; no norm here has a mean. */
@@ -77,11 +74,6 @@ struct gemma2 {
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static uint32_t u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
-{
-    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
-}
-
 /* Scores are scaled by 1 / sqrt(key_length), but for the 27B model, where it is 1 / sqrt(width / heads): files have no
  * key for it, its number of layers tells. */
 static float query_scale(const struct wk_meta *meta, const struct gemma2 *m)
@@ -90,47 +82,35 @@ static float query_scale(const struct wk_meta *meta, const struct gemma2 *m)
     return 1 / sqrtf(m->L == LAYERS_OF_27B ? (float)m->E / (float)m->H : (float)m->D);
 }
 
-static wk_status fill(const struct wk_meta *meta, struct gemma2 *m, const struct wk_err *err)
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
+    struct gemma2 *m = model;
     m->L = wk_meta_u32(meta, BLOCKS);
     m->E = wk_meta_u32(meta, EMBEDDING);
     m->F = wk_meta_u32(meta, FEED_FORWARD);
-    m->H = wk_meta_u32(meta, HEADS);
-    m->G = wk_meta_u32(meta, KV_HEADS);
-    m->D = wk_meta_u32(meta, KEY_LENGTH);
-    m->Dv = u32_or(meta, VALUE_LENGTH, m->D);
+    static const struct wk_head_keys head_keys = { EMBEDDING, HEADS, KV_HEADS, KEY_LENGTH, VALUE_LENGTH, MAX_HEAD };
+    struct wk_heads h;
+    wk_status status = wk_heads_open(meta, &head_keys, &h, err);
+    if (status != WK_OK) return status;
+    m->H = h.heads;
+    m->G = h.kv_heads;
+    m->D = h.key;
+    m->Dv = h.value;
     m->window = wk_meta_u32(meta, WINDOW);
     m->eps = (float)wk_meta_number(meta, EPS);
     m->attention_cap = (float)wk_meta_number(meta, ATTENTION_CAP);
     m->logit_cap = (float)wk_meta_number(meta, LOGIT_CAP);
     m->scale = query_scale(meta, m);
     m->rope_base = wk_meta_number(meta, ROPE_BASE);
-    if (m->H % m->G)
-        return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
-                       (unsigned)m->H, (unsigned)m->G);
-    const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
-    if (dim % 2 || dim > m->D)
-        return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
-                       (unsigned)dim, (unsigned)m->D);
-    m->n_rope = dim / 2;
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    m->head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL) ? "output" : "token_embd";
-    return WK_OK;
+    status = wk_rope_pairs_open(meta, ROPE_DIM, m->D, &m->n_rope, err);
+    if (status != WK_OK) return status;
+    return wk_vocabulary_open(meta, &m->V, &m->head, err);
 }
 
 static wk_status gemma2_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct gemma2 *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    wk_status status = fill(meta, m, err);
-    if (status == WK_OK)
-        *model = m;
-    else
-        free(m);
-    return status;
+    return wk_model_open(sizeof(struct gemma2), fill, meta, model, err);
 }
-static void gemma2_close(void *model) { free(model); }
 
 /* ---- record -------------------------------------------------------------------------------------------- */
 
@@ -170,6 +150,6 @@ static const struct wk_arch gemma2 = { .struct_size = sizeof gemma2,
                                        WK_ARCH_IGNORED_KEYS(ignored_keys),
                                        .open = gemma2_open,
                                        .record = gemma2_record,
-                                       .close = gemma2_close };
+                                       .close = wk_model_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.gemma2", "arch:gemma2", .name = "gemma2", .version = "1.0.0", .arch = &gemma2);

@@ -6,9 +6,9 @@
  * checks how the numbers of the file fit together; the two record functions are the papers. */
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
@@ -94,30 +94,14 @@ static const struct wk_key keys[] = {
     [WINDOW_PATTERN] = { "attention.sliding_window_pattern", WK_KEY_U32, WK_KEY_PER_LAYER | WK_KEY_VARIES | NOT_OF_GPT2,
                          0, MAX_LAYERS, 2 },
     /* Of these one value changes nothing. */
-    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
-    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },
-    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 },
-    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 },
-    { "attention.temperature_scale", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
-    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    WK_KEYS_PLAIN_ATTENTION,
+    WK_KEYS_NO_SOFTCAPS,
+    WK_KEYS_NO_SCALES,
+    WK_KEYS_NO_EXPERT_GROUPS,
+    WK_KEYS_NO_SHARED_EXPERTS,
+    WK_KEYS_PLAIN_DECODER,
     { "expert_gating_func", WK_KEY_U32, NOT_OF_GPT2, 3, 3, 3 }, /* softmax over the chosen */
-    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "expert_group_used_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 },
-    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
-    { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },
-    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },
-    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },
-    { "residual_scale", WK_KEY_F32, 0, 1, 1, 1 },
     { "rope.scaling.yarn_log_multiplier", WK_KEY_F32, NOT_OF_GPT2, 0, 0, 0 },
-    { "router_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
-    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },
-    { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
@@ -153,11 +137,6 @@ static void gpt_oss_record(const struct wk_builder *b, const struct gpt *m);
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static uint32_t u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
-{
-    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
-}
-
 static wk_status need(const struct wk_meta *meta, uint32_t key, const struct wk_err *err)
 {
     if (wk_meta_has(meta, key)) return WK_OK;
@@ -166,32 +145,22 @@ static wk_status need(const struct wk_meta *meta, uint32_t key, const struct wk_
 
 static wk_status open_heads(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
-    m->H = wk_meta_u32(meta, HEADS);
-    m->G = u32_or(meta, KV_HEADS, m->H);
-    if (m->H % m->G)
-        return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
-                       (unsigned)m->H, (unsigned)m->G);
-    if (!wk_meta_has(meta, KEY_LENGTH) && m->E % m->H)
-        return wk_fail(
-            err, WK_INVALID,
-            "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
-            (unsigned)m->E, (unsigned)m->H);
-    m->D = u32_or(meta, KEY_LENGTH, m->E / m->H);
-    if (m->D < 2 || m->D > MAX_HEAD)
-        return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d",
-                       (unsigned)m->D, MAX_HEAD);
-    m->Dv = u32_or(meta, VALUE_LENGTH, m->D);
+    static const struct wk_head_keys head_keys = { EMBEDDING, HEADS, KV_HEADS, KEY_LENGTH, VALUE_LENGTH, MAX_HEAD };
+    struct wk_heads h;
+    const wk_status status = wk_heads_open(meta, &head_keys, &h, err);
+    if (status != WK_OK) return status;
+    m->H = h.heads;
+    m->G = h.kv_heads;
+    m->D = h.key;
+    m->Dv = h.value;
     return WK_OK;
 }
 
 static wk_status open_rotation(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
     struct rotation *r = &m->rotation;
-    const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
-    if (dim % 2 || dim > m->D)
-        return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
-                       (unsigned)dim, (unsigned)m->D);
-    r->n = dim / 2;
+    const wk_status status = wk_rope_pairs_open(meta, ROPE_DIM, m->D, &r->n, err);
+    if (status != WK_OK) return status;
     r->base = wk_meta_number(meta, ROPE_BASE);
     r->mscale = wk_meta_number(meta, ROPE_MSCALE);
     if (wk_meta_has(meta, ROPE_BASE_WINDOW) && wk_meta_number(meta, ROPE_BASE_WINDOW) != r->base)
@@ -204,7 +173,7 @@ static wk_status open_rotation(const struct wk_meta *meta, struct gpt *m, const 
     r->stretched = 1;
     r->yarn = (struct wk_yarn){ .base = r->base,
                                 .factor = wk_meta_number(meta, ROPE_FACTOR),
-                                .original_context = u32_or(meta, ROPE_CONTEXT, m->C),
+                                .original_context = wk_meta_u32_or(meta, ROPE_CONTEXT, m->C),
                                 .beta_fast = wk_meta_number(meta, YARN_FAST),
                                 .beta_slow = wk_meta_number(meta, YARN_SLOW),
                                 .extrapolation = wk_meta_number(meta, YARN_EXT),
@@ -253,7 +222,7 @@ static wk_status open_gpt_oss(const struct wk_meta *meta, struct gpt *m, const s
     m->record = gpt_oss_record;
     open_windows(meta, m);
     m->eps = (float)wk_meta_number(meta, RMS_EPS);
-    m->F = u32_or(meta, EXPERT_FEED_FORWARD, wk_meta_u32(meta, FEED_FORWARD));
+    m->F = wk_meta_u32_or(meta, EXPERT_FEED_FORWARD, wk_meta_u32(meta, FEED_FORWARD));
     m->X = wk_meta_u32(meta, EXPERTS);
     m->K = wk_meta_u32(meta, EXPERTS_USED);
     if (m->K > m->X)
@@ -262,8 +231,9 @@ static wk_status open_gpt_oss(const struct wk_meta *meta, struct gpt *m, const s
     return open_rotation(meta, m, err);
 }
 
-static wk_status fill(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
+    struct gpt *m = model;
     m->L = wk_meta_u32(meta, BLOCKS);
     m->E = wk_meta_u32(meta, EMBEDDING);
     m->C = wk_meta_u32(meta, CONTEXT);
@@ -271,24 +241,13 @@ static wk_status fill(const struct wk_meta *meta, struct gpt *m, const struct wk
     if (status == WK_OK)
         status = strcmp(meta->architecture, "gpt2") == 0 ? open_gpt2(meta, m, err) : open_gpt_oss(meta, m, err);
     if (status != WK_OK) return status;
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    m->head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL) ? "output" : "token_embd";
-    return WK_OK;
+    return wk_vocabulary_open(meta, &m->V, &m->head, err);
 }
 
 static wk_status gpt_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct gpt *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    wk_status status = fill(meta, m, err);
-    if (status == WK_OK)
-        *model = m;
-    else
-        free(m);
-    return status;
+    return wk_model_open(sizeof(struct gpt), fill, meta, model, err);
 }
-static void gpt_close(void *model) { free(model); }
 
 /* ---- record: GPT-2 ------------------------------------------------------------------------------------- */
 
@@ -371,7 +330,7 @@ static const struct wk_arch gpt = { .struct_size = sizeof gpt,
                                     WK_ARCH_ALIASES(aliases),
                                     .open = gpt_open,
                                     .record = gpt_record,
-                                    .close = gpt_close };
+                                    .close = wk_model_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.gpt", "arch:gpt2,gpt-oss,gptoss", .name = "gpt", .version = "1.0.0",
               .arch = &gpt);

@@ -5,9 +5,9 @@
  * row in the table of flavours: how pairs rotate, where biases stand, whether heads are normed, whether q|k|v and
  * gate|up are stored as one tensor. open() checks how the numbers of the file fit together; record() is the paper. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
@@ -82,31 +82,15 @@ static const struct wk_key keys[] = {
     [EXPERT_SCALE] = { "expert_weights_scale", WK_KEY_F32, 0, 0, 1000, 1 }, /* 0: 1 */
     [EXPERT_NORM] = { "expert_weights_norm", WK_KEY_BOOL, 0, 0, 1, 1 },     /* weights of the chosen add up to 1 */
     /* Of these one value changes nothing. */
-    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },
-    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },
-    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 },
-    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 },
-    { "attention.temperature_scale", WK_KEY_F32, 0, 0, 0, 0 },
-    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
-    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 },
+    WK_KEYS_PLAIN_ATTENTION,
+    WK_KEYS_NO_SOFTCAPS,
+    WK_KEYS_NO_SCALES,
+    WK_KEYS_NO_EXPERT_GROUPS,
+    WK_KEYS_NO_SHARED_EXPERTS,
+    WK_KEYS_PLAIN_DECODER,
     { "expert_gating_func", WK_KEY_U32, 0, 1, 1, 1 }, /* softmax */
-    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "expert_group_used_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 },
-    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
-    { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 },
-    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },
     { "n_deepstack_layers", WK_KEY_U32, 0, 0, 0, 0 },
-    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },
-    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },
-    { "residual_scale", WK_KEY_F32, 0, 1, 1, 1 },
     { "rope.scaling.yarn_log_multiplier", WK_KEY_F32, 0, 0, 0, 0 },
-    { "router_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },
-    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },
-    { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 },
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
@@ -151,9 +135,9 @@ struct rotation {
 };
 struct llama {
     const struct flavour *is;
-    uint32_t L, E, F, V; /* layers, embedding, feed-forward, vocabulary */
-    uint32_t H, G, D;    /* heads, heads of k and v, values a head */
-    uint32_t X, K;       /* experts, experts a token; X 0: dense */
+    uint32_t L, E, F, V;  /* layers, embedding, feed-forward, vocabulary */
+    uint32_t H, G, D, Dv; /* heads, heads of k and v, values a head of q and k, of v */
+    uint32_t X, K;        /* experts, experts a token; X 0: dense */
     uint32_t window;
     float eps, scale;      /* of norms; of scores */
     float expert_scale;    /* of the chosen experts' weights */
@@ -166,25 +150,17 @@ struct llama {
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static uint32_t u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
-{
-    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
-}
-
 static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
     struct rotation *r = &m->rotation;
-    const uint32_t dim = u32_or(meta, ROPE_DIM, m->D);
-    if (dim % 2 || dim > m->D)
-        return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
-                       (unsigned)dim, (unsigned)m->D);
-    r->n = dim / 2;
+    const wk_status status = wk_rope_pairs_open(meta, ROPE_DIM, m->D, &r->n, err);
+    if (status != WK_OK) return status;
     r->base = wk_meta_number(meta, ROPE_BASE);
     r->factor = wk_meta_number(meta, ROPE_FACTOR) > 0       ? wk_meta_number(meta, ROPE_FACTOR)
                 : wk_meta_number(meta, ROPE_FACTOR_OLD) > 0 ? wk_meta_number(meta, ROPE_FACTOR_OLD)
                                                             : 1;
     r->mscale = wk_meta_number(meta, ROPE_MSCALE);
-    r->original_context = u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, CONTEXT));
+    r->original_context = wk_meta_u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, CONTEXT));
     if (r->factor < 1)
         return wk_fail(err, WK_INVALID, "rope.scaling.factor is %g, must be 0 (none) or at least 1", r->factor);
     static const struct {
@@ -211,20 +187,14 @@ static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, cons
 
 static wk_status open_heads(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
 {
-    m->H = wk_meta_u32(meta, HEADS);
-    m->G = u32_or(meta, KV_HEADS, m->H);
-    if (m->H % m->G)
-        return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
-                       (unsigned)m->H, (unsigned)m->G);
-    if (!wk_meta_has(meta, KEY_LENGTH) && m->E % m->H)
-        return wk_fail(
-            err, WK_INVALID,
-            "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
-            (unsigned)m->E, (unsigned)m->H);
-    m->D = u32_or(meta, KEY_LENGTH, m->E / m->H);
-    if (m->D < 2 || m->D > MAX_HEAD)
-        return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %d",
-                       (unsigned)m->D, MAX_HEAD);
+    static const struct wk_head_keys head_keys = { EMBEDDING, HEADS, KV_HEADS, KEY_LENGTH, VALUE_LENGTH, MAX_HEAD };
+    struct wk_heads h;
+    const wk_status status = wk_heads_open(meta, &head_keys, &h, err);
+    if (status != WK_OK) return status;
+    m->H = h.heads;
+    m->G = h.kv_heads;
+    m->D = h.key;
+    m->Dv = h.value;
     const double scale = wk_meta_number(meta, ATTENTION_SCALE);
     m->scale = scale > 0 ? (float)scale : 1 / sqrtf((float)m->D);
     return WK_OK;
@@ -254,9 +224,9 @@ static struct wk_rows rows(const char *name, uint32_t total, uint32_t first, uin
     return (struct wk_rows){ .name = name, .total = total, .first = first, .n = n };
 }
 /* Which tensors, or ranges of tensors, the five projections of a layer are. */
-static void name_projections(struct llama *m, uint32_t value_length)
+static void name_projections(struct llama *m)
 {
-    const uint32_t q = m->H * m->D, k = m->G * m->D, v = m->G * value_length, F = m->F;
+    const uint32_t q = m->H * m->D, k = m->G * m->D, v = m->G * m->Dv, F = m->F;
     if (m->is->fused) {
         m->wq = rows("attn_qkv", q + k + v, 0, q);
         m->wk = rows("attn_qkv", q + k + v, q, k);
@@ -272,8 +242,9 @@ static void name_projections(struct llama *m, uint32_t value_length)
     }
 }
 
-static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct wk_err *err)
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
+    struct llama *m = model;
     for (size_t i = 0; i < sizeof flavours / sizeof flavours[0]; i++)
         if (strcmp(meta->architecture, flavours[i].name) == 0) m->is = &flavours[i];
     if (!m->is)
@@ -286,27 +257,15 @@ static wk_status fill(const struct wk_meta *meta, struct llama *m, const struct 
     if (status == WK_OK) status = open_feed_forward(meta, m, err);
     if (status == WK_OK) status = open_rotation(meta, m, err);
     if (status != WK_OK) return status;
-    name_projections(m, u32_or(meta, VALUE_LENGTH, m->D));
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    const uint32_t own_head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL);
-    m->head = own_head ? "output" : "token_embd";
-    m->head_bias = own_head ? WK_OPTIONAL : WK_NONE;
-    return WK_OK;
+    name_projections(m);
+    m->head_bias = wk_meta_has_tensor(meta, "output.weight") ? WK_OPTIONAL : WK_NONE;
+    return wk_vocabulary_open(meta, &m->V, &m->head, err);
 }
 
 static wk_status llama_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct llama *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    wk_status status = fill(meta, m, err);
-    if (status == WK_OK)
-        *model = m;
-    else
-        free(m);
-    return status;
+    return wk_model_open(sizeof(struct llama), fill, meta, model, err);
 }
-static void llama_close(void *model) { free(model); }
 
 /* ---- record -------------------------------------------------------------------------------------------- */
 
@@ -396,7 +355,7 @@ static const struct wk_arch llama = { .struct_size = sizeof llama,
                                       WK_ARCH_IGNORED_KEYS(ignored_keys),
                                       .open = llama_open,
                                       .record = llama_record,
-                                      .close = llama_close };
+                                      .close = wk_model_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.llama", "arch:llama,qwen2,qwen3,qwen3moe,phi3", .name = "llama",
               .version = "1.0.0", .arch = &llama);

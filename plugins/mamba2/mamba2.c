@@ -3,8 +3,8 @@
  * No attention: a layer mixes a few neighbouring rows by a short convolution, then keeps a state a head that decays by
  * a factor of the row's own and takes up the outer product of x and B; C reads it. open() checks how the sizes fit
  * together; record() is the paper, sections 5 to 7. */
-#include <stdlib.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 
 /* ---- what the file may say ----------------------------------------------------------------------------- */
@@ -51,8 +51,9 @@ struct mamba2 {
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
-static wk_status fill(const struct wk_meta *meta, struct mamba2 *m, const struct wk_err *err)
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
+    struct mamba2 *m = model;
     m->L = wk_meta_u32(meta, BLOCKS);
     m->E = wk_meta_u32(meta, EMBEDDING);
     m->D = wk_meta_u32(meta, INNER);
@@ -67,24 +68,13 @@ static wk_status fill(const struct wk_meta *meta, struct mamba2 *m, const struct
     if (m->H % m->G)
         return wk_fail(err, WK_INVALID, "ssm.time_step_rank is %u heads, must be a multiple of ssm.group_count, %u",
                        (unsigned)m->H, (unsigned)m->G);
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    m->head = meta->tensor(meta->self, "output.weight", NULL, NULL, NULL) ? "output" : "token_embd";
-    return WK_OK;
+    return wk_vocabulary_open(meta, &m->V, &m->head, err);
 }
 
 static wk_status mamba2_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct mamba2 *m = calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    wk_status status = fill(meta, m, err);
-    if (status == WK_OK)
-        *model = m;
-    else
-        free(m);
-    return status;
+    return wk_model_open(sizeof(struct mamba2), fill, meta, model, err);
 }
-static void mamba2_close(void *model) { free(model); }
 
 /* ---- record -------------------------------------------------------------------------------------------- */
 
@@ -132,6 +122,6 @@ static const struct wk_arch mamba2 = { .struct_size = sizeof mamba2,
                                        WK_ARCH_IGNORED_KEYS(ignored_keys),
                                        .open = mamba2_open,
                                        .record = mamba2_record,
-                                       .close = mamba2_close };
+                                       .close = wk_model_close };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.mamba2", "arch:mamba2", .name = "mamba2", .version = "1.0.0", .arch = &mamba2);

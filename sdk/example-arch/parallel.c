@@ -2,8 +2,8 @@
  * one norm (as in GPT-J, Wang and Komatsuzaki 2021):  x = x + attention(h) + feed_forward(h),  h = norm(x). arch.md
  * lists the operations. */
 #include <math.h>
-#include <stdlib.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
@@ -30,28 +30,26 @@ struct model {
 
 /* ---- open: relations between keys, which ranges cannot say --------------------------------------------- */
 
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
+{
+    struct model *m = (struct model *)model;
+    m->L = wk_meta_u32(meta, LAYERS);
+    m->E = wk_meta_u32(meta, WIDTH);
+    m->F = wk_meta_u32(meta, HIDDEN);
+    m->H = wk_meta_u32(meta, HEADS);
+    m->D = m->E / m->H;
+    m->eps = (float)wk_meta_number(meta, EPS);
+    m->rope_base = wk_meta_number(meta, ROPE_BASE);
+    if (m->E % m->H || m->D % 2 || m->D > MAX_HEAD)
+        return wk_fail(err, WK_INVALID,
+                       "embedding_length is %u: %u heads of an even number of values, at most %d, expected", m->E, m->H,
+                       MAX_HEAD);
+    return wk_vocabulary_open(meta, &m->V, NULL, err);
+}
+
 static wk_status parallel_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    const uint32_t E = wk_meta_u32(meta, WIDTH), H = wk_meta_u32(meta, HEADS);
-    if (E % H || E / H % 2 || E / H > MAX_HEAD)
-        return wk_fail(err, WK_INVALID,
-                       "embedding_length is %u: %u heads of an even number of values, at most %d, expected", E, H,
-                       MAX_HEAD);
-    struct model *m = (struct model *)calloc(1, sizeof *m);
-    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    *m = (struct model){ .L = wk_meta_u32(meta, LAYERS),
-                         .E = E,
-                         .F = wk_meta_u32(meta, HIDDEN),
-                         .H = H,
-                         .D = E / H,
-                         .eps = (float)wk_meta_number(meta, EPS),
-                         .rope_base = wk_meta_number(meta, ROPE_BASE) };
-    if (!meta->tensor(meta->self, "token_embd.weight", &m->V, NULL, NULL)) {
-        free(m);
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    }
-    *model = m;
-    return WK_OK;
+    return wk_model_open(sizeof(struct model), fill, meta, model, err);
 }
 
 /* ---- record: the forward pass, once, as in the paper. Nothing is computed here, nothing needs to be checked ---- */
@@ -80,8 +78,6 @@ static void parallel_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_layer_norm(b, x, "output_norm", m->eps), "output", m->V, WK_OPTIONAL));
 }
 
-static void parallel_close(void *model) { free(model); }
-
 /* ---- what is exported ---------------------------------------------------------------------------------- */
 
 static const char *const names[] = { "parallel" }; /* values of general.architecture */
@@ -91,7 +87,7 @@ static const struct wk_arch arch = {
     WK_ARCH_KEYS(keys),
     .open = parallel_open,
     .record = parallel_record,
-    .close = parallel_close,
+    .close = wk_model_close,
 };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.example.parallel", "arch:parallel", .name = "parallel transformer", .version = "1.0",

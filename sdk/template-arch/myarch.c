@@ -4,8 +4,8 @@
  * tiny_model.c makes a small model of it and has the same forward pass once more in plain C: change both, and the tests
  * tell when they differ. */
 #include <math.h>
-#include <stdlib.h>
 
+#include <worker/open.h>
 #include <worker/plugin.h>
 #include <worker/rope.h>
 
@@ -41,31 +41,29 @@ struct model {
 /* ---- open: what ranges cannot say ------------------------------------------------------------------------------
  * Checks how the keys fit together and fills the struct. A file is refused with a text: what was expected, what was
  * found. Shapes of the file's tensors can be asked for, too. */
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
+{
+    struct model *m = (struct model *)model;
+    m->L = wk_meta_u32(meta, LAYERS);
+    m->E = wk_meta_u32(meta, WIDTH);
+    m->F = wk_meta_u32(meta, HIDDEN);
+    m->H = wk_meta_u32(meta, HEADS);
+    m->KV = wk_meta_u32_or(meta, KV_HEADS, m->H);
+    m->D = m->E / m->H;
+    m->eps = (float)wk_meta_number(meta, EPS);
+    m->rope_base = wk_meta_number(meta, ROPE_BASE);
+    if (m->E % m->H || m->D % 2 || m->D > MAX_HEAD)
+        return wk_fail(err, WK_INVALID, "embedding_length is %u: %u heads of an even number of values, at most %d",
+                       m->E, m->H, MAX_HEAD);
+    if (m->H % m->KV)
+        return wk_fail(err, WK_INVALID, "%u heads share %u heads of keys and values: a divisor of %u expected", m->H,
+                       m->KV, m->H);
+    return wk_vocabulary_open(meta, &m->V, &m->output, err);
+}
+
 static wk_status open_model(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    struct model m = { .L = wk_meta_u32(meta, LAYERS),
-                       .E = wk_meta_u32(meta, WIDTH),
-                       .F = wk_meta_u32(meta, HIDDEN),
-                       .H = wk_meta_u32(meta, HEADS),
-                       .KV = wk_meta_has(meta, KV_HEADS) ? wk_meta_u32(meta, KV_HEADS) : wk_meta_u32(meta, HEADS),
-                       .eps = (float)wk_meta_number(meta, EPS),
-                       .rope_base = wk_meta_number(meta, ROPE_BASE),
-                       .output = "output" };
-    m.D = m.E / m.H;
-    if (m.E % m.H || m.D % 2 || m.D > MAX_HEAD)
-        return wk_fail(err, WK_INVALID, "embedding_length is %u: %u heads of an even number of values, at most %d", m.E,
-                       m.H, MAX_HEAD);
-    if (m.H % m.KV)
-        return wk_fail(err, WK_INVALID, "%u heads share %u heads of keys and values: a divisor of %u expected", m.H,
-                       m.KV, m.H);
-    if (!meta->tensor(meta->self, "token_embd.weight", &m.V, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
-    if (!meta->tensor(meta->self, "output.weight", NULL, NULL, NULL)) m.output = "token_embd"; /* tied */
-    struct model *copy = (struct model *)malloc(sizeof *copy);
-    if (!copy) return wk_fail(err, WK_NO_MEMORY, "out of memory");
-    *copy = m;
-    *model = copy;
-    return WK_OK;
+    return wk_model_open(sizeof(struct model), fill, meta, model, err);
 }
 
 /* ---- record: the forward pass, once, as in the paper -----------------------------------------------------------
@@ -98,8 +96,6 @@ static void record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", m->eps), m->output, m->V, WK_NONE)); /* [V] */
 }
 
-static void close_model(void *model) { free(model); }
-
 /* ---- what is exported ------------------------------------------------------------------------------------------
  * Names of general.architecture that this plugin serves; the same ones stand in its claims. The id is the plugin's own
  * for ever: the name of a domain of yours, reversed. */
@@ -113,7 +109,7 @@ static const struct wk_arch arch = {
     WK_ARCH_IGNORED_KEYS(ignored_keys),
     .open = open_model,
     .record = record,
-    .close = close_model,
+    .close = wk_model_close,
 };
 
 WORKER_PLUGIN(WK_KIND_ARCH, "org.example.myarch", "arch:myarch", .name = "myarch", .version = "0.1", .arch = &arch);

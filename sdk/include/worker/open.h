@@ -1,0 +1,139 @@
+/* worker/open.h: what the open functions of most architectures check and read, once for all of them.
+ *
+ * Each helper takes the indices of the keys in the plugin's own table, and answers a file that does not fit with a text
+ * that names the key as it stands in the file. Code that a plugin compiles in: the worker does not know of it. */
+#ifndef WORKER_OPEN_H
+#define WORKER_OPEN_H
+
+#include <stdlib.h>
+
+#include <worker/arch.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows of a table of keys, for what an architecture does not compute: each key may stand in a file with the one value
+ * that changes nothing; any other value refuses the file by name. Take those that record() has no part for, and write
+ * the others yourself. */
+#define WK_KEYS_PLAIN_ATTENTION                              \
+    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },          \
+    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },        \
+    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },   \
+    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },     \
+    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 }, \
+    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 }, \
+    { "attention.temperature_scale", WK_KEY_F32, 0, 0, 0, 0 }
+#define WK_KEYS_NO_SOFTCAPS                                \
+    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },  \
+    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 }, \
+    { "router_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 }
+#define WK_KEYS_NO_SCALES                          \
+    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 }, \
+    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },     \
+    { "residual_scale", WK_KEY_F32, 0, 1, 1, 1 }
+#define WK_KEYS_NO_EXPERT_GROUPS                            \
+    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },       \
+    { "expert_group_used_count", WK_KEY_U32, 0, 0, 0, 0 }
+#define WK_KEYS_NO_SHARED_EXPERTS                                     \
+    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },                \
+    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 },  \
+    { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 }
+#define WK_KEYS_PLAIN_DECODER                           \
+    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 }, \
+    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },         \
+    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },           \
+    { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 }
+
+/* Allocates a struct of `bytes` zeros, lets `fill` check the file and write it, and gives it to *model, which
+ * wk_model_close() frees. */
+static inline wk_status wk_model_open(size_t bytes,
+                                      wk_status (*fill)(const struct wk_meta *meta, void *model,
+                                                        const struct wk_err *err),
+                                      const struct wk_meta *meta, void **model, const struct wk_err *err)
+{
+    void *m = calloc(1, bytes);
+    if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
+    const wk_status status = fill(meta, m, err);
+    if (status == WK_OK)
+        *model = m;
+    else
+        free(m);
+    return status;
+}
+static inline void wk_model_close(void *model) { free(model); }
+
+/* The key's value; `other` where the file does not have it. */
+static inline uint32_t wk_meta_u32_or(const struct wk_meta *meta, uint32_t key, uint32_t other)
+{
+    return wk_meta_has(meta, key) ? wk_meta_u32(meta, key) : other;
+}
+
+/* 1 if the file has the tensor, by its full name ("output.weight"). */
+static inline uint32_t wk_meta_has_tensor(const struct wk_meta *meta, const char *name)
+{
+    return meta->tensor(meta->self, name, NULL, NULL, NULL);
+}
+
+/* The rows of the embedding, which are the vocabulary, and the tensor that makes logits: *head is "output", or, where
+ * the file ties it to the embedding, "token_embd". head: NULL of a model without logits. */
+static inline wk_status wk_vocabulary_open(const struct wk_meta *meta, uint32_t *rows, const char **head,
+                                           const struct wk_err *err)
+{
+    if (!meta->tensor(meta->self, "token_embd.weight", rows, NULL, NULL))
+        return wk_fail(err, WK_INVALID, "token_embd.weight is missing");
+    if (head) *head = wk_meta_has_tensor(meta, "output.weight") ? "output" : "token_embd";
+    return WK_OK;
+}
+
+/* The heads of attention. */
+struct wk_heads {
+    uint32_t heads, kv_heads; /* of queries; of keys and values, a divisor of `heads` */
+    uint32_t key, value;      /* values of a head of q and k, and of v */
+};
+/* Indices of the keys that say so. Absent in the file: as many kv_heads as heads; key_length is embedding / heads,
+ * value_length is key_length. */
+struct wk_head_keys {
+    uint32_t embedding, heads, kv_heads, key_length, value_length;
+    uint32_t max_key; /* most values of a head of q and k */
+};
+static inline wk_status wk_heads_open(const struct wk_meta *meta, const struct wk_head_keys *keys, struct wk_heads *h,
+                                      const struct wk_err *err)
+{
+    const uint32_t embedding = wk_meta_u32(meta, keys->embedding);
+    h->heads = wk_meta_u32(meta, keys->heads);
+    h->kv_heads = wk_meta_u32_or(meta, keys->kv_heads, h->heads);
+    h->key = wk_meta_u32_or(meta, keys->key_length, embedding / h->heads);
+    h->value = wk_meta_u32_or(meta, keys->value_length, h->key);
+    if (h->heads % h->kv_heads)
+        return wk_fail(err, WK_INVALID, "attention.head_count is %u, must be a multiple of head_count_kv, %u",
+                       (unsigned)h->heads, (unsigned)h->kv_heads);
+    if (!wk_meta_has(meta, keys->key_length) && embedding % h->heads)
+        return wk_fail(
+            err, WK_INVALID,
+            "embedding_length is %u, must be a multiple of attention.head_count, %u, where no key_length is given",
+            (unsigned)embedding, (unsigned)h->heads);
+    if (h->key < 2 || h->key > keys->max_key)
+        return wk_fail(err, WK_INVALID, "a head of %u values (embedding_length / head_count), must be 2 to %u",
+                       (unsigned)h->key, (unsigned)keys->max_key);
+    return WK_OK;
+}
+
+/* Pairs of values that rotate in a head of `key` values: half of rope.dimension_count, which is the whole head where
+ * the file does not say it. */
+static inline wk_status wk_rope_pairs_open(const struct wk_meta *meta, uint32_t dimension_key, uint32_t key,
+                                           uint32_t *pairs, const struct wk_err *err)
+{
+    const uint32_t dim = wk_meta_u32_or(meta, dimension_key, key);
+    *pairs = dim / 2;
+    if (dim % 2 || dim > key)
+        return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
+                       (unsigned)dim, (unsigned)key);
+    return WK_OK;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
