@@ -16,41 +16,44 @@ extern "C" {
 /* Rows of a table of keys, for what an architecture does not compute: each key may stand in a file with the one value
  * that changes nothing; any other value refuses the file by name. Take those that record() has no part for, and write
  * the others yourself. */
-#define WK_KEYS_PLAIN_ATTENTION                              \
-    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },          \
-    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },        \
-    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },   \
-    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },     \
-    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 }, \
-    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 }, \
+/* clang-format off */
+#define WK_KEYS_PLAIN_ATTENTION                                      \
+    { "attention.causal", WK_KEY_BOOL, 0, 1, 1, 1 },                 \
+    { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },               \
+    { "attention.max_alibi_bias", WK_KEY_F32, 0, 0, 0, 0 },          \
+    { "attention.output_scale", WK_KEY_F32, 0, 1, 1, 1 },            \
+    { "attention.shared_kv_layers", WK_KEY_U32, 0, 0, 0, 0 },        \
+    { "attention.temperature_length", WK_KEY_U32, 0, 0, 0, 0 },      \
     { "attention.temperature_scale", WK_KEY_F32, 0, 0, 0, 0 }
-#define WK_KEYS_NO_SOFTCAPS                                \
-    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },  \
-    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 }, \
+#define WK_KEYS_NO_SOFTCAPS                                          \
+    { "attn_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },            \
+    { "final_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 },           \
     { "router_logit_softcapping", WK_KEY_F32, 0, 0, 0, 0 }
-#define WK_KEYS_NO_SCALES                          \
-    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 }, \
-    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },     \
+#define WK_KEYS_NO_SCALES                                            \
+    { "embedding_scale", WK_KEY_F32, 0, 1, 1, 1 },                   \
+    { "logit_scale", WK_KEY_F32, 0, 1, 1, 1 },                       \
     { "residual_scale", WK_KEY_F32, 0, 1, 1, 1 }
-#define WK_KEYS_NO_EXPERT_GROUPS                            \
-    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },       \
+#define WK_KEYS_NO_EXPERT_GROUPS                                     \
+    { "expert_group_count", WK_KEY_U32, 0, 0, 0, 0 },                \
     { "expert_group_used_count", WK_KEY_U32, 0, 0, 0, 0 }
-#define WK_KEYS_NO_SHARED_EXPERTS                                     \
-    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },                \
-    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 },  \
+#define WK_KEYS_NO_SHARED_EXPERTS                                    \
+    { "expert_shared_count", WK_KEY_U32, 0, 0, 0, 0 },               \
+    { "expert_shared_feed_forward_length", WK_KEY_U32, 0, 0, 0, 0 }, \
     { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 }
-#define WK_KEYS_PLAIN_DECODER                           \
-    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 }, \
-    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },         \
-    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },           \
+#define WK_KEYS_PLAIN_DECODER                                        \
+    { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },              \
+    { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },                      \
+    { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },                        \
     { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 }
+/* clang-format on */
+
+/* Checks how the keys fit together and fills `model`, which has zeros. */
+typedef wk_status (*wk_model_fill)(const struct wk_meta *meta, void *model, const struct wk_err *err);
 
 /* Allocates a struct of `bytes` zeros, lets `fill` check the file and write it, and gives it to *model, which
  * wk_model_close() frees. */
-static inline wk_status wk_model_open(size_t bytes,
-                                      wk_status (*fill)(const struct wk_meta *meta, void *model,
-                                                        const struct wk_err *err),
-                                      const struct wk_meta *meta, void **model, const struct wk_err *err)
+static inline wk_status wk_model_open(size_t bytes, wk_model_fill fill, const struct wk_meta *meta, void **model,
+                                      const struct wk_err *err)
 {
     void *m = calloc(1, bytes);
     if (!m) return wk_fail(err, WK_NO_MEMORY, "out of memory");
