@@ -108,10 +108,10 @@ static wk_status bad(const struct wk_err *err, const char *what, uint64_t found)
 /* That all of it is there, and as it was written. */
 static wk_status check_frame(const uint8_t *in, size_t n, const struct wk_err *err)
 {
-    struct cursor c = { in + sizeof magic };
     if (n < HEAD_BYTES + SUM_BYTES || memcmp(in, magic, sizeof magic))
         return wk_fail(err, WK_INVALID, "%zu bytes that are no packet: expected WKVP and at least %d bytes", n,
                        HEAD_BYTES + SUM_BYTES);
+    struct cursor c = { in + sizeof magic };
     const uint32_t version = (uint32_t)take(&c, 2), sums = (uint32_t)take(&c, 2), bytes = take32(&c);
     if (version != PACKET_VERSION)
         return wk_fail(err, WK_UNSUPPORTED, "a packet of version %u: this program reads version %d", version,

@@ -161,7 +161,7 @@ static bool read_level(struct reading *g, struct js_value *out)
     }
     if (g->r.status || g->c->status) return false;
     out->n = g->n_open - first;
-    const struct json_text *again = object ? twice(g, g->open + first, out->n) : NULL;
+    const struct json_text *again = object && out->n ? twice(g, g->open + first, out->n) : NULL;
     if (again)
         return jr_fail(&g->r, WK_INVALID, "the key \"%.*s\" is there twice", (int)(again->len < 64 ? again->len : 64),
                        again->data);

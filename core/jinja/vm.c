@@ -343,10 +343,12 @@ static void build(struct vm *m, const struct insn *i)
     struct machine *x = m->machine;
     if (i->op == OP_DICT) {
         struct dict *d = jn_dict_new(m, i->c);
-        const val *first = x->stack + x->n_stack - 2 * (size_t)i->c;
-        for (uint32_t k = 0; k < i->c; k++) d->pairs[d->n++] = (struct pair){ first[2 * k], first[2 * k + 1] };
-        jn_dict_settle(m, d);
         x->n_stack -= 2 * i->c;
+        for (uint32_t k = 0; k < i->c; k++) {
+            const uint32_t key = x->n_stack + 2 * k;
+            d->pairs[d->n++] = (struct pair){ x->stack[key], x->stack[key + 1] };
+        }
+        jn_dict_settle(m, d);
         push(m, (val){ .kind = V_DICT, .u.dict = d });
         return;
     }

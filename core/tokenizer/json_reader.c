@@ -16,6 +16,7 @@ static const char *const kind_names[] = { "nothing",  "an object", "an array", "
 void jr_open(struct json_reader *r, const char *text, size_t len, const char *name, const char *path,
              const struct wk_err *err)
 {
+    if (!text) text = ""; /* of no bytes: arithmetic on a null pointer is undefined */
     *r = (struct json_reader){ .begin = text, .at = text, .end = text + len, .name = name, .path = path, .err = err };
 }
 

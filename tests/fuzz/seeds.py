@@ -161,6 +161,7 @@ def jinja():
         "a {%- if s is string and 1 < 2 <= 3 -%} {# c #} {% raw %}{{ x }}{% endraw %}{% elif not s %}{% endif %}",
         "{% for x in [1, [2]] recursive %}{{ loop(x) if x is iterable else x }}{{ loop.changed(x) }}{% endfor %}",
         "{{ messages | groupby('role') | map('first') | sort | unique | join(',') }}",
+        "{{ {} }}{{ [] }}{{ () }}",
         "{% filter upper %}{{ s | indent(2, true) | wordwrap(3) | truncate(4) }}{% endfilter %}",
         "{% block b %}{% endblock %}{{ messages | selectattr('role') | list }}{% with a = 1 %}{{ a }}{% endwith %}",
     ):
