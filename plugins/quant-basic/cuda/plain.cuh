@@ -115,7 +115,7 @@ struct f16 {
     }
 };
 
-struct bf16 {
+struct bf16 : wk_read_in_pieces {
     static constexpr bool exact = true;
     static constexpr uint32_t type = 30, block = 1, block_bytes = 2, unit = 64, super = 1, group = 32, slot = 2080,
                               parts = 1, mins = 0;
@@ -129,19 +129,12 @@ struct bf16 {
     struct scales {
         uint32_t s[2];
     };
-    struct quants {
-        const unsigned char *unit;
-        uint32_t lane;
-    }; /* read 32 values at a time: a unit is too much for the registers */
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) s.s[b] = *reinterpret_cast<const uint16_t *>(unit + b * 1040 + 1024 + lane / 4 * 2);
     }
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
-    {
-        q = { unit, lane };
-    }
+    using wk_read_in_pieces::load;
     static __device__ __forceinline__ uint32_t halves(uint32_t w, float f)
     {
         return plain_halves(__fmul_rn(__uint_as_float(w << 16), f), __fmul_rn(__uint_as_float(w & 0xffff0000u), f));
@@ -185,7 +178,7 @@ struct bf16 {
     }
 };
 
-struct f32 {
+struct f32 : wk_read_in_pieces {
     static constexpr bool exact = true;
     static constexpr uint32_t type = 0, block = 1, block_bytes = 4, unit = 64, super = 1, group = 32, slot = 4128,
                               parts = 2, mins = 0;
@@ -200,19 +193,12 @@ struct f32 {
     struct scales {
         uint32_t s[2];
     };
-    struct quants {
-        const unsigned char *unit;
-        uint32_t lane;
-    };
     static __device__ __forceinline__ void load(scales &s, const unsigned char *unit, uint32_t, uint32_t lane)
     {
 #pragma unroll
         for (int b = 0; b < 2; b++) s.s[b] = *reinterpret_cast<const uint16_t *>(unit + b * 2064 + 2048 + lane / 4 * 2);
     }
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
-    {
-        q = { unit, lane };
-    }
+    using wk_read_in_pieces::load;
     /* x = high + low / 2048 */
     static __device__ __forceinline__ void split(float x, float y, uint32_t &high, uint32_t &low)
     {

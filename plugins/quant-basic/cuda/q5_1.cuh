@@ -5,6 +5,8 @@
 #ifndef QUANT_BASIC_CUDA_Q5_1_CUH
 #define QUANT_BASIC_CUDA_Q5_1_CUH
 
+#include "five.cuh"
+
 #include <worker/cuda/format.cuh>
 
 struct q5_1 {
@@ -60,36 +62,14 @@ struct q5_1 {
         if (word < 32)
             return r.half<q5_1>(word / 4, 2 * u + word / 2 % 2, word % 2 * 2) |
                    r.half<q5_1>(word / 4 + 8, 2 * u + word / 2 % 2, word % 2 * 2) << 16;
-        const uint32_t lane = word < 160 ? (word - 32) / 4 : word - 160, w = word < 160 ? word % 4 : 4;
-        uint32_t v = 0;
-        for (uint32_t p = 0; p < 16; p++) {
-            if (p < 15 && p / 3 != w) continue;
-            for (uint32_t i = 0; i < 2; i++) {
-                const uint32_t q = quant(r, lane / 4 + p / 4 % 2 * 8, 2 * u + p / 8, lane % 4 * 8 + p % 4 * 2 + i);
-                v |= p < 15 ? q << ((p % 3 == 0 ? 5 : p % 3 == 1 ? 10 : 0) + 16 * i) : (q >> w & 1u) << (15 + 16 * i);
-            }
-        }
-        return v;
+        return five_pack<q5_1>(r, u, word - 32);
     }
     static __device__ __forceinline__ uint32_t unpack(const unsigned char *tile, uint32_t row, uint32_t b,
                                                       uint32_t half)
     {
         const unsigned char *unit = tile + offset(b / 2);
         if (half < 2) return reinterpret_cast<const uint16_t *>(unit)[row % 8 * 8 + b % 2 * 4 + half * 2 + row / 8];
-        auto bit = [&](uint32_t j,
-                       uint32_t n) { /* bit n of quant j */
-                                     const uint32_t lane = row % 8 * 4 + j / 8;
-                                     uint32_t w, at;
-                                     wk_five_at(b % 2 * 8 + row / 8 * 4 + j % 8 / 2, j % 2, n, &w, &at);
-                                     return *reinterpret_cast<const uint32_t *>(
-                                                unit + (w < 4 ? 128 + lane * 16 + w * 4 : 640 + lane * 4)) >>
-                                                at &
-                                            1u;
-        };
-        uint32_t v = 0;
-        for (uint32_t i = 0; i < 16; i++)
-            v |= (half < 4 ? bit(16 * (half - 2) + i, 4) : bit(2 * (half - 4) + i / 8 + i / 4 % 2 * 16, i % 4)) << i;
-        return v;
+        return five_unpack(unit + 128, row, b, half - 2);
     }
 };
 

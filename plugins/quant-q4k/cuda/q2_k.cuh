@@ -12,7 +12,7 @@
 #include <worker/cuda/format.cuh>
 #include <worker/cuda/part/int8.cuh>
 
-struct q2_k {
+struct q2_k : wk_read_in_pieces {
     static constexpr uint32_t type = 10, block = 256, block_bytes = 84, unit = 256, super = 1, group = 16, slot = 1344,
                               parts = 1, mins = 1;
     enum { SCALES_AT = 1024, D_AT = 1280 };
@@ -92,14 +92,7 @@ struct q2_k {
             s.less[i] = wk_h2_mul(wk_h2_add(wk_and_or(both >> 4, 0x000f000fu, 0x64006400u), 0xe400e400u), down);
         }
     }
-    struct quants { /* read a piece at a time: a unit is too much for the registers */
-        const unsigned char *unit;
-        uint32_t lane;
-    };
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
-    {
-        q = { unit, lane };
-    }
+    using wk_read_in_pieces::load;
     static constexpr float unscale = 16.0f;
     /* Fields are q 2^-22 and q 2^-20: times d sc 2^18, and a quarter of it, less dmin m / 16. FAR: both as q 2^-5,
      * times d sc 2. */

@@ -15,7 +15,7 @@
 #include <worker/cuda/format.cuh>
 #include <worker/cuda/part/int8.cuh>
 
-struct q3_k {
+struct q3_k : wk_read_in_pieces {
     static constexpr uint32_t type = 11, block = 256, block_bytes = 110, unit = 256, super = 1, group = 16, slot = 1760,
                               parts = 1, mins = 0;
     enum { WORDS_AT = 1536, FOURS_AT = 1664, D_AT = 1728 };
@@ -101,14 +101,7 @@ struct q3_k {
                                              0xe420e420u /* -1056 */),
                                    up);
     }
-    struct quants { /* read a piece at a time: a unit is too much for the registers */
-        const unsigned char *unit;
-        uint32_t lane;
-    };
-    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
-    {
-        q = { unit, lane };
-    }
+    using wk_read_in_pieces::load;
     static constexpr float unscale = 16.0f;
     /* q 2^-23 times d sc 2^19, less d sc / 4. FAR: q 2^-6 times d sc 4. */
     template <bool FAR>

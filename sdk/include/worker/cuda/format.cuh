@@ -211,6 +211,19 @@ __device__ __forceinline__ uint32_t wk_nibble_get(uint32_t w, uint32_t i)
     return __funnelshift_r(w, w, wk_nibble_at(i)) & 15u;
 }
 
+/* A format whose units are too large for a lane's registers: its quants are read a piece at a time. Derive from it, and
+ * say `using wk_read_in_pieces::load;` beside the loads of your own. */
+struct wk_read_in_pieces {
+    struct quants {
+        const unsigned char *unit;
+        uint32_t lane;
+    };
+    static __device__ __forceinline__ void load(quants &q, const unsigned char *unit, uint32_t, uint32_t lane)
+    {
+        q = { unit, lane };
+    }
+};
+
 /* ---- fields of 5 bits: 32 values as 16 pairs in 5 words
  * ------------------------------------------------------------------ Word i holds pairs 3i, 3i+1, 3i+2 at bits 5, 10, 0
  * of each half; pair 15 is made of bit 15 of each: its bit i from word i. */
