@@ -77,9 +77,9 @@ KNOWN_LONG = (
 # Equal blocks by folder: that many more than BLOCKS allows the whole tree.
 KNOWN_BLOCKS = {
     "core/device/cuda": 2,
-    "plugins/quant-basic/cuda": 3,
+    "plugins/quant-basic/cuda": 1,
     "plugins/quant-iq4/cuda": 2,
-    "plugins/quant-q4k/cuda": 2,
+    "plugins/quant-q4k/cuda": 1,
     "sdk/include/worker/cuda/kernel": 2,
     "sdk/include/worker/cuda/part": 3,
 }
