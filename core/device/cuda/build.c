@@ -185,9 +185,9 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                                .both_ways = op->u.attn.flags & WK_ATTENTION_BIDIRECTIONAL,
                                .group = layer->group,
                                .ring_pages = x->prepare.ring_pages[layer->group],
-                               .q = (const float *)(const void *)q->data,
-                               .k = k ? (const float *)(const void *)k->data : NULL,
-                               .v = v ? (const float *)(const void *)v->data : NULL,
+                               .q = cuda_f32(q),
+                               .k = k ? cuda_f32(k) : NULL,
+                               .v = v ? cuda_f32(v) : NULL,
                                .q_stride = q->stride,
                                .k_stride = k ? k->stride : 0,
                                .v_stride = v ? v->stride : 0,
@@ -205,7 +205,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     if (out->form == VALUE_ACT)
         a->act = out->data, a->shift = out->shift;
     else
-        a->out = (float *)(void *)out->data, a->out_stride = out->stride;
+        a->out = cuda_f32(out), a->out_stride = out->stride;
     s->attend.op = op;
     s->attend.out = out;
     s->attend.wanted = l->rows == ROWS_WANTED;
@@ -233,7 +233,7 @@ static wk_status state_stage(struct executor *x, const struct tape_launch *l, st
                               .ring_pages = x->prepare.ring_pages[group],
                               .w = vector_of(x, op->t[0]),
                               .b = vector_of(x, op->t[1]),
-                              .y = (float *)(void *)out->data,
+                              .y = cuda_f32(out),
                               .y_stride = out->stride,
                               .cache = x->cache[op->u.state.kv_layer] };
     for (uint32_t j = 0; j < sizeof a->x / sizeof *a->x; j++) {
@@ -241,7 +241,7 @@ static wk_status state_stage(struct executor *x, const struct tape_launch *l, st
         if (op->in[j] == TAPE_NONE) continue;
         if (!in || !cuda_all_f32(in))
             return broken(err, WK_INTERNAL, l, "a value of a state is not there for all rows");
-        a->x[j] = (const float *)(const void *)in->data;
+        a->x[j] = cuda_f32(in);
         a->x_stride[j] = in->stride;
     }
     return WK_OK;

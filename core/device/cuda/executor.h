@@ -3,9 +3,9 @@
  *   plan.c     which matrices, vectors and forms of values a tape needs; the carving of all device memory, the same
  *              code for plan and open
  *   build.c    stages of a tape with every pointer resolved
- *   product.c  enqueues products: few rows through the plugins' kernels, prompts through expansion and the library's
- *              product
- *   stages.c   enqueues everything else, and whole programs
+ *   product_*  enqueue products: few rows through the plugins' kernels, prompts through expansion and the library's
+ *              product, experts of prompts through the plugins' large products (product.h)
+ *   stages.c   enqueues a stage of any kind, and whole programs
  *   graph.c    the captured programs of generated rows
  *   run.c      cuts a step into runs, fills their inputs;  step.c: steps with logits, taps;  queue.c: sampled steps
  *   pages.c    bytes of pages to and from the host and other processes
@@ -83,6 +83,7 @@ struct cuda_value {
     float *aux;            /* partials; NULL: none */
     uint32_t *groups;      /* of a route: its items by expert (worker/quant_cuda.h); NULL: none */
 };
+static inline float *cuda_f32(const struct cuda_value *v) { return (float *)(void *)v->data; }
 static inline bool cuda_all_f32(const struct cuda_value *v) { return v->form == VALUE_F32 && v->rows == ROWS_ALL; }
 
 /* ---- stages (build.c) ---------------------------------------------------------------------------------- */
@@ -349,7 +350,7 @@ wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
  * biases? Then it and s are told so. */
 void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend);
 
-/* ---- product.c, stages.c: enqueue only ----------------------------------------------------------------- */
+/* ---- product_*.c, stages.c: enqueue only ----------------------------------------------------------------- */
 
 /* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same
  * groups of experts? */
@@ -362,12 +363,8 @@ bool cuda_product_large(const struct cuda_stage *s);
 uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *s, const struct cuda_stage *next);
 /* Does the route in front of s leave the rows that s reads, converted, in x->act? */
 bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route);
-wk_status cuda_enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
-                               uint32_t rows, const struct wk_err *err);
 /* The route of s, but for its rows and logits. */
 struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_stage *s);
-wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
-                             const struct wk_err *err);
 /* Chooses the library's algorithms for the stage's large products. */
 wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
 /* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request

@@ -4,22 +4,21 @@
  * In a run of few rows everything after the inputs is launched with programmatic dependence on what precedes it. The
  * launch behind the inputs, a gather, lets the next begin only when it has waited for them itself, so that all later
  * kernels may read inputs and tables early. */
-#include "device/cuda/executor.h"
-#include "device/cuda/calls.h"
+#include "device/cuda/product.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- rows ---------------------------------------------------------------------------------------------- */
+#include "device/cuda/calls.h"
 
-static float *f32(const struct cuda_value *v) { return (float *)(void *)v->data; }
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 static struct cuda_rows rows_of(const struct executor *x, const struct cuda_operand *o, uint32_t first)
 {
     if (!o->v) return (struct cuda_rows){ NULL, 0, NULL };
-    return (struct cuda_rows){ f32(o->v) + (o->gather ? 0 : (uint64_t)first * o->v->slots * o->v->stride), o->v->stride,
-                               o->gather ? x->prepare.wanted + first : NULL };
+    return (struct cuda_rows){ cuda_f32(o->v) + (o->gather ? 0 : (uint64_t)first * o->v->slots * o->v->stride),
+                               o->v->stride, o->gather ? x->prepare.wanted + first : NULL };
 }
 
 static float *partials_of(const struct cuda_value *v, const struct run *r)
@@ -41,7 +40,7 @@ static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, c
                                           .rows = rows,
                                           .tiles = p->m->data,
                                           .index = p->index,
-                                          .y = f32(out),
+                                          .y = cuda_f32(out),
                                           .y_stride = out->stride,
                                           .scale = p->scale,
                                           .add = i > 0,
@@ -64,7 +63,7 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
                             .b = c->b,
                             .turn = c->turn,
                             .residual = rows_of(x, &c->residual, 0),
-                            .y = f32(c->out),
+                            .y = cuda_f32(c->out),
                             .y_stride = c->out->stride,
                             .part = partials_of(c->out, r) };
     for (uint32_t j = 0; j < TAPE_IN && c->x[j].v; j++) {
@@ -118,12 +117,12 @@ static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s,
                                     .rows = rows,
                                     .width = c->out->width,
                                     .k = c->x[0].v->slots,
-                                    .x = f32(c->x[0].v),
+                                    .x = cuda_f32(c->x[0].v),
                                     .x_stride = c->x[0].v->stride,
                                     .route = c->x[1].v ? c->x[1].v->data : NULL,
                                     .route_stride = c->x[1].v ? c->x[1].v->stride : 0,
                                     .residual = rows_of(x, &c->residual, 0),
-                                    .y = f32(c->out),
+                                    .y = cuda_f32(c->out),
                                     .y_stride = c->out->stride,
                                     .part = partials_of(c->out, r) };
     return cuda_combine(&a, x->stream, err);
@@ -168,12 +167,62 @@ static wk_status enqueue_pool(struct executor *x, const struct cuda_stage *s, co
                                  .how = first->kind == WK_OP_POOL ? first->u.pool.how : 0,
                                  .l2 = !out && s->row.op->u.output.flags & WK_OUTPUT_L2_NORM ? 1 : 0,
                                  .seq = x->prepare.seq,
-                                 .x = f32(v),
+                                 .x = cuda_f32(v),
                                  .x_stride = v->stride,
                                  .running = x->running,
-                                 .y = out ? f32(out) : x->pooled,
+                                 .y = out ? cuda_f32(out) : x->pooled,
                                  .y_stride = out ? out->stride : x->program->embedding_width };
     return cuda_pool(&p, x->stream, err);
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
+
+static bool joined(const struct cuda_stage *s) { return s->product.out || s->logits; }
+
+/* Results by head, and to where they lie. */
+static wk_status heads_product(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+                               const struct product_input *i, uint32_t rows, const struct wk_err *err)
+{
+    const wk_status s = cuda_few_siblings(x, p, r, i, 0, 1, rows, err);
+    const struct cuda_value *to = p->padded[1];
+    if (s || !to) return s;
+    return cuda_copy_rows(x, rows, to->width, (struct cuda_rows){ x->tmp[1], to->width, NULL },
+                          (float *)(void *)to->data, to->stride, err);
+}
+
+static wk_status enqueue_product(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
+                                 uint32_t rows, const struct wk_err *err)
+{
+    const struct cuda_product_stage *p = &s->product;
+    for (uint32_t g = 0; g < p->n_routers; g++) {
+        const struct cuda_router_segment *q = &p->routers[g];
+        wk_status st = cuda_enqueue_router(
+            x, p, q, r, rows, &(struct cuda_router){ .y = (float *)(void *)q->out->data, .y_stride = q->out->stride },
+            err);
+        if (st) return st;
+    }
+    if (!p->n_seg) return WK_OK;
+    if (p->makes_groups) {
+        uint32_t *const ids = (uint32_t *)(void *)p->route->data + p->route->slots;
+        const struct cuda_heads h = { true, rows, p->route->slots, ids, p->route->groups };
+        const wk_status st = cuda_heads(&h, x->stream, err);
+        if (st) return st;
+    }
+    if (p->large && !r->few) return cuda_experts_many(x, p, r, rows, err);
+    const bool few = r->few || s->rows != ROWS_ALL || p->experts ||
+                     (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));
+    struct product_input i;
+    wk_status st = WK_OK;
+    if (p->padded[0])
+        st = cuda_copy_rows(x, rows, p->padded[0]->width,
+                            (struct cuda_rows){ cuda_f32(p->padded[0]), p->padded[0]->stride, NULL }, x->tmp[0],
+                            p->padded[0]->width, err);
+    if (!st) st = cuda_product_input(x, p, r, first, rows, &i, err);
+    if (st) return st;
+    if (s->launch->heads) return heads_product(x, p, r, &i, rows, err);
+    if (!few) return joined(s) ? cuda_many_joined(x, p, r, &i, rows, err) : cuda_many_siblings(x, p, r, &i, rows, err);
+    if (!joined(s)) return cuda_few_siblings(x, p, r, &i, 0, p->n_seg, rows, err);
+    return cuda_few_joined(x, p, r, &i, first, rows, err);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -253,7 +302,7 @@ static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const s
 {
     switch (s->launch->kind) {
     case LAUNCH_EMBED: return enqueue_embed(x, s, r, rows, err);
-    case LAUNCH_PRODUCT: return cuda_enqueue_product(x, s, r, first, rows, err);
+    case LAUNCH_PRODUCT: return enqueue_product(x, s, r, first, rows, err);
     case LAUNCH_ROUTE: return cuda_enqueue_route(x, s, r, rows, err);
     case LAUNCH_ATTEND: return enqueue_attend(x, s, r, err);
     case LAUNCH_STATE: return enqueue_state(x, s, r, err);
