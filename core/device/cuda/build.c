@@ -59,7 +59,7 @@ static wk_status segments_of(struct executor *x, const struct tape_launch *l, st
 {
     for (uint32_t i = 0; i < l->n_seg; i++) {
         const struct tape_segment *g = &l->seg[i];
-        if (cuda_is_router(x->program, g)) {
+        if (cuda_is_router(x, g)) {
             wk_status s = router_of(x, l, g, p, err);
             if (s) return s;
             continue;
@@ -90,10 +90,9 @@ static void by_head(const struct executor *x, struct cuda_product_stage *p, uint
 }
 
 /* A product by heads is one of experts whose choice is known. */
-static wk_status heads_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+static wk_status heads_stage(struct executor *x, const struct tape_launch *l, struct cuda_product_stage *p,
                              const struct wk_err *err)
 {
-    struct cuda_product_stage *p = &s->product;
     if (p->x.gather || p->seg[0].out->rows != ROWS_ALL || p->seg[0].out->partials)
         return broken(err, WK_INTERNAL, l, "a product by heads is not there for all rows");
     by_head(x, p, 0, p->x.v, l->heads);
@@ -101,32 +100,32 @@ static wk_status heads_stage(struct executor *x, const struct tape_launch *l, st
     p->x.v = &p->by_head[0];
     p->seg[0].out = &p->by_head[1];
     p->slots = l->heads;
-    p->makes_groups = true;
-    for (const struct cuda_stage *q = x->stages; q < s; q++) p->makes_groups &= q->launch->heads != l->heads;
     for (uint32_t i = 0; i < x->n_heads; i++)
         if (x->heads[i].slots == l->heads) p->route = &x->heads[i];
     return p->route ? WK_OK : broken(err, WK_INTERNAL, l, "nobody knows its heads");
 }
 
-static wk_status product_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
-                               const struct wk_err *err)
+/* rows: that the stage computes. */
+static wk_status product_stage(struct executor *x, const struct tape_launch *l, enum tape_rows rows,
+                               struct cuda_product_stage *p, const struct wk_err *err)
 {
-    struct cuda_product_stage *p = &s->product;
     *p = (struct cuda_product_stage){ .k = x->program->values[l->x].width / tape_launch_parts(l),
                                       .experts = tape_launch_slabs(l),
                                       .n_map = l->n_map,
                                       .out = l->logits ? NULL : value_of(x, l->out),
                                       .norm = op_at(x, l->norm),
                                       .glu = op_at(x, l->glu) };
-    wk_status st = operand_of(x, l, s->rows, l->x, &p->x, err);
-    if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, s->rows, l->residual, &p->residual, err);
+    wk_status st = operand_of(x, l, rows, l->x, &p->x, err);
+    if (!st && l->residual != TAPE_NONE) st = operand_of(x, l, rows, l->residual, &p->residual, err);
     if (!st && p->experts && !l->heads) {
         struct cuda_operand route;
-        st = operand_of(x, l, s->rows, l->route, &route, err);
+        st = operand_of(x, l, rows, l->route, &route, err);
         p->route = route.v;
     }
     if (!st) st = segments_of(x, l, p, err);
-    if (st || l->heads) return st ? st : heads_stage(x, l, s, err);
+    for (uint32_t g = 0; !st && g < p->n_seg && p->experts && rows == ROWS_ALL; g++)
+        p->large |= p->seg[g].m->panels != 0;
+    if (st || l->heads) return st ? st : heads_stage(x, l, p, err);
     p->slots = p->experts ? p->route->slots : p->x.v->slots;
     if (p->glu && (p->n_seg != 2 || p->seg[0].m->n != p->seg[1].m->n))
         return broken(err, WK_INTERNAL, l, "a gated activation of unequal halves");
@@ -140,6 +139,18 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
     }
     for (uint32_t i = 0; i < l->n_map; i++) p->map[i] = op_at(x, l->map[i]);
     return WK_OK;
+}
+
+static wk_status route_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                             const struct wk_err *err)
+{
+    struct cuda_choice *c = &s->route.choice;
+    const wk_status st = product_stage(x, l, s->rows, &s->route.router, err);
+    c->out = value_of(x, l->out);
+    for (uint32_t i = 0; i < l->n_ops; i++)
+        if (op_at(x, l->ops[i])->kind == WK_OP_ROUTE) c->op = op_at(x, l->ops[i]);
+    c->bias = vector_of(x, c->op->t[0]);
+    return st;
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -206,6 +217,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
         a->act = out->data, a->shift = out->shift;
     else
         a->out = cuda_f32(out), a->out_stride = out->stride;
+    s->attend.many = *a;
     s->attend.op = op;
     s->attend.out = out;
     s->attend.wanted = l->rows == ROWS_WANTED;
@@ -292,10 +304,11 @@ static wk_status embed_stage(struct executor *x, const struct tape_launch *l, st
             return broken(err, WK_INTERNAL, l, "no sum of tables");
     }
     if (!used) order[used++] = 0;
-    s->n_parts = used;
-    for (uint32_t i = 0; i < used; i++) s->part[i] = part[order[i]];
-    s->row.out = value_of(x, l->out);
-    return s->row.out && s->row.out->form == VALUE_F32 ? WK_OK : broken(err, WK_INTERNAL, l, "its result has no rows");
+    s->embed.n_parts = used;
+    for (uint32_t i = 0; i < used; i++) s->embed.part[i] = part[order[i]];
+    s->embed.out = value_of(x, l->out);
+    return s->embed.out && s->embed.out->form == VALUE_F32 ? WK_OK
+                                                           : broken(err, WK_INTERNAL, l, "its result has no rows");
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
@@ -339,6 +352,42 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
 
 /* ---- all ----------------------------------------------------------------------------------------------- */
 
+static enum cuda_stage_kind kind_of(const struct executor *x, const struct tape_launch *l, bool logits)
+{
+    switch (l->kind) {
+    case LAUNCH_EMBED: return STAGE_EMBED;
+    case LAUNCH_PRODUCT: return STAGE_PRODUCT;
+    case LAUNCH_ROUTE: return STAGE_ROUTE;
+    case LAUNCH_ATTEND: return STAGE_ATTEND;
+    case LAUNCH_STATE: return STAGE_STATE;
+    case LAUNCH_COMBINE: return STAGE_COMBINE;
+    case LAUNCH_OUTPUT: return logits ? STAGE_COPY : STAGE_POOL;
+    case LAUNCH_NORM_ADD: return STAGE_ALONE;
+    default: break;
+    }
+    switch (op_at(x, l->ops[0])->kind) {
+    case WK_OP_CUSTOM: return STAGE_CUSTOM;
+    case WK_OP_POOL: return STAGE_POOL;
+    case WK_OP_ROUTE: return STAGE_CHOOSE;
+    case WK_OP_COMBINE: return STAGE_COMBINE;
+    default: return STAGE_ALONE;
+    }
+}
+
+static wk_status build_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
+                             const struct wk_err *err)
+{
+    switch (s->kind) {
+    case STAGE_EMBED: return embed_stage(x, l, s, err);
+    case STAGE_PRODUCT: return product_stage(x, l, s->rows, &s->product, err);
+    case STAGE_ROUTE: return route_stage(x, l, s, err);
+    case STAGE_ATTEND: return attend_stage(x, l, s, err);
+    case STAGE_STATE: return state_stage(x, l, s, err);
+    case STAGE_CUSTOM: return cuda_custom_stage(x, l, s, err);
+    default: return row_stage(x, l, s, err);
+    }
+}
+
 wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
@@ -347,43 +396,13 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
         struct cuda_stage *s = &x->stages[i];
         *s = (struct cuda_stage){ .launch = l, .rows = cuda_launch_rows(x, l), .tapped = tape_launch_tapped(p, l) };
         s->logits = (l->kind == LAUNCH_PRODUCT && l->logits) || (l->kind == LAUNCH_OUTPUT && s->rows == ROWS_WANTED);
-        wk_status st;
-        if (i == 0 && l->kind != LAUNCH_EMBED)
+        s->kind = kind_of(x, l, s->logits);
+        if (i == 0 && s->kind != STAGE_EMBED)
             return broken(err, WK_INTERNAL, l, "the first launch takes no rows of a table");
-        switch (l->kind) {
-        case LAUNCH_PRODUCT:
-            st = product_stage(x, l, s, err);
-            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_ROUTE)
-                s->product.after_route = cuda_product_after_route(s, &s[-1]);
-            if (!st && i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT)
-                s->product.after_experts = cuda_product_follows(&s->product, &s[-1].product);
-            if (st) break;
-            s->product.large = cuda_product_large(s);
-            if (i > 0 && p->launches[i - 1].kind == LAUNCH_PRODUCT) cuda_product_pass(x, &s[-1], s);
-            if (s->product.after_experts)
-                s->product.from_panels = (s[-1].product.to_panels = cuda_product_panels(x, &s[-1], s)) != 0;
-            break;
-        case LAUNCH_ROUTE:
-            st = product_stage(x, l, s, err);
-            s->row.out = value_of(x, l->out);
-            for (uint32_t k = 0; k < l->n_ops; k++)
-                if (op_at(x, l->ops[k])->kind == WK_OP_ROUTE) s->row.op = op_at(x, l->ops[k]);
-            s->row.w = vector_of(x, s->row.op->t[0]);
-            break;
-        case LAUNCH_ATTEND:
-            st = attend_stage(x, l, s, err);
-            s->attend.many = s->attend.call;
-            if (!st && i > 0) cuda_product_attended(x, &s[-1], s);
-            break;
-        case LAUNCH_STATE: st = state_stage(x, l, s, err); break;
-        case LAUNCH_EMBED: st = embed_stage(x, l, s, err); break;
-        default:
-            st = op_at(x, l->ops[0])->kind == WK_OP_CUSTOM ? cuda_custom_stage(x, l, s, err) : row_stage(x, l, s, err);
-            break;
-        }
+        const wk_status st = build_stage(x, l, s, err);
         if (st) return st;
     }
-    return WK_OK;
+    return cuda_find_edges(x, err);
 }
 
 wk_status cuda_build_upload(struct executor *x, const struct wk_err *err)

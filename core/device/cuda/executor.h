@@ -3,6 +3,7 @@
  *   plan.c     which matrices, vectors and forms of values a tape needs; the carving of all device memory, the same
  *              code for plan and open
  *   build.c    stages of a tape with every pointer resolved
+ *   edges.c    values between stages: who reads each, and how it lies on its way
  *   product_*  enqueue products: few rows through the plugins' kernels, prompts through expansion and the library's
  *              product, experts of prompts through the plugins' large products (product.h)
  *   stages.c   enqueues a stage of any kind, and whole programs
@@ -105,29 +106,34 @@ struct cuda_router_segment {
     const struct cuda_value *out; /* NULL: a route follows in the launch */
 };
 struct cuda_product_stage {
-    uint32_t n_seg, k, slots, n_map; /* slots: results a row */
-    bool large,
-        from_panels; /* large: prompts go through large products; from_panels: they read what the launch before left */
-    uint32_t to_panels; /* order of k of the panels that they leave for the launch behind; 0: they leave what everybody
-                           reads */
-    const struct cuda_product_stage *giver,
-        *taker; /* the launch before, whose act this one alone reads, and the launch behind: of few rows it may pass as
-                   panels or by runs; NULL: never */
-    bool attended; /* of prompts the next launch, an attention, reads the columns where the large product leaves them */
-    bool makes_groups;                        /* of heads: the first launch of a run with so many */
-    bool experts, after_experts, after_route; /* after_experts: its launch follows one of products with the same
-                                                 experts; after_route: the route before left its input in act */
-    uint32_t n_routers;                       /* linears that choose experts stand here and not in seg */
-    struct cuda_router_segment routers[4];
-    struct cuda_segment seg[4];
-    struct cuda_operand x, residual; /* [rows][k]; added to the result, v NULL: nothing */
-    const struct cuda_value *route,
-        *out;                           /* route NULL: no experts; out NULL: the step's logits, or results by segment */
+    uint32_t n_seg, k, slots, n_map;       /* matrices; values of an input item; items of a row; functions of map */
+    uint32_t n_routers;                    /* linears that choose experts stand here and not in seg */
+    bool experts;                          /* seg are of experts, or of heads: a slab each */
+    bool large;                            /* prompts go through large products */
+    bool makes_groups;                     /* of heads: the first launch of a run with so many */
+    struct cuda_router_segment routers[4]; /* [n_routers] */
+    struct cuda_segment seg[4];            /* [n_seg] */
+    struct cuda_operand x, residual;       /* [rows][k]; added to the result, v NULL: nothing */
+    const struct cuda_edge *in, *choice;   /* by which x comes; by which route comes, NULL: dense, or by heads */
+    const struct cuda_edge *result;     /* by which the results go, the first of several; NULL: as their values say */
+    const struct cuda_value *route;     /* [rows] NULL: no experts */
+    const struct cuda_value *out;       /* [rows] NULL: the step's logits, or results by segment */
     struct cuda_value by_head[2];       /* of heads: input and result, with a slot for each head */
     const struct cuda_value *padded[2]; /* of heads: the same as they lie, where between rows there is more than
                                            heads: by_head is then in tmp; NULL: it is where they lie */
     const struct tape_op *norm, *glu, *map[4]; /* norm: of x before; glu, map: of the result; NULL: none */
     const float *norm_w, *norm_b;              /* [k]; NULL: none */
+};
+/* How a route chooses, whatever launch makes it. */
+struct cuda_choice {
+    const struct tape_op *op;
+    const float *bias;            /* [experts] of the choice; NULL: none */
+    const struct cuda_value *out; /* [rows] routes */
+};
+/* Router and route in one launch. */
+struct cuda_route_stage {
+    struct cuda_product_stage router; /* routers[0] alone */
+    struct cuda_choice choice;
 };
 struct cuda_attend_stage {
     const struct tape_op *op;
@@ -157,19 +163,67 @@ struct cuda_custom_stage {
     uint32_t n_in;
     const struct cuda_value *in[TAPE_IN], *out;
 };
-/* One launch of the tape. Which of the parts is set follows the launch's kind. */
+struct cuda_embed_stage {
+    uint32_t n_parts;
+    struct cuda_part part[MAX_PARTS]; /* [n_parts] in the order of their sum */
+    const struct cuda_value *out;     /* [rows] */
+};
+enum cuda_stage_kind {
+    STAGE_EMBED,   /* embed */
+    STAGE_PRODUCT, /* product */
+    STAGE_ROUTE,   /* route */
+    STAGE_ATTEND,  /* attend */
+    STAGE_STATE,   /* state */
+    STAGE_CUSTOM,  /* custom */
+    STAGE_ALONE,   /* row, and all below: one operation, or a norm and a sum */
+    STAGE_CHOOSE,  /* a route by itself */
+    STAGE_COMBINE, /* sum of experts' results */
+    STAGE_POOL,    /* pooled rows */
+    STAGE_COPY     /* logits that no product makes at its end */
+};
+/* One launch of the tape. */
 struct cuda_stage {
     const struct tape_launch *launch;
     enum tape_rows rows; /* that it computes */
     bool tapped, logits; /* a value of it is watched; it makes the step's logits */
-    struct cuda_product_stage product;
-    struct cuda_attend_stage attend;
-    struct cuda_state state; /* all that does not change from run to run */
-    struct cuda_row_stage row;
-    struct cuda_custom_stage custom;
-    uint32_t n_parts;
-    struct cuda_part part[MAX_PARTS];
+    enum cuda_stage_kind kind;
+    union { /* by kind */
+        struct cuda_embed_stage embed;
+        struct cuda_product_stage product;
+        struct cuda_route_stage route;
+        struct cuda_attend_stage attend;
+        struct cuda_state state; /* all that does not change from run to run */
+        struct cuda_custom_stage custom;
+        struct cuda_row_stage row;
+    };
 };
+
+/* ---- edges (edges.c) ----------------------------------------------------------------------------------- */
+
+/* Who makes and who reads a value of the tape. */
+struct cuda_use {
+    const struct cuda_stage *from; /* that makes it; NULL: it has no buffer, or the edges have not been found yet */
+    uint32_t reads;                /* inputs of operations that it is */
+    bool by_route;                 /* one of them is the logits of a route */
+};
+/* How a value lies on its way from one stage to the next. */
+enum cuda_layout {
+    LAYOUT_VALUE = 0, /* as struct cuda_value says: F32 rows or acts */
+    LAYOUT_CALLS,     /* few rows: acts as panels or runs, where the calls of both stages can, else as rows */
+    LAYOUT_PANELS,    /* prompts: acts as panels, from large products to large products */
+    LAYOUT_COLUMNS    /* prompts: q, k and v as F32 rows side by side in tmp, without their biases, for attention */
+};
+/* A value of the tape and one stage that reads it. A layout other than the value's has no other reader. */
+struct cuda_edge {
+    uint32_t value;                     /* of the tape */
+    const struct cuda_stage *from, *to; /* that makes it, that reads it */
+    enum cuda_layout layout;            /* between them */
+    uint32_t group;                     /* LAYOUT_PANELS: their order of k */
+    bool fused;  /* the stage in front of `to`, a route, has left the rows at x->act as `to` reads them, normed */
+    bool groups; /* of a route: its items by expert are there before the launch in front of `to` ends, so that `to`
+                    reads them before it waits for that launch */
+};
+static inline enum cuda_layout cuda_layout_of(const struct cuda_edge *e) { return e ? e->layout : LAYOUT_VALUE; }
 
 /* ---- runs ---------------------------------------------------------------------------------------------- */
 
@@ -267,8 +321,11 @@ struct executor {
     const struct wk_custom_cuda **customs; /* [n_ops] NULL: the operation is no custom one */
     uint64_t *buffer_bytes;                /* [n_buffers] */
     struct cuda_stage *stages;             /* [n_launches] */
-    uint8_t **cache;                       /* [n_kv_layers] pages of each */
-    uint32_t cap_all, cap_wanted;          /* rows of a run at most, padding included */
+    struct cuda_use *uses;                 /* [n_values] */
+    struct cuda_edge *edges;               /* [n_edges] in the order of the stages that read */
+    uint32_t n_edges;
+    uint8_t **cache;              /* [n_kv_layers] pages of each */
+    uint32_t cap_all, cap_wanted; /* rows of a run at most, padding included */
     uint32_t run_rows; /* generated rows of a run at most, or sequences: a bucket, from WK_CUDA_FEW on as many as there
                           are sequences */
     uint32_t n_logits; /* a row; 0: the tape gives embeddings alone */
@@ -337,7 +394,9 @@ uint32_t cuda_bucket_at(uint32_t i); /* rows of bucket i < BUCKETS */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);
 /* A linear whose result a route reads: its weights are kept as plain F32 rows, as vectors are, and multiplied by
  * cuda_router. */
-bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g);
+bool cuda_is_router(const struct executor *x, const struct tape_segment *g);
+/* Is the value made by an operation of the launch itself? */
+bool cuda_made_inside(const struct executor *x, const struct tape_launch *l, uint32_t value);
 static inline uint64_t cuda_stride(uint32_t width) { return ((uint64_t)width + 15) & ~15ull; }
 static inline uint32_t cuda_parts(uint32_t width) { return (width + 15) / 16; }
 
@@ -346,25 +405,16 @@ static inline uint32_t cuda_parts(uint32_t width) { return (width + 15) / 16; }
 wk_status cuda_build_stages(struct executor *x, const struct wk_err *err);
 wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
 
-/* May attend read q, k and v of prompts where the large product of s leaves them, side by side and without their
- * biases? Then it and s are told so. */
-void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend);
+/* ---- edges.c ------------------------------------------------------------------------------------------- */
+
+wk_status cuda_find_uses(struct executor *x, const struct wk_err *err);
+/* Lists the edges between the stages, which are built, says how each value goes, and tells the stages. */
+wk_status cuda_find_edges(struct executor *x, const struct wk_err *err);
 
 /* ---- product_*.c, stages.c: enqueue only ----------------------------------------------------------------- */
 
-/* Is the first launch of p behind no other than the only one of `before`, the stage in front of it, with the same
- * groups of experts? */
-bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before);
-/* Notes that the act between two stages may pass otherwise than as rows (giver, taker), where nobody else reads it. */
-void cuda_product_pass(const struct executor *x, struct cuda_stage *s, struct cuda_stage *next);
-/* Do large products serve a matrix of the stage on this device? Do they leave its results as panels, in the order of k
- * that is returned (0: no), for `next`? */
-bool cuda_product_large(const struct cuda_stage *s);
-uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *s, const struct cuda_stage *next);
-/* Does the route in front of s leave the rows that s reads, converted, in x->act? */
-bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route);
-/* The route of s, but for its rows and logits. */
-struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_stage *s);
+/* The route of such rows, but for their number and logits. */
+struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows);
 /* Chooses the library's algorithms for the stage's large products. */
 wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
 /* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request

@@ -163,7 +163,7 @@ static wk_status load_latents(struct executor *x, const struct wk_err *err)
     batch.rows = batch.seqs = 1;
     for (uint32_t i = 0; i < x->program->n_launches && !s; i++) {
         const struct cuda_stage *stage = &x->stages[i];
-        if (stage->launch->kind != LAUNCH_ATTEND || !stage->attend.call.value_in_key) continue;
+        if (stage->kind != STAGE_ATTEND || !stage->attend.call.value_in_key) continue;
         struct cuda_attend a = stage->attend.call;
         a.batch = &batch;
         s = cuda_latent_load(&a, x->q_half, x->stream, err);

@@ -144,12 +144,10 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
     return WK_OK;
 }
 
-bool cuda_is_router(const struct tape_program *p, const struct tape_segment *g)
+bool cuda_is_router(const struct executor *x, const struct tape_segment *g)
 {
-    const struct tape_op *linear = &p->ops[g->op];
-    for (uint32_t i = 0; linear->kind == WK_OP_LINEAR && i < p->n_ops; i++)
-        if (p->ops[i].kind == WK_OP_ROUTE && p->ops[i].in[0] == linear->out) return true;
-    return false;
+    const struct tape_op *linear = &x->program->ops[g->op];
+    return linear->kind == WK_OP_LINEAR && x->uses[linear->out].by_route;
 }
 
 bool cuda_is_vector(const struct tape_program *p, uint32_t v) { return p->ops[p->values[v].op].kind == WK_OP_VECTOR; }
@@ -170,7 +168,7 @@ static wk_status find_weights(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < p->n_launches; i++)
         for (uint32_t g = 0; g < p->launches[i].n_seg; g++) {
             const struct tape_segment *seg = &p->launches[i].seg[g];
-            const bool router = cuda_is_router(p, seg);
+            const bool router = cuda_is_router(x, seg);
             wk_status s = router ? WK_OK : add_matrix(x, seg->tensor, seg->first, seg->n, err);
             if (s) return s;
             if (router) x->is_vector[seg->tensor] = true;
@@ -202,10 +200,10 @@ static void each_result(struct executor *x, const struct tape_launch *l, value_f
     if (l->out != TAPE_NONE && !l->logits) fn(x, l, l->out);
 }
 
-static bool made_inside(const struct executor *x, const struct tape_launch *l, uint32_t v)
+bool cuda_made_inside(const struct executor *x, const struct tape_launch *l, uint32_t value)
 {
     for (uint32_t i = 0; i < l->n_ops; i++)
-        if (l->ops[i] == x->program->values[v].op) return true;
+        if (l->ops[i] == x->program->values[value].op) return true;
     return false;
 }
 
@@ -214,7 +212,7 @@ static void each_input(struct executor *x, const struct tape_launch *l, value_fn
     for (uint32_t i = 0; i < l->n_ops; i++)
         for (uint32_t j = 0; j < TAPE_IN; j++) {
             const uint32_t v = x->program->ops[l->ops[i]].in[j];
-            if (v != TAPE_NONE && !cuda_is_vector(x->program, v) && !made_inside(x, l, v)) fn(x, l, v);
+            if (v != TAPE_NONE && !cuda_is_vector(x->program, v) && !cuda_made_inside(x, l, v)) fn(x, l, v);
         }
 }
 
@@ -292,8 +290,7 @@ static void find_form(struct executor *x, const struct tape_launch *l, uint32_t 
 static uint32_t panel_experts(const struct executor *x, const struct tape_launch *l)
 {
     for (uint32_t g = 0; tape_launch_slabs(l) && g < l->n_seg; g++)
-        if (!cuda_is_router(x->program, &l->seg[g]) &&
-            cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels)
+        if (!cuda_is_router(x, &l->seg[g]) && cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n)->panels)
             return x->program->tensors[l->seg[g].tensor].slabs;
     return 0;
 }
@@ -373,9 +370,8 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     if (l->heads) most(&z->tmp, n * x->values[l->x].width);
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
-        const struct cuda_matrix *m = cuda_is_router(x->program, &l->seg[g])
-                                          ? NULL
-                                          : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
+        const struct cuda_matrix *m =
+            cuda_is_router(x, &l->seg[g]) ? NULL : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
         if (m && cuda_expands(m)) columns += cuda_stride(l->seg[g].n);
         if (m && !experts)
             most(&z->expanded, module_workspace(m->module, m->type->ggml_type, m->k,
@@ -736,7 +732,8 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     const uint32_t bucket = least < x->run_rows ? least : x->run_rows;
     x->cap_all = o->max_rows > bucket ? o->max_rows : bucket;
     x->cap_wanted = o->max_wanted > bucket ? o->max_wanted : bucket;
-    s = find_weights(x, err);
+    s = cuda_find_uses(x, err);
+    if (!s) s = find_weights(x, err);
     if (!s) s = find_values(x, err);
     if (!s) s = find_tables(x, err);
     if (!s) s = find_heads(x, err);

@@ -1,5 +1,6 @@
 /* product.h: what the files of products share: how rows lie before and after a product, and one way to enqueue each
- * kind. Included by them and by stages.c, which chooses between them.
+ * kind. Included by them, by stages.c, which chooses between them, and by
+ * edges.c.
  *
  *   product_few.c      the decode path: generated rows, wanted rows of prompts, and what the others do not serve
  *   product_many.c     the prefill path of dense products
@@ -43,9 +44,6 @@ struct product_output cuda_stage_output(const struct executor *x, const struct c
 /* May one call take the two segments of a gated activation? */
 bool cuda_glu_together(const struct cuda_product_stage *p);
 
-/* Does one operation of the tape read the value, and once? */
-bool cuda_read_once(const struct tape_program *p, uint32_t value);
-
 /* What the calls of a module have in common that take segments [first_seg, first_seg + n_seg) of a stage. */
 struct product_call {
     uint32_t first_seg, n_seg;
@@ -76,8 +74,13 @@ wk_status cuda_many_joined(struct executor *x, const struct cuda_product_stage *
 wk_status cuda_many_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                              const struct product_input *i, uint32_t rows, const struct wk_err *err);
 
+/* attend reads q, k and v of prompts where the stage's product leaves them, side by side (LAYOUT_COLUMNS). */
+void cuda_attend_columns(const struct executor *x, const struct cuda_product_stage *p, struct cuda_attend *a);
+
 /* ---- product_experts.c --------------------------------------------------------------------------------- */
 
+/* The order of k of the panels that all segments read; 0: there is none. */
+uint32_t cuda_common_panels(const struct cuda_product_stage *p);
 /* A stage with large products, of all rows of prompts. */
 wk_status cuda_experts_many(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows,
                             const struct wk_err *err);

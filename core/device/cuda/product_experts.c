@@ -8,31 +8,11 @@
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-bool cuda_product_large(const struct cuda_stage *s)
-{
-    const struct cuda_product_stage *p = &s->product;
-    bool any = false;
-    for (uint32_t g = 0; g < p->n_seg; g++) any |= p->seg[g].m->panels != 0;
-    return any && p->experts && s->rows == ROWS_ALL;
-}
-
-/* The order of k of the panels that all segments read; 0: there is none. */
 uint32_t cuda_common_panels(const struct cuda_product_stage *p)
 {
     for (uint32_t g = 1; g < p->n_seg; g++)
         if (p->seg[g].m->panels != p->seg[0].m->panels) return 0;
     return p->seg[0].m->panels;
-}
-
-uint32_t cuda_product_panels(const struct executor *x, const struct cuda_stage *s, const struct cuda_stage *next)
-{
-    const struct cuda_product_stage *p = &s->product, *q = &next->product;
-    uint32_t readers = 0;
-    if (!p->large || !q->large || !p->glu || !cuda_glu_together(p) || !p->seg[0].m->panels || !p->out->experts)
-        return 0;
-    for (uint32_t i = 0; i < x->program->n_ops; i++)
-        for (uint32_t j = 0; j < TAPE_IN; j++) readers += x->program->ops[i].in[j] == s->launch->out;
-    return readers == q->n_seg ? cuda_common_panels(q) : 0;
 }
 
 /* The input as its readers want it: acts, and panels of one order at a time. */
@@ -50,8 +30,8 @@ static wk_status experts_input(struct executor *x, const struct cuda_product_sta
                                              .shift = v->shift,
                                              .x = v->data,
                                              .x_stride = wk_cuda_panel_places(p->seg[0].m->slabs, rows * p->slots) } };
-    if (p->from_panels) {
-        i->group = cuda_common_panels(p);
+    if (cuda_layout_of(p->in) == LAYOUT_PANELS) {
+        i->group = p->in->group;
         return WK_OK;
     }
     wk_status s = cuda_product_input(x, p, r, 0, rows, &i->acts, err);
@@ -79,6 +59,8 @@ static wk_status experts_panels(struct executor *x, const struct cuda_product_st
 
 /* ---- large products ---------------------------------------------------------------------------------------------- */
 
+static bool leaves_panels(const struct cuda_product_stage *p) { return cuda_layout_of(p->result) == LAYOUT_PANELS; }
+
 /* n_seg segments from g on by their module's large products, 2 of them as a gated activation. */
 static wk_status experts_call(struct executor *x, const struct cuda_product_stage *p, struct experts_input *i,
                               uint32_t g, uint32_t n_seg, uint32_t items, const struct wk_cuda_output *out,
@@ -96,7 +78,7 @@ static wk_status experts_call(struct executor *x, const struct cuda_product_stag
                                  .n_experts = m->slabs,
                                  .groups = p->route->groups,
                                  .ticket = x->route_ticket,
-                                 .out_group = p->to_panels };
+                                 .out_group = leaves_panels(p) ? p->result->group : 0 };
     if (n_seg > 1) q.glu = p->glu->u.glu.fn, q.alpha = p->glu->u.glu.alpha, q.limit = p->glu->u.glu.limit;
     for (uint32_t j = 0; j < n_seg; j++)
         q.seg[j] = (struct wk_cuda_segment){ .tiles = p->seg[g + j].m->data,
@@ -140,7 +122,7 @@ wk_status cuda_experts_many(struct executor *x, const struct cuda_product_stage 
     if (s || !p->out) return s;
     const struct product_output to = cuda_value_output(p->out, r, p->seg[0].m->n);
     if (!p->glu) return experts_single(x, p, r, &i, 0, rows, &to, err);
-    if (p->to_panels) {
+    if (leaves_panels(p)) {
         const struct wk_cuda_output out = {
             .kind = WK_CUDA_OUT_PANELS, .shift = p->out->shift, .y = p->out->data, .y_stride = i.panels.x_stride
         };
@@ -191,21 +173,14 @@ wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stag
     return s ? s : cuda_router(c, x->stream, err);
 }
 
-bool cuda_product_after_route(const struct cuda_stage *s, const struct cuda_stage *route)
-{
-    const struct cuda_product_stage *p = &s->product, *q = &route->product;
-    return p->experts && p->norm && p->norm == q->norm && p->x.v == q->x.v && !p->x.gather && !q->x.gather &&
-           s->rows == route->rows;
-}
-
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
                              const struct wk_err *err)
 {
-    const struct cuda_router_segment *g = &s->product.routers[0];
-    struct cuda_route route = cuda_route_call(x, s);
+    const struct cuda_router_segment *g = &s->route.router.routers[0];
+    struct cuda_route route = cuda_route_call(x, &s->route.choice, s->rows);
     struct cuda_router c = { .y = x->tmp[0], .y_stride = cuda_stride(g->n) };
     if (cuda_route_plain(&route)) c.route = route;
-    wk_status st = cuda_enqueue_router(x, &s->product, g, r, rows, &c, err);
+    wk_status st = cuda_enqueue_router(x, &s->route.router, g, r, rows, &c, err);
     if (st || c.route.k) return st;
     route.rows = rows;
     route.experts = g->n;

@@ -76,14 +76,14 @@ static struct wk_cuda_layout layout_of(const struct executor *x, const struct cu
     return l;
 }
 
-/* How the act between two stages passes in a run of few rows: `in` of the taker, PANELS or RUNS, where the giver leaves
- * them; else ACT. */
-static struct wk_cuda_layout passed(const struct executor *x, const struct cuda_product_stage *giver,
-                                    const struct cuda_product_stage *taker, const struct run *r, uint32_t rows)
+/* How the acts of an edge lie in a run of few rows: `in` of the stage that reads, PANELS or RUNS, where the stage that
+ * makes them leaves them so; else ACT. */
+static struct wk_cuda_layout passed(const struct executor *x, const struct cuda_edge *e, const struct run *r,
+                                    uint32_t rows)
 {
     const struct wk_cuda_layout as_rows = { .in = WK_CUDA_IN_ACT, .out = WK_CUDA_OUT_ACT };
-    if (!giver || !taker || !r->few) return as_rows;
-    const struct wk_cuda_layout from = layout_of(x, giver, rows), to = layout_of(x, taker, rows);
+    if (cuda_layout_of(e) != LAYOUT_CALLS || !r->few) return as_rows;
+    const struct wk_cuda_layout from = layout_of(x, &e->from->product, rows), to = layout_of(x, &e->to->product, rows);
     const bool meet = (from.out == WK_CUDA_OUT_PANELS && to.in == WK_CUDA_IN_PANELS) ||
                       (from.out == WK_CUDA_OUT_RUNS && to.in == WK_CUDA_IN_RUNS);
     return meet ? (struct wk_cuda_layout){ .in = to.in, .in_group = to.in_group, .out = from.out } : as_rows;
@@ -124,11 +124,11 @@ wk_status cuda_product_input(struct executor *x, const struct cuda_product_stage
 {
     const struct cuda_value *v = p->x.v;
     const uint32_t *pick = p->x.gather ? x->prepare.wanted : NULL;
-    if (p->after_route) {
+    if (p->in->fused) {
         *i = (struct product_input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act }, .k = v->width };
         return WK_OK;
     }
-    const uint32_t kind = passed(x, p->giver, p, r, rows).in;
+    const uint32_t kind = passed(x, p->in, r, rows).in;
     if (kind != WK_CUDA_IN_ACT) {
         *i = (struct product_input){
             .in = { .kind = kind, .shift = v->shift, .x = v->data, .x_stride = wk_cuda_row_places(rows) }, .k = v->width
@@ -255,7 +255,7 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
         q.x_items = p->x.v->slots == 1 ? p->route->slots : 1;
         q.n_experts = p->seg[0].m->slabs;
         q.groups = p->route->groups;
-        if (r->few && p->after_experts) q.flags |= WK_CUDA_GROUPS_KNOWN;
+        if (r->few && p->choice && p->choice->groups) q.flags |= WK_CUDA_GROUPS_KNOWN;
     }
     return module_product(p->seg[c->first_seg].m->module, &q, x->stream, err);
 }
@@ -279,35 +279,6 @@ bool cuda_glu_together(const struct cuda_product_stage *p)
     const uint32_t types[2] = { p->seg[0].m->type->ggml_type, p->seg[1].m->type->ggml_type };
     return p->seg[0].m->module == p->seg[1].m->module &&
            (p->experts ? types[0] == types[1] : module_serves(p->seg[0].m->module, types, 2));
-}
-
-/* ---- between two stages ------------------------------------------------------------------------------------------ */
-
-bool cuda_read_once(const struct tape_program *p, uint32_t value)
-{
-    uint32_t readers = 0;
-    for (uint32_t i = 0; i < p->n_ops; i++)
-        for (uint32_t j = 0; j < TAPE_IN; j++) readers += p->ops[i].in[j] == value;
-    return readers == 1;
-}
-
-bool cuda_product_follows(const struct cuda_product_stage *p, const struct cuda_product_stage *before)
-{
-    return p->experts && before->experts && p->route == before->route && p->x.v == before->out &&
-           p->x.v->form == VALUE_ACT && (before->glu ? cuda_glu_together(before) : before->n_seg == 1);
-}
-
-void cuda_product_pass(const struct executor *x, struct cuda_stage *s, struct cuda_stage *next)
-{
-    struct cuda_product_stage *p = &s->product, *q = &next->product;
-    if (s->tapped || next->tapped || s->rows != next->rows || next->logits || p->experts || q->experts || !p->glu ||
-        !cuda_glu_together(p) || p->slots != 1 || q->n_seg != 1)
-        return;
-    if (!p->out || p->out != q->x.v || q->x.gather || q->norm || p->out->form != VALUE_ACT || p->out->width % 64 ||
-        !cuda_read_once(x->program, s->launch->out))
-        return;
-    p->taker = q;
-    q->giver = p;
 }
 
 /* ---- afterwards -------------------------------------------------------------------------------------------------- */
@@ -342,7 +313,7 @@ static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p,
 {
     struct product_output to = cuda_stage_output(x, p, r);
     const struct product_output half[2] = { cuda_plain_output(x->tmp[0], to.n), cuda_plain_output(x->tmp[1], to.n) };
-    const struct wk_cuda_layout l = passed(x, p, p->taker, r, rows);
+    const struct wk_cuda_layout l = passed(x, p->result, r, rows);
     if (l.out != WK_CUDA_OUT_ACT) to.out.kind = l.out, to.out.y_stride = wk_cuda_row_places(rows);
     if (cuda_glu_together(p))
         return cuda_product_calls(

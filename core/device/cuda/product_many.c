@@ -32,7 +32,7 @@ static void add_segment(const struct cuda_product_stage *p, struct columns *c, u
 static struct columns next_columns(const struct cuda_product_stage *p, uint32_t *g)
 {
     struct columns c = { 0 };
-    bool join = p->glu || p->attended;
+    bool join = p->glu || cuda_layout_of(p->result) == LAYOUT_COLUMNS;
     for (uint32_t i = 0; i < p->n_seg; i++)
         join |= cuda_expands(p->seg[i].m) && (p->seg[i].bias || p->seg[i].m->n < NARROW);
     for (; *g < p->n_seg; ++*g) {
@@ -98,7 +98,7 @@ static struct cuda_gemm_call large_call(const struct executor *x, const struct c
 wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err)
 {
     const struct cuda_product_stage *p = &s->product;
-    if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || p->experts) return WK_OK;
+    if (s->kind != STAGE_PRODUCT || s->rows != ROWS_ALL || p->experts) return WK_OK;
     for (uint32_t g = 0;;) {
         const struct columns c = next_columns(p, &g);
         if (!c.n_seg) return WK_OK;
@@ -110,7 +110,7 @@ wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, 
 wk_status cuda_load_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err)
 {
     const struct cuda_product_stage *p = &s->product;
-    if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || p->experts) return WK_OK;
+    if (s->kind != STAGE_PRODUCT || s->rows != ROWS_ALL || p->experts) return WK_OK;
     const struct run r = { .rows = x->cap_all };
     const struct wk_cuda_input in = { .x = p->x.v->form == VALUE_ACT ? p->x.v->data : x->act };
     for (uint32_t g = 0;;) {
@@ -177,7 +177,7 @@ static wk_status many_columns(struct executor *x, const struct cuda_product_stag
 {
     const struct product_output all = sibling_output(x, p, r, l);
     wk_status s = large_product(x, p, i, l, items, &all, NULL, err);
-    for (uint32_t g = 0; g < l->n_seg && !s && !straight(p, l) && !p->attended; g++) {
+    for (uint32_t g = 0; g < l->n_seg && !s && cuda_layout_of(p->result) != LAYOUT_COLUMNS && !straight(p, l); g++) {
         const struct cuda_segment *seg = &p->seg[l->seg[g]];
         const struct product_output to = cuda_value_output(seg->out, r, seg->m->n);
         s = cuda_finish(&(struct cuda_finish){ .dependent = true,
@@ -192,21 +192,9 @@ static wk_status many_columns(struct executor *x, const struct cuda_product_stag
     return s;
 }
 
-void cuda_product_attended(const struct executor *x, struct cuda_stage *s, struct cuda_stage *attend)
+void cuda_attend_columns(const struct executor *x, const struct cuda_product_stage *p, struct cuda_attend *a)
 {
-    struct cuda_product_stage *p = &s->product;
-    struct cuda_attend *a = &attend->attend.many;
-    const uint32_t value[3] = { attend->launch->q, attend->launch->k, attend->launch->v };
-    if (value[1] == TAPE_NONE || value[2] == TAPE_NONE) return;
-    if (s->launch->kind != LAUNCH_PRODUCT || s->rows != ROWS_ALL || s->tapped || attend->tapped || p->experts ||
-        p->n_routers || p->n_map || p->glu || p->residual.v || p->out || p->n_seg != 3)
-        return;
-    for (uint32_t g = 0; g < 3; g++)
-        if (!cuda_expands(p->seg[g].m) || p->seg[g].out != &x->values[value[g]] ||
-            !cuda_read_once(x->program, value[g]))
-            return;
     uint32_t g = 0;
-    p->attended = true;
     const struct columns l = next_columns(p, &g);
     a->q = x->tmp[0];
     a->k = x->tmp[0] + l.at[1];

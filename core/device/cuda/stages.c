@@ -30,10 +30,10 @@ static float *partials_of(const struct cuda_value *v, const struct run *r)
 static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
                                const struct wk_err *err)
 {
-    const struct cuda_value *out = s->row.out;
+    const struct cuda_value *out = s->embed.out;
     wk_status st = WK_OK;
-    for (uint32_t i = 0; i < s->n_parts && !st; i++) {
-        const struct cuda_part *p = &s->part[i];
+    for (uint32_t i = 0; i < s->embed.n_parts && !st; i++) {
+        const struct cuda_part *p = &s->embed.part[i];
         const struct wk_cuda_gather g = { .struct_size = sizeof g,
                                           .flags = WK_CUDA_DEPENDENT,
                                           .k = p->m->k,
@@ -44,7 +44,7 @@ static wk_status enqueue_embed(struct executor *x, const struct cuda_stage *s, c
                                           .y_stride = out->stride,
                                           .scale = p->scale,
                                           .add = i > 0,
-                                          .part = i + 1 == s->n_parts ? partials_of(out, r) : NULL };
+                                          .part = i + 1 == s->embed.n_parts ? partials_of(out, r) : NULL };
         st = type_gather(p->m->type, &g, x->stream, err);
     }
     return st;
@@ -80,9 +80,9 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
     return cuda_alone(&a, x->stream, err);
 }
 
-struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_stage *s)
+struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows)
 {
-    const struct tape_op *op = s->row.op;
+    const struct tape_op *op = c->op;
     return (struct cuda_route){ .dependent = true,
                                 .k = op->u.route.k,
                                 .score = op->u.route.score,
@@ -91,18 +91,18 @@ struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_st
                                 .n_groups = op->u.route.groups,
                                 .groups_used = op->u.route.groups_used,
                                 .group_score = op->u.route.group_score,
-                                .bias = s->row.w,
-                                .out = s->row.out->data,
-                                .out_stride = s->row.out->stride,
-                                .groups = s->row.out->groups,
+                                .bias = c->bias,
+                                .out = c->out->data,
+                                .out_stride = c->out->stride,
+                                .groups = c->out->groups,
                                 .ticket = x->route_ticket,
-                                .row_seq = s->rows == ROWS_ALL ? x->batch.row_seq : NULL };
+                                .row_seq = rows == ROWS_ALL ? x->batch.row_seq : NULL };
 }
 
-static wk_status enqueue_route_alone(struct executor *x, const struct cuda_stage *s, uint32_t rows,
-                                     const struct wk_err *err)
+static wk_status enqueue_choice(struct executor *x, const struct cuda_stage *s, uint32_t rows, const struct wk_err *err)
 {
-    struct cuda_route a = cuda_route_call(x, s);
+    const struct cuda_choice c = { s->row.op, s->row.w, s->row.out };
+    struct cuda_route a = cuda_route_call(x, &c, s->rows);
     a.rows = rows;
     a.experts = s->row.x[0].v->width;
     a.logits = rows_of(x, &s->row.x[0], 0);
@@ -300,20 +300,20 @@ wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_
 static wk_status enqueue(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
                          uint32_t rows, const struct wk_err *err)
 {
-    switch (s->launch->kind) {
-    case LAUNCH_EMBED: return enqueue_embed(x, s, r, rows, err);
-    case LAUNCH_PRODUCT: return enqueue_product(x, s, r, first, rows, err);
-    case LAUNCH_ROUTE: return cuda_enqueue_route(x, s, r, rows, err);
-    case LAUNCH_ATTEND: return enqueue_attend(x, s, r, err);
-    case LAUNCH_STATE: return enqueue_state(x, s, r, err);
-    case LAUNCH_COMBINE: return enqueue_combine(x, s, r, rows, err);
-    case LAUNCH_OUTPUT: return s->logits ? enqueue_copy(x, s, first, rows, err) : enqueue_pool(x, s, r, err);
-    default: break;
+    switch (s->kind) {
+    case STAGE_EMBED: return enqueue_embed(x, s, r, rows, err);
+    case STAGE_PRODUCT: return enqueue_product(x, s, r, first, rows, err);
+    case STAGE_ROUTE: return cuda_enqueue_route(x, s, r, rows, err);
+    case STAGE_ATTEND: return enqueue_attend(x, s, r, err);
+    case STAGE_STATE: return enqueue_state(x, s, r, err);
+    case STAGE_CUSTOM: return cuda_enqueue_custom(x, s, rows, err);
+    case STAGE_ALONE: return enqueue_alone(x, s, r, rows, err);
+    case STAGE_CHOOSE: return enqueue_choice(x, s, rows, err);
+    case STAGE_COMBINE: return enqueue_combine(x, s, r, rows, err);
+    case STAGE_POOL: return enqueue_pool(x, s, r, err);
+    case STAGE_COPY: return enqueue_copy(x, s, first, rows, err);
     }
-    if (s->custom.op) return cuda_enqueue_custom(x, s, rows, err);
-    if (s->row.op->kind == WK_OP_POOL) return enqueue_pool(x, s, r, err);
-    if (s->row.op->kind == WK_OP_ROUTE) return enqueue_route_alone(x, s, rows, err);
-    return s->row.op->kind == WK_OP_COMBINE ? enqueue_combine(x, s, r, rows, err) : enqueue_alone(x, s, r, rows, err);
+    return wk_fail(err, WK_INTERNAL, "a stage of kind %d", (int)s->kind);
 }
 
 wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
