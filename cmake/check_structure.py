@@ -56,16 +56,16 @@ FROZEN = "sdk/abi/"
 # Families of kernels, each by its files' pattern, and the files of such a name that are none: what chooses between
 # kernels, and what several use.
 KERNELS = ("sdk/include/worker/cuda/kernel/*.cuh", "core/device/cuda/attend_*.cuh", "core/device/cuda/*.cu")
-NO_KERNELS = ("*/attend_run.cuh", "*/attend_tile.cuh")
+NO_KERNELS = ("*/attend_part_*.cuh",)
 
 # Functions that are longer: path, name, lines.
 KNOWN_LONG = (
     ("bench/gpu/bench_product_cuda.cu", "run_model", 94),
     ("bench/gpu/bench_product_cuda.cu", "experts", 84),
-    ("core/device/cuda/attend.cu", "attend_few", 201),
+    ("core/device/cuda/attend_few.cuh", "attend_few", 201),
     ("core/device/cuda/attend_one.cuh", "attend_one", 157),
     ("core/device/cuda/attend_prompt_sm90.cu", "attend_prompt_sm90", 99),
-    ("core/device/cuda/attend_run.cuh", "do_run", 89),
+    ("core/device/cuda/attend_part_run.cuh", "do_run", 89),
     ("core/device/cuda/router.cu", "router_kernel", 126),
     ("sdk/include/worker/cuda/kernel/gemv.cuh", "wk_gemv_multiply", 82),
     ("sdk/include/worker/cuda/kernel/stream_wgmma.cuh", "wk_stream_wgmma_sums", 92),
@@ -84,10 +84,7 @@ KNOWN_BLOCKS = {
     "sdk/include/worker/cuda/part": 3,
 }
 # Kernels' files that include a sibling: path, sibling.
-KNOWN_SIBLINGS = (
-    ("core/device/cuda/attend_one.cuh", "core/device/cuda/attend_split.cuh"),
-    ("core/device/cuda/attend_split.cuh", "core/device/cuda/attend_few.cuh"),
-)
+KNOWN_SIBLINGS = ()
 
 
 def matches(path, patterns):

@@ -59,7 +59,7 @@ struct attend_args {
     uint64_t page_halves, out_stride;
     float scale, softcap;
     uint32_t seqs, page_stride, ring_pages, window;
-    uint32_t chunk;      /* these three: of tiles of prompts alone (attend_tile.cuh's ANY) */
+    uint32_t chunk;      /* these three: of tiles of prompts alone (attend_part_tile.cuh's ANY) */
     const float *slopes; /* [heads] or NULL */
     bool both_ways;
     uint32_t heads, kv_heads, group, dk, dv; /* group: query heads of a KV head */

@@ -1,339 +1,593 @@
-/* attend_few.cuh: what attention of generated rows is dealt out by, and what it is given: the items of a step, and how
- * a head of q, k or v is finished on a fast path from memory to the tensor cores. attend_split.cuh has what is done
- * with an item, attend.cu and attend_one.cuh the kernels. */
+/* attend_few.cuh: attention of generated rows: one launch does head norms, rotation, the store of k and v, and
+ * attention over the paged cache.
+ *
+ * Work. An item is one split of W pages at absolute positions, of one KV head of one sequence, for a tile of 8 queries
+ * (rows x query heads of that KV head), so K and V are read once for all of them. A fixed grid deals the tiles of the
+ * step out evenly, or its pages, cut between items, where whole tiles would keep some blocks busy for longer than a
+ * meeting takes; a block without items waits for its predecessor and leaves. What earlier steps stored of an item's
+ * pages comes in bulk copies, the next item's while this one is computed, the first one's before the launches that this
+ * one depends on have finished. The step's own k and v the block finishes itself, puts them into its copy of the page,
+ * and stores them if its tile holds the row's first query: each is stored once, and no block waits for another.
+ *
+ * With one or two blocks a multiprocessor and its memory full, time is what an item takes from one barrier to the next:
+ * one warp looks ahead for all, a new key and value are finished with the queries, and what the next tile needs beside
+ * pages is asked for a tile ahead. In generation much of an item's time is its instructions, fetched from afar: where
+ * every sequence has one row and a block has splits of one tile at most, it takes a fast path (do_item, do_run), dealt
+ * out by lengths alone, of which the host has added up what matters (struct cuda_lengths), and asks for its first
+ * pages' entries beside its sequence: from its begin to its first page one round trip after another is what it waits
+ * for.
+ *
+ * Tensor cores work with positions (K) or values (V, transposed) as the 16 rows and queries as the 8 columns: a
+ * column's sums do not depend on its neighbours, and one query costs what eight do, which is little beside the reading.
+ * First a warp has a page and makes its scores; then the warps agree on the maximum, leave the probabilities in shared
+ * memory, and each sums runs of 16 values over all pages of the split.
+ *
+ * Splits are added in order, by the block that has all of a tile's, as it goes; else from the workspace, by the last
+ * block to finish, which an integer counter finds; else, where tiles are few, in shared memory by the blocks of a
+ * cluster (attend_one.cuh). All orders of addition come from absolute positions alone, so every way gives the same
+ * bits. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 #define CORE_DEVICE_CUDA_ATTEND_FEW_CUH
 
-#include "device/cuda/attend.cuh"
+#include "device/cuda/attend_part_run.cuh"
 
-enum { QUERIES = 8 }; /* of a tile */
+enum { FEW_CLUSTER = 4, FEW_SENT = 32 }; /* most blocks of a cluster; fragments that each has room for */
 
-/* What a kernel is for: anything; heads without norms that can be read and turned by runs of 8; the same, and one row
- * in all (attend_one.cuh): what is decided by rows and sequences falls away. The arithmetic is one. */
-enum { FORM_ANY, FORM_PLAIN, FORM_ONE };
+/* ---- shared memory ------------------------------------------------------------------------------------- */
 
-/* ---- items --------------------------------------------------------------------------------------------- */
+/* Behind few_shared a page of values for each warp, and in clusters what their blocks send. */
+template <int D, int W> static size_t few_bytes(uint32_t cluster)
+{
+    return sizeof(few_shared<D, W>) + W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0);
+}
+/* Most splits of a tile that the blocks of a cluster have room for, as they have for any fewer. */
+template <int D> __host__ __device__ constexpr uint32_t most_sent(uint32_t cluster)
+{
+    uint32_t splits = 1;
+    while (splits < FEW_SENT && slices_of<D>(0, part_splits(splits + 1, cluster)) * (splits + 1) <= FEW_SENT) splits++;
+    return splits;
+}
 
-struct item {
-    uint32_t seq, kv, tile, split;
-    uint32_t row, n_rows, position; /* of the sequence */
-    uint32_t tiles, first, last;    /* tiles of queries; splits that any of them sees */
-    uint32_t low, high; /* positions that the tile's queries see: its first row from low on, its last up to high */
+/* ---- before attention: q of the tile, k and v of the step's rows --------------------------------------- */
+
+/* Heads to finish: the tile's queries, if they are wanted, and k and v of the new positions [from, to) of the split.
+ * early: the only one, of a tile of one row, when its queries are, to be kept until its page is there. */
+struct jobs {
+    uint32_t queries, from, to;
+    bool early;
 };
 
-/* Row of the tile's sequence that query x of it belongs to. */
-template <int FORM> __device__ __forceinline__ uint32_t row_of_query(const attend_args &a, uint32_t x)
+template <int W, int FORM> __device__ __forceinline__ jobs jobs_of(const item &t, uint32_t queries)
 {
-    return FORM == FORM_ONE ? 0 : a.group == 1 ? x : __umulhi(x, a.group_magic);
-}
-
-template <int W, int FORM>
-__device__ __forceinline__ void item_sequence(item &t, const attend_args &a, const cuda_seq &s)
-{
-    t.row = s.row;
-    t.n_rows = FORM == FORM_ONE ? 1 : s.n_rows;
-    t.position = s.position;
-    t.tiles = (t.n_rows * a.group + QUERIES - 1) / QUERIES;
-    t.first = first_key(a.window, s.position) / (W * KV_PAGE);
-    t.last = (s.position + t.n_rows - 1) / (W * KV_PAGE);
-}
-
-template <int FORM> __device__ __forceinline__ void item_tile(item &t, const attend_args &a)
-{
-    const uint32_t from = row_of_query<FORM>(a, t.tile * QUERIES),
-                   to = row_of_query<FORM>(a, t.tile * QUERIES + QUERIES - 1);
-    t.low = first_key(a.window, t.position + from);
-    t.high = t.position + (to < t.n_rows ? to : t.n_rows - 1);
-}
-
-/* Tile `tile` of the sequence that t is of, over all KV heads. */
-template <int FORM> __device__ __forceinline__ void item_of_tile(item &t, const attend_args &a, uint32_t tile)
-{
-    t.kv = tile;
-    if (t.tiles > 1) t.kv /= t.tiles;
-    t.tile = tile - t.kv * t.tiles;
-    item_tile<FORM>(t, a);
-}
-
-/* Item i of a sequence. */
-template <int W, int FORM>
-__device__ __forceinline__ void item_within(item &t, const attend_args &a, const cuda_seq &s, uint32_t seq, uint32_t i)
-{
-    item_sequence<W, FORM>(t, a, s);
-    const uint32_t splits = t.last - t.first + 1;
-    uint32_t tile = i;
-    t.seq = seq;
-    if (splits > 1) tile /= splits;
-    t.split = t.first + (i - tile * splits);
-    item_of_tile<FORM>(t, a, tile);
-}
-
-/* The next one, which exists. */
-template <int W, int FORM>
-__device__ __forceinline__ void item_next(item &t, const attend_args &a, const cuda_seq *seqs)
-{
-    if (++t.split <= t.last) return;
-    if (++t.tile == t.tiles) {
-        t.tile = 0;
-        if (++t.kv == a.kv_heads && FORM != FORM_ONE) {
-            t.kv = 0;
-            do t.seq++;
-            while (seqs[t.seq].n_rows == 0);
-            item_sequence<W, FORM>(t, a, seqs[t.seq]);
-        }
+    const uint32_t start = t.split * (W * KV_PAGE), end = t.high + 1;
+    jobs j;
+    j.queries = queries;
+    j.early = FORM == FORM_PLAIN && t.n_rows == 1;
+    if (j.early) {
+        j.from = t.position;
+        j.to = t.position + (queries > 0);
+        return j;
     }
+    j.from = t.position > start ? t.position : start;
+    j.to = end < start + W * KV_PAGE ? end : start + W * KV_PAGE;
+    if (j.to < j.from) j.to = j.from;
+    return j;
+}
+
+/* How many heads the block finishes at once: neighbours in different warps. */
+template <int D, int W> __device__ __forceinline__ constexpr uint32_t jobs_at_once()
+{
+    return W * (32 / head_lanes<D>());
+}
+
+/* A new key or value into the block's copy of its page, and into the page itself by the tile that has the row's first
+ * query. which: 0 K, 1 V. copied: copies will overwrite the page's slot. */
+template <int D, int FORM>
+__device__ __forceinline__ void put_row(const attend_args &a, const item &t, uint32_t p, uint32_t which, __half *slot,
+                                        __half *page, uint4 x, bool copied)
+{
+    const uint32_t at = block_offset<D>(p % KV_PAGE, threadIdx.x % head_lanes<D>());
+    *reinterpret_cast<uint4 *>(slot + at) = x;
+    if (copied) wk_publish();
+    if ((p - t.position) * a.group / QUERIES == t.tile) *reinterpret_cast<uint4 *>(page + which * (32 * D) + at) = x;
+}
+
+/* Where the block stands: parity of the item's barriers; first: of the block's items; more: it has another; raw: the
+ * tile's heads are in `raw`. */
+struct phase {
+    uint32_t index, parity;
+    bool first, more, raw;
+};
+
+/* ---- pages on their way -------------------------------------------------------------------------------- */
+
+/* The warp's page of item `index`. which: 0 K, 1 V. */
+template <int D, int W>
+__device__ __forceinline__ void ask_page(const few_shared<D, W> &m, uint32_t index, uint32_t which)
+{
+    const uint32_t warp = threadIdx.x / 32,
+                   to = which ? shared_address(&m + 1) + warp * (64 * D) : shared_address(m.k[warp]);
+    const page_copy c = m.copies[index % PLACES][warp];
+    copy_run(to, c.from + which * (32 * D), c.bytes, shared_address(which ? m.v_bar : m.k_bar + warp));
+}
+
+/* What the last warp does for all while the others sum values, most of which have more to do: the pages of item `index`
+ * + 2, which it has looked up in the item before, and the item behind it, of which it looks up the pages, its lanes one
+ * each. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void look_ahead(few_shared<D, W> &m, const attend_args &a, uint32_t index, uint32_t end,
+                                           uint32_t &id)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (index + 2 >= end) return;
+    item t = m.items[(index + 2) % PLACES];
+    if (lane < W) m.copies[(index + 2) % PLACES][lane] = copy_of_page<D>(a, t, t.split * W + lane, id);
+    if (index + 3 >= end) return;
+    item_next<W, FORM>(t, a, m.seqs);
+    if (lane == 0) m.items[(index + 3) % PLACES] = t;
+    id = lane < W ? look_up(a, t, t.split * W + lane) : 0;
+}
+
+/* The same for the block's first items, of which t is the first: ahead of the wait for q, and behind it. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void look_first(few_shared<D, W> &m, const attend_args &a, item t, const share &all,
+                                           uint32_t &id)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    for (uint32_t i = 1; i < PLACES - 1; i++) {
+        if (all.begin + i >= all.end) return;
+        item_next<W, FORM>(t, a, m.seqs);
+        if (lane == 0) m.items[(all.begin + i) % PLACES] = t;
+        if (i == 1) id = lane < W ? look_up(a, t, t.split * W + lane) : 0;
+    }
+    __syncwarp();
+}
+template <int D, int W>
+__device__ __forceinline__ void look_second(few_shared<D, W> &m, const attend_args &a, const share &all, uint32_t &id)
+{
+    const uint32_t lane = threadIdx.x & 31u;
+    if (all.begin + 1 >= all.end) return;
+    const item &t = m.items[(all.begin + 1) % PLACES], &next = m.items[(all.begin + 2) % PLACES];
+    if (lane < W) m.copies[(all.begin + 1) % PLACES][lane] = copy_of_page<D>(a, t, t.split * W + lane, id);
+    if (all.begin + 2 < all.end) id = lane < W ? look_up(a, next, next.split * W + lane) : 0;
+}
+
+/* Heads of a tile of one row to `raw`, ahead of its pages: behind them they would be long on their way. Waited for by
+ * their threads, then a barrier. */
+template <int D, int W>
+__device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_args &a, const item &t)
+{
+    constexpr uint32_t PIECES = D / 4;
+    const uint32_t left = a.group - t.tile * QUERIES;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < RAW_ROWS * PIECES; i += 32 * W) {
+        const uint32_t row = i / PIECES, value = i % PIECES * 4;
+        const float *from;
+        uint32_t n = a.dk;
+        if (row < QUERIES) {
+            from = a.q.x + t.row * a.q.stride + (t.kv * a.group + t.tile * QUERIES + row) * a.dk;
+            if (row >= left) continue;
+        } else if (row == RAW_KEY) {
+            from = a.k.x + t.row * a.k.stride + t.kv * a.dk;
+        } else if (row == RAW_VALUE) {
+            from = a.v.x + t.row * a.v.stride + t.kv * a.dv;
+            n = a.dv;
+        } else {
+            const attend_source &s = row == RAW_TURNS_Q ? a.q : a.k;
+            from = s.turn + (uint64_t)t.row * s.turn_n * 2;
+            n = 2 * s.turn_n;
+        }
+        if (value < n) copy16(shared_address(&m.raw[row][value]), from + value);
+    }
+    copy_commit();
+}
+
+/* What a lane needs of query or key i, row `row` of the batch. */
+template <int D, int FORM, bool RAW>
+__device__ __forceinline__ void load_head_run(head_run &r, const attend_source &s, const attend_args &a,
+                                              const float *turn, bool first)
+{
+    if (r.x) load_turns<D, FORM, RAW>(r, s, turn);
+    if (first) wk_depend();
+    load_run<D, FORM, RAW>(r, s, a.dk, true);
+}
+
+/* The turns of a row's queries, by the second warp, and keys, by the third, to L1, ahead of the pages, behind which
+ * they would be long on their way. What comes back keeps the load. */
+__device__ __forceinline__ float touch_turns(const attend_args &a, uint32_t row)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = 2 * (warp == 1 ? a.q.turn_n : a.k.turn_n);
+    float x = 0.0f;
+    if ((warp == 1 || warp == 2) && lane * 32 < n)
+        asm volatile("ld.global.nc.f32 %0, [%1];"
+                     : "=f"(x)
+                     : "l"((warp == 1 ? a.q.turn : a.k.turn) + (uint64_t)row * n + lane * 32));
+    return x;
+}
+
+/* Queries and keys; value: the lane's first value, loaded on the way: it is finished when the
+ * tile's scores are there. */
+template <int D, int W, int FORM, bool MEETS>
+__device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j,
+                                            const phase &now, head_run &value)
+{
+    const uint32_t rows = j.to - j.from, n = j.queries + rows,
+                   v = W - 1 - threadIdx.x / 32 + W * ((threadIdx.x & 31u) / head_lanes<D>());
+    bool first_round = true;
+#pragma unroll 1
+    for (uint32_t first = threadIdx.x / 32, i = first + W * ((threadIdx.x & 31u) / head_lanes<D>());;
+         i += jobs_at_once<D, W>()) {
+        const bool q = i < j.queries;
+        const uint32_t query = t.tile * QUERIES + i, at = row_of_query<FORM>(a, query), p = j.from + (i - j.queries),
+                       row = t.row + (q ? at : p - t.position);
+        const attend_source &s = q ? a.q : a.k;
+        head_run r;
+        if (FORM == FORM_PLAIN && now.raw) {
+            r.x = i < n ? m.raw[q ? i : (uint32_t)RAW_KEY] : NULL;
+            value.x = v < rows ? m.raw[RAW_VALUE] : NULL;
+            load_head_run<D, FORM, true>(r, s, a, m.raw[q ? RAW_TURNS_Q : RAW_TURNS_K], false);
+            load_run<D, FORM, true>(value, a.v, a.dv, false);
+        } else {
+            r.x = i < n ? s.x + row * s.stride + (q ? t.kv * a.group + (query - at * a.group) : t.kv) * a.dk : NULL;
+            load_head_run<D, FORM, false>(r, s, a, s.turn + (uint64_t)row * s.turn_n * 2, now.first && first_round);
+            if (first_round) {
+                value.x = v < rows ? a.v.x + (t.row + (j.from + v - t.position)) * a.v.stride + t.kv * a.dv : NULL;
+                load_run<D, FORM, false>(value, a.v, a.dv, false);
+                if (!MEETS && now.first) ask_page(m, now.index, 1);
+            }
+        }
+        first_round = false;
+        if (!FORM && (a.q.norm.kind != CUDA_NORM_NONE || a.k.norm.kind != CUDA_NORM_NONE)) norm_run<D>(r, s, a.dk);
+        if (i < n && run_first<D>() < D) {
+            const uint4 x = turn_run(r, s);
+            if (q) {
+                *reinterpret_cast<uint4 *>(m.q + (run_first<D>() * QUERIES + i * 8)) = x;
+            } else if (j.early) {
+                *reinterpret_cast<uint4 *>(m.row[0] + run_first<D>()) = x;
+            } else {
+                const uint32_t slot = p / KV_PAGE % W;
+                wk_stage_wait(shared_address(&m.k_bar[slot]), now.parity);
+                put_row<D, FORM>(a, t, p, 0, m.k[slot], m.copies[now.index % PLACES][slot].from, x, now.more);
+            }
+        }
+        first += jobs_at_once<D, W>();
+        if (first >= n) break;
+    }
+    if (j.early && v < rows && run_first<D>() < D)
+        *reinterpret_cast<uint4 *>(m.row[1] + run_first<D>()) = half_run(value.own);
+}
+
+/* The new values. v: the item's pages, which have arrived. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void finish_values(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j,
+                                              const phase &now, head_run &r, __half *v)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = j.to - j.from;
+    if (t.high / KV_PAGE == t.split * W + warp) clear_behind<D>(v + warp * (32 * D), t.high, now.more);
+#pragma unroll 1
+    for (uint32_t first = W - 1 - warp, i = first + W * (lane / head_lanes<D>()); first < n;) {
+        if (!FORM && a.v.norm.kind != CUDA_NORM_NONE) norm_run<D>(r, a.v, a.dv);
+        const uint32_t slot = (j.from + i) / KV_PAGE % W;
+        if (i < n && run_first<D>() < D)
+            put_row<D, FORM>(a, t, j.from + i, 1, v + slot * (32 * D), m.copies[now.index % PLACES][slot].from,
+                             half_run(r.own), now.more);
+        i += jobs_at_once<D, W>();
+        first += jobs_at_once<D, W>();
+        if (first >= n) break;
+        r.x = i < n ? a.v.x + (t.row + (j.from + i - t.position)) * a.v.stride + t.kv * a.dv : NULL;
+        load_run<D, FORM, false>(r, a.v, a.dv, false);
+    }
+}
+
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
+
+/* By every warp, for itself: no block begins to read before it knows its item, and a barrier is further than the same
+ * sums made eight times. */
+template <int D, int W, int FORM, bool MEETS>
+__device__ __forceinline__ dealing deal_out(few_shared<D, W> &m, const attend_args &a, const few_launch &launch)
+{
+    static_assert(WK_CUDA_FEW == 64, "two sequences a lane");
+    const uint32_t lane = threadIdx.x & 31u;
+    cuda_seq seqs[2] = {};
+    uint32_t tiles[2] = {}, items[2] = {}, pages[2] = {}, splits = 0, longest = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        if (2 * lane + i < a.seqs) seqs[i] = load_seq(a.seq + 2 * lane + i);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        item t;
+        if (threadIdx.x < 32) m.seqs[2 * lane + i] = seqs[i];
+        if (!seqs[i].n_rows) continue;
+        item_sequence<W, FORM>(t, a, seqs[i]);
+        const uint32_t n = t.last - t.first + 1, seen = tile_pages(t, a).n;
+        tiles[i] = a.kv_heads * t.tiles;
+        items[i] = tiles[i] * n;
+        pages[i] = tiles[i] * seen;
+        splits = n > splits ? n : splits;
+        longest = seen > longest ? seen : longest;
+    }
+    uint32_t up[3] = { tiles[0] + tiles[1], items[0] + items[1], pages[0] + pages[1] }, all[3];
+#pragma unroll
+    for (uint32_t step = 1; step < 32; step <<= 1)
+#pragma unroll
+        for (uint32_t i = 0; i < 3; i++) {
+            const uint32_t x = __shfl_up_sync(0xffffffffu, up[i], step);
+            if (lane >= step) up[i] += x;
+        }
+#pragma unroll
+    for (uint32_t i = 0; i < 3; i++) all[i] = __shfl_sync(0xffffffffu, up[i], 31);
+    longest = __reduce_max_sync(0xffffffffu, longest);
+    dealing d;
+    d.meet = false;
+    if (MEETS) { /* unless the longest keeps a cluster busy for longer than the others' splits and a meeting in memory,
+                    which is about two of them */
+        splits = __reduce_max_sync(0xffffffffu, splits);
+        d.meet = splits > 1 && splits <= launch.sent &&
+                 over(splits + launch.cluster - 1, launch.part) <= over(all[1], launch.share) + 2;
+    }
+    const uint32_t rounds = over(all[0] + gridDim.x - 1, launch.share);
+    d.whole = d.meet || rounds * longest <= over(all[2], launch.share) + MEETING;
+    d.items[0] = up[1] - items[0] - items[1];
+    d.items[1] = up[1] - items[1];
+    d.units[0] = d.whole ? up[0] - tiles[0] - tiles[1] : up[2] - pages[0] - pages[1];
+    d.units[1] = d.whole ? up[0] - tiles[1] : up[2] - pages[1];
+    d.all_items = all[1];
+    d.all_units = d.whole ? all[0] : all[2];
+    return d;
+}
+
+/* The item that the blocks from this unit on begin with: the nearest. t: it, if units are whole tiles. */
+template <int W, int FORM>
+__device__ __forceinline__ uint32_t item_of_unit(item &t, const dealing &d, const attend_args &a, uint32_t unit)
+{
+    if (unit >= d.all_units) return d.all_items;
+    t.seq = seek_seq(d.units, unit);
+    item_sequence<W, FORM>(t, a, load_seq(a.seq + t.seq));
+    const uint32_t x = unit - ahead_of(d.units, t.seq), item = ahead_of(d.items, t.seq), splits = t.last - t.first + 1;
     t.split = t.first;
-    item_tile<FORM>(t, a);
-}
-
-__device__ __forceinline__ cuda_seq load_seq(const cuda_seq *at)
-{
-    const uint4 x = __ldg(
-        reinterpret_cast<const uint4 *>(at)); /* by every warp of every block: from L1 after a multiprocessor's first */
-    return cuda_seq{ x.x, x.y, x.z, x.w };
-}
-
-/* Of a launch for several sequences: blocks of a cluster, and the most splits that they have room for; 2^32 / these
- * blocks, / all blocks, / the tiles of a row, rounded up (tile 0: do_item does not serve); block i begins with sequence
- * i likely / 2^32, if all have as many items; late: the launch behind begins once pages are there. */
-struct few_launch {
-    uint32_t cluster, sent, part, share, tile, likely;
-    bool late;
-};
-
-enum { MEETING = 6 }; /* pages that are read while blocks meet in memory */
-
-/* x / n by what n is there as. */
-__device__ __forceinline__ uint32_t over(uint32_t x, uint32_t part) { return __umulhi(x, part); }
-
-/* Pages that a sequence's tiles see, at most: the first, and how many. */
-struct pages_seen {
-    uint32_t first, n;
-};
-__device__ __forceinline__ pages_seen tile_pages(const item &t, const attend_args &a)
-{
-    const uint32_t first = first_key(a.window, t.position) / KV_PAGE;
-    return pages_seen{ first, (t.position + t.n_rows - 1) / KV_PAGE - first + 1 };
-}
-
-/* How a step is dealt out, as the lanes of a warp have it: each knows what is ahead of sequences 2 lane and 2 lane + 1.
- * Units are whole tiles where these can be dealt out evenly, so that nothing of them has to meet another block's, else
- * pages. meet: the splits of a tile are dealt out to the blocks of a cluster. */
-struct dealing {
-    uint32_t items[2], units[2]; /* ahead */
-    uint32_t all_items, all_units;
-    bool meet, whole;
-};
-
-/* The sequence that has item or unit `index` of all, which exists: the last with so many ahead of it; those of its like
- * without any lie before it. By a whole warp. */
-__device__ __forceinline__ uint32_t seek_seq(const uint32_t (&ahead)[2], uint32_t index)
-{
-    return __popc(__ballot_sync(0xffffffffu, ahead[0] <= index)) +
-           __popc(__ballot_sync(0xffffffffu, ahead[1] <= index)) - 1;
-}
-__device__ __forceinline__ uint32_t ahead_of(const uint32_t (&ahead)[2], uint32_t seq)
-{
-    return __shfl_sync(0xffffffffu, seq & 1u ? ahead[1] : ahead[0], seq / 2);
-}
-
-/* A block's run of the splits of its tile: from t.split to `to`, of `each` like others of its cluster, or fewer; none:
- * it has nothing to do. */
-struct tile_run {
-    uint32_t to, each;
-    bool none;
-};
-
-/* Steps of one row a sequence, of about the same length: sequences have their tiles in order, a cluster or a block
- * each. Whether the step is one; t: the block's tile, and where it begins. Of a window what sequences see at most is
- * taken. */
-template <int W, bool MEETS>
-__device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_args &a, const few_launch &launch)
-{
-    static_assert(W * KV_PAGE == CUDA_SPLIT, "splits as lengths have them");
-    const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x, seq = over(cluster, launch.tile);
-    const cuda_seq own = load_seq(a.seq + (seq < a.seqs ? seq : 0));
-    const uint4 of = __ldg(reinterpret_cast<const uint4 *>(a.lengths));
-    const cuda_lengths step = { of.x, of.y, of.z, of.w };
-    if (step.rows != 1) return false;
-    item_sequence<W, FORM_ONE>(t, a, own);
-    const uint32_t unit = MEETS ? CUDA_SPLIT : KV_PAGE, tiles = a.kv_heads * t.tiles,
-                   longest = (a.window && step.longest >= a.window ? a.window + unit - 2 : step.longest) / unit + 1;
-    if (!MEETS || longest > launch.cluster) {
-        const uint32_t share = over(min(MEETS ? step.splits : step.pages, a.seqs * longest) * tiles,
-                                    launch.share); /* of a cluster or a block, if all could be dealt out evenly */
-        if (MEETS ? longest > launch.sent || over(longest + launch.cluster - 1, launch.part) > share + 2
-                  : longest > share + MEETING)
-            return false;
+    if (d.whole) {
+        item_of_tile<FORM>(t, a, x);
+        return item + x * splits;
     }
-    r.each = MEETS ? over(t.last - t.first + launch.cluster, launch.part) : t.last - t.first + 1;
-    t.seq = seq;
-    t.split = t.first + (blockIdx.x - (MEETS ? cluster * launch.cluster : cluster)) * r.each;
-    item_of_tile<FORM_ONE>(t, a, cluster - seq * tiles);
-    r.to = t.split + r.each - 1 < t.last ? t.split + r.each - 1 : t.last;
-    r.none = seq >= a.seqs || own.n_rows == 0 || t.split > t.last;
-    return true;
+    const pages_seen p = tile_pages(t, a);
+    const uint32_t tile = x / p.n, page = p.first + (x - tile * p.n), split = (page + W / 2) / W;
+    return item + tile * splits + (page == p.first || split < t.first ? 0 : split - t.first);
 }
 
-/* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head ----------------------
- *
- * The same arithmetic as attend.cuh's, for a short way from memory to the tensor cores instead of few reads: values
- * that turn each other are read twice. */
-
-template <int D> __device__ __forceinline__ constexpr uint32_t head_lanes()
+/* The block's items: [begin, end), t: the first. */
+template <int W, int FORM, bool MEETS>
+__device__ __forceinline__ share deal(item &t, const dealing &d, const attend_args &a, const few_launch &launch)
 {
-    return D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32;
-}
-
-/* Values 8 c + i of a head, what each is turned with, and cosine and sine of the turn, the sine with the sign that it
- * has in the sum. */
-struct head_run {
-    const float *x; /* the head; NULL: none */
-    float own[8], other[8];
-    float2 turn[8];
-};
-
-template <int D> __device__ __forceinline__ uint32_t run_first() { return threadIdx.x % head_lanes<D>() * 8; }
-
-__device__ __forceinline__ uint32_t turn_partner(const attend_source &s, uint32_t i)
-{
-    return s.turn_style == WK_ROPE_INTERLEAVED ? i ^ 1 : i < s.turn_n ? i + s.turn_n : i - s.turn_n;
-}
-
-/* RAW: from the block's copy in shared memory. */
-template <bool RAW> __device__ __forceinline__ float4 load_4(const float *from)
-{
-    return RAW ? *reinterpret_cast<const float4 *>(from) : __ldcg(reinterpret_cast<const float4 *>(from));
-}
-
-template <bool RAW> __device__ __forceinline__ float4 turn_4(const float *from)
-{
-    return RAW ? *reinterpret_cast<const float4 *>(from)
-               : __ldg(reinterpret_cast<const float4 *>(
-                     from)); /* every warp reads them: from L1 after a multiprocessor's first */
-}
-
-/* What turns the lane's run; nothing of the head is read. turn: of the head's row. */
-template <int D, int FORM, bool RAW>
-__device__ __forceinline__ void load_turns(head_run &r, const attend_source &s, const float *turn)
-{
-    const uint32_t first = run_first<D>(), n = s.turn_n;
-    const bool pairs = s.turn_style == WK_ROPE_INTERLEAVED;
-#pragma unroll
-    for (int i = 0; i < 8; i++) r.turn[i] = make_float2(1.0f, -0.0f); /* x + 0 * -0 is x */
-    if (first >= 2 * n) return;
-    if (FORM && pairs) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float4 t = turn_4<RAW>(turn + first + 4 * i);
-            r.turn[4 * i] = make_float2(t.x, -t.y);
-            r.turn[4 * i + 1] = make_float2(t.x, t.y);
-            r.turn[4 * i + 2] = make_float2(t.z, -t.w);
-            r.turn[4 * i + 3] = make_float2(t.z, t.w);
-        }
-    } else if (FORM) {
-        const float *from = turn + 2 * (first < n ? first : first - n);
-        const float sign = first < n ? -1.0f : 1.0f;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float4 t = turn_4<RAW>(from + 4 * i);
-            r.turn[2 * i] = make_float2(t.x, __fmul_rn(t.y, sign));
-            r.turn[2 * i + 1] = make_float2(t.z, __fmul_rn(t.w, sign));
-        }
-    } else {
-#pragma unroll
-        for (uint32_t i = 0; i < 8; i++) {
-            const uint32_t k = first + i;
-            if (k >= 2 * n) break;
-            const float2 t = __ldcg(reinterpret_cast<const float2 *>(turn) + (pairs ? k / 2 : k < n ? k : k - n));
-            r.turn[i] = make_float2(t.x, turn_partner(s, k) > k ? -t.y : t.y);
-        }
+    const bool meet = MEETS && d.meet;
+    const uint32_t cluster = over(blockIdx.x, launch.part),
+                   from = meet ? cluster : __umulhi(d.all_units, blockIdx.x * launch.share);
+    share s = { 0, 0 };
+    if (from >= d.all_units) return s;
+    bool last = meet;
+#pragma unroll 1
+    for (uint32_t unit = meet                         ? from
+                         : blockIdx.x + 1 < gridDim.x ? __umulhi(d.all_units, (blockIdx.x + 1) * launch.share)
+                                                      : d.all_units;
+         ; unit = from, last = true) {
+        s.begin = item_of_unit<W, FORM>(t, d, a, unit);
+        if (last) break;
+        s.end = s.begin;
     }
-}
-
-template <bool RAW> __device__ __forceinline__ void load_8(float (&x)[8], const float *from)
-{
-    const float4 a = load_4<RAW>(from), b = load_4<RAW>(from + 4);
-    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-}
-
-/* d: values of a head; other: also what the run is turned with, if it is not in the run. */
-template <int D, int FORM, bool RAW>
-__device__ __forceinline__ void load_run(head_run &r, const attend_source &s, uint32_t d, bool other)
-{
-    const uint32_t first = run_first<D>();
-    other = other && s.turn_style == WK_ROPE_HALF;
-#pragma unroll
-    for (int i = 0; i < 8; i++) r.own[i] = r.other[i] = 0.0f;
-    if (!r.x || first >= d) return;
-    if (FORM) {
-        load_8<RAW>(r.own, r.x + first);
-        if (other && first < 2 * s.turn_n) load_8<RAW>(r.other, r.x + turn_partner(s, first));
-    } else {
-#pragma unroll
-        for (uint32_t i = 0; i < 8; i++) {
-            if (first + i >= d) break;
-            r.own[i] = __ldcg(r.x + first + i);
-            if (other && first + i < 2 * s.turn_n) r.other[i] = __ldcg(r.x + turn_partner(s, first + i));
-        }
+    if (meet) {
+        const uint32_t each = over(t.last - t.first + launch.cluster, launch.part);
+        t.split += (blockIdx.x - cluster * launch.cluster) * each;
+        return share{ 0, t.split > t.last ? 0 : t.last - t.split < each ? t.last - t.split + 1 : each };
     }
-}
-
-/* Sum over a head's lanes of the sums of their runs, in all of them: the tree of wk_rms_scale, runs of 16 being its
- * lanes. */
-template <int D> __device__ __forceinline__ float add_head(const float (&x)[8])
-{
-    float s = __fadd_rn(__fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3])),
-                        __fadd_rn(__fadd_rn(x[4], x[5]), __fadd_rn(x[6], x[7])));
-#pragma unroll
-    for (uint32_t n = 1; n < head_lanes<D>(); n <<= 1) s = __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, n));
+    if (d.whole || s.begin >= s.end) return s;
+    const uint32_t seq = seek_seq(d.items, s.begin);
+    item_within<W, FORM>(t, a, load_seq(a.seq + seq), seq, s.begin - ahead_of(d.items, seq));
     return s;
 }
 
-/* By a whole warp, whatever its lanes have. */
-template <int D> __device__ __forceinline__ void norm_run(head_run &r, const attend_source &s, uint32_t d)
+/* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is
+ * more than memory brings until the step's heads are wanted: these are asked for ahead of the first values, and the
+ * launch behind begins when they are here. Steps of one row a sequence go the short ways where the tiles can be dealt
+ * out so. */
+template <int D, int W, int FORM, bool MEETS>
+__global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1)
+    attend_few(const __grid_constant__ attend_args a, const few_launch launch)
 {
-    const struct cuda_head_norm &n = s.norm;
-    const uint32_t first = run_first<D>();
-    const bool halves = s.turn_style == WK_ROPE_HALF;
-    float x[8];
-    const float mean = __fdiv_rn(add_head<D>(r.own), (float)d);
+    extern __shared__ __align__(128) unsigned char memory[];
+    few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
+    __half *const v = reinterpret_cast<__half *>(&m + 1);
+    if (MEETS && !launch.late) wk_release();
+    if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
+    if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
+    begun_barriers();
+    if (MEETS) wk_cluster_arrive();
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
+    item t;
+    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0) {
+        const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x,
+                       rank = MEETS ? blockIdx.x - cluster * launch.cluster : 0, seq = over(cluster, launch.tile);
+        early_pages
+            early = {}; /* asked for beside the sequence: where there is no window its pages begin with the first */
+        if (launch.tile && seq < a.seqs && !a.ring_pages)
 #pragma unroll
-    for (uint32_t i = 0; i < 8; i++) {
-        if (n.kind == CUDA_NORM_LAYER && first + i < d) r.own[i] = __fadd_rn(r.own[i], -mean);
-        if (n.kind == CUDA_NORM_LAYER && halves && first + i < 2 * s.turn_n) r.other[i] = __fadd_rn(r.other[i], -mean);
-        x[i] = __fmul_rn(r.own[i], r.own[i]);
+            for (uint32_t i = 0; i < (MEETS ? 1 : 2); i++)
+                if ((rank + i) * W + warp < a.table_pages)
+                    early.id[i] = __ldg(a.pages + (uint64_t)seq * a.page_stride + (rank + i) * W + warp);
+        if (tile_run run; launch.tile && deal_tiles<W, MEETS>(t, run, a, launch)) {
+            const uint32_t splits = t.last - t.first + 1;
+            const parting part = { splits, run.each, run.each == 1 ? splits : (splits + run.each - 1) / run.each };
+            if (run.none) {
+                if (!MEETS || blockIdx.x == 0)
+                    wk_depend(); /* the launch ends with the block that waits longest: one is enough */
+                return;
+            }
+            if (a.ring_pages || t.split != rank)
+                early = early_pages{ { look_up(a, t, t.split * W + warp), look_up(a, t, t.split * W + W + warp) } };
+            else if (MEETS && run.each > 1)
+                early.id[1] = look_up(a, t, t.split * W + W + warp);
+            if (MEETS && part.each == 1) {
+                const bool seen = sees_page(t, t.split * W + warp);
+                do_item<D, FORM>(m, a, t, page{ seen ? page_of<D>(a, early.id[0], t.kv) : a.cache, seen }, v,
+                                 part.splits > 1, part, rank, sent, launch.late);
+            } else {
+                do_run<D, MEETS>(m, a, t, run.to, early, v, part, rank, sent, launch.late);
+            }
+            return;
+        }
     }
-    const float scale = __frsqrt_rn(__fadd_rn(__fdiv_rn(add_head<D>(x), (float)d), n.eps));
-    if (n.kind == CUDA_NORM_NONE || !r.x) return;
-#pragma unroll
-    for (uint32_t i = 0; i < 8; i++) {
-        const uint32_t k = first + i;
-        if (k >= d) break;
-        r.own[i] = wk_rms_value(r.own[i], scale, n.w ? __ldg(n.w + k) : 1.0f);
-        if (n.b) r.own[i] = __fadd_rn(r.own[i], __ldg(n.b + k));
-        if (k >= 2 * s.turn_n || !halves) continue;
-        const uint32_t p = turn_partner(s, k);
-        r.other[i] = wk_rms_value(r.other[i], scale, n.w ? __ldg(n.w + p) : 1.0f);
-        if (n.b) r.other[i] = __fadd_rn(r.other[i], __ldg(n.b + p));
+    if (MEETS && launch.late) wk_release();
+    const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1),
+                   guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
+    const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
+    const share all = deal<W, FORM, MEETS>(t, dealt, a, launch);
+    if (all.begin >= all.end) {
+        wk_depend();
+        return;
     }
-}
+    const bool meet = MEETS && dealt.meet && t.last > t.first;
+    uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages
+                         ? guess
+                         : look_up(a, t, t.split * W + warp); /* what the last warp has looked up */
+    if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
+    __syncwarp();
+    const float near = FORM == FORM_PLAIN && !MEETS ? touch_turns(a, t.row) : 0.0f;
+    ask_page(m, all.begin, 0);
+    __syncthreads(); /* barriers are there */
+    if (MEETS) ask_page(m, all.begin, 1);
+    if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
+    const uint32_t rank = blockIdx.x - over(blockIdx.x, launch.part) * launch.cluster;
+    const parting part = part_splits(t.last - t.first + 1, launch.cluster); /* of the tile that the cluster has */
+    if constexpr (MEETS)
+        if (meet && threadIdx.x == 0 && rank < adders<D>(part))
+            wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
+    asm volatile("" ::"f"(near));
+    phase now = { all.begin, 0, true, false, false };
+    bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all
+                                                           splits of its tile; the next tile's heads will be in `raw` */
+    uint32_t run = 0;                                   /* splits of the tile that the block has done */
+    total<D, W> r;
+#pragma unroll 1
+    for (;; now.index++) {
+        now.more = now.index + 1 < all.end;
+        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES,
+                       low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
+        const jobs j = jobs_of<W, FORM>(t, same ? 0 : n);
+        const bool newest = j.early && base + warp == high; /* the warp has the page of the new key and value */
+        head_run value;
+        float sink = 0.0f;
+        if (!same || j.to > j.from) {
+            if (now.raw && !same) {
+                copy_wait<0>();
+                __syncthreads();
+            }
+            finish_keys<D, W, FORM, MEETS>(m, a, t, j, now, value);
+            if (a.sinks && !same && threadIdx.x < n) {
+                const uint32_t query = t.tile * QUERIES + threadIdx.x;
+                sink = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
+            }
+            if (now.first && j.to > j.from && !j.early) { /* its values are there, or as late as its keys */
+                wk_stage_wait(v_bar, 0);
+                finish_values<D, W, FORM>(m, a, t, j, now, value, v);
+            }
+            if (now.first && warp == W - 1) look_second<D, W>(m, a, all, ahead);
+            __syncthreads();
+            if (!MEETS && now.first) wk_release();
+        }
+        if (!same) {
+            next_raw = false;
+            if (FORM == FORM_PLAIN && t.last - t.split + 1 < all.end - now.index) {
+                item next = t;
+                next.split = next.last;
+                item_next<W, FORM>(next, a, m.seqs);
+                next_raw = next.n_rows == 1;
+                if (next_raw) copy_heads(m, a, next);
+            }
+            whole = t.split == t.first && t.last - t.first < all.end - now.index;
+            run = 0;
+        }
+        if (!same || !whole) total_begin(r);
 
-__device__ __forceinline__ uint4 half_run(const float (&x)[8])
-{
-    __half2 h[4];
+        float s[2][4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) h[i] = wk_act_half2(x[2 * i], x[2 * i + 1], 0);
-    return make_uint4(half_bits(h[0]), half_bits(h[1]), half_bits(h[2]), half_bits(h[3]));
-}
-__device__ __forceinline__ uint4 turn_run(const head_run &r, const attend_source &s)
-{
-    const bool pairs = s.turn_style == WK_ROPE_INTERLEAVED;
-    float x[8];
+        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+        wk_stage_wait(k_bar, now.parity);
+        if (base + warp >= low && base + warp <= high) {
+            if (newest) put_early<D>(m, t, 0, m.k[warp], m.copies[now.index % PLACES][warp].from, now.more);
+            page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
+            finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
+        }
+        __syncwarp();
+        if (now.more) ask_page(m, now.index + 1, 0);
+        leave_max(m, s);
+        __syncthreads();
+        if (a.sinks && !same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
+        const float2 top = split_max(m);
+        leave_probabilities(m, s, top);
+        if (newest) {
+            wk_stage_wait(v_bar, now.parity);
+            clear_behind<D>(v + warp * (32 * D), t.high, now.more);
+            put_early<D>(m, t, 1, v + warp * (32 * D), m.copies[now.index % PLACES][warp].from, now.more);
+        } else if (__builtin_expect(!j.early && j.to > j.from && !now.first, 0)) {
+            wk_stage_wait(v_bar, now.parity);
+            finish_values<D, W, FORM>(m, a, t, j, now, value, v);
+        }
+        __syncthreads();
+
+        if (warp == W - 1) look_ahead<D, W, FORM>(m, a, now.index, all.end, ahead);
+        const float2 sum = split_sum(m);
+        factors f[2];
+        f[0] = raise(r.max[0], top.x);
+        f[1] = raise(r.max[1], top.y);
+        r.sum[0] = grown(r.sum[0], sum.x, f[0]);
+        r.sum[1] = grown(r.sum[1], sum.y, f[1]);
+        wk_stage_wait(v_bar, now.parity);
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[i] = __fadd_rn(__fmul_rn(r.own[i], r.turn[i].x), __fmul_rn(pairs ? r.own[i ^ 1] : r.other[i], r.turn[i].y));
-    return half_run(x);
+        for (uint32_t i = 0; i < r.slices; i++) {
+            if (warp + i * W >= D / 16 || high < base || low >= base + W)
+                break; /* nothing is seen of the split, nothing is added */
+            float y[4];
+            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0,
+                               high < base + W ? high - base : W - 1);
+#pragma unroll
+            for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
+        }
+        if (now.more) {
+            __syncthreads();
+            ask_page(m, now.index + 1, 1);
+        }
+        if constexpr (MEETS)
+            if (meet) {
+                if (now.first) wk_cluster_wait(); /* all blocks' barriers are there */
+                send_split<D>(m, t, part, r, warp, shared_address(sent));
+            }
+
+        run++;
+        same = now.more && t.split < t.last;
+        if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
+        if (!same && !meet) {
+            if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
+                if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>())
+                    gather_at_once<D, W, FORM>(m, a, t, r, n);
+                else
+                    gather_splits<D, W, FORM>(a, t, r, n);
+                whole = true;
+            }
+            if (whole) store_results<D, W, FORM>(m, a, t, r, n);
+        }
+        if (!now.more) break;
+        t = m.items[(now.index + 1) % PLACES];
+        now.first = false;
+        if (!same) now.raw = next_raw;
+        now.parity ^= 1u;
+    }
+    if constexpr (MEETS)
+        if (meet) {
+            const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+            if (add_sent<D>(m, part, rank, sent, r))
+                store_slice<FORM>(a, t, r.y[0], result_factors(m, a, r.max, r.sum), warp * adders<D>(part) + rank, n);
+            if (rank == 0) store_end<FORM>(a, t, n);
+        }
 }
 
 #endif

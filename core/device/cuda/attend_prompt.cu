@@ -9,7 +9,7 @@
  *
  * Attention in chunks, with slopes or in both directions has kernels of its own (ANY), on every GPU; and so goes, in
  * steps of generated rows too, what reads another layer's cache: its keys are of the same step. */
-#include "device/cuda/attend_tile.cuh"
+#include "device/cuda/attend_part_tile.cuh"
 #include "device/cuda/launch.cuh"
 
 /* ---- the store ----------------------------------------------------------------------------------------- */

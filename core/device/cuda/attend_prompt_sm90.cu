@@ -10,7 +10,7 @@
 #include <worker/cuda/part/launch.cuh>
 #include <worker/cuda/part/wgmma.cuh>
 
-#include "device/cuda/attend_tile.cuh"
+#include "device/cuda/attend_part_tile.cuh"
 #include "device/cuda/launch.cuh"
 
 template <int D, int G, int STAGES> struct group_shared {

@@ -1,12 +1,12 @@
-/* attend_run.cuh: what steps of several sequences keep in shared memory, and the fast path of a block that has a run of
- * one tile's splits, of a sequence's one row: attend_one.cuh's, split by split. The first split costs what its
- * instructions take to be fetched, so they are few; those behind it find them near. */
-#ifndef CORE_DEVICE_CUDA_ATTEND_RUN_CUH
-#define CORE_DEVICE_CUDA_ATTEND_RUN_CUH
+/* attend_part_run.cuh: what steps of several sequences keep in shared memory, and the fast path of a block that has a
+ * run of one tile's splits, of a sequence's one row: attend_part_item.cuh's, split by split. The first split costs what
+ * its instructions take to be fetched, so they are few; those behind it find them near. */
+#ifndef CORE_DEVICE_CUDA_ATTEND_PART_RUN_CUH
+#define CORE_DEVICE_CUDA_ATTEND_PART_RUN_CUH
 
 #include <worker/cuda/part/launch.cuh>
 
-#include "device/cuda/attend_one.cuh"
+#include "device/cuda/attend_part_item.cuh"
 
 enum { PLACES = 4 }; /* items that are known: the one that is computed and those behind it */
 enum { RAW_KEY = QUERIES, RAW_VALUE, RAW_TURNS_Q, RAW_TURNS_K, RAW_ROWS };

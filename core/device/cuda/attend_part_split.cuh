@@ -1,10 +1,10 @@
-/* attend_split.cuh: what attention of generated rows does with a split of 256 positions: its pages on their way into
- * shared memory, scores, probabilities, values, splits of one tile added up, results. Both kernels are made of it
- * (attend.cu, attend_one.cuh), so their bits are equal. */
-#ifndef CORE_DEVICE_CUDA_ATTEND_SPLIT_CUH
-#define CORE_DEVICE_CUDA_ATTEND_SPLIT_CUH
+/* attend_part_split.cuh: what attention of generated rows does with a split of 256 positions: its pages on their way
+ * into shared memory, scores, probabilities, values, splits of one tile added up, results. Both kernels are made of it
+ * (attend_few.cuh, attend_one.cuh), so their bits are equal. */
+#ifndef CORE_DEVICE_CUDA_ATTEND_PART_SPLIT_CUH
+#define CORE_DEVICE_CUDA_ATTEND_PART_SPLIT_CUH
 
-#include "device/cuda/attend_few.cuh"
+#include "device/cuda/attend_part_deal.cuh"
 
 /* ---- pages on their way into shared memory ------------------------------------------------------------- */
 

@@ -1,11 +1,11 @@
-/* attend_tile.cuh: what the kernels of prompt attention share: tiles of rows and of keys, masks, the running softmax,
- * and the results.
+/* attend_part_tile.cuh: what the kernels of prompt attention share: tiles of rows and of keys, masks, the running
+ * softmax, and the results.
  *
  * A block has a tile of rows of one sequence and one query head; it walks over tiles of 64 keys at absolute positions.
  * A warp holds ROWS x 16 whole rows: scores and results are C fragments (mma.cuh), rows g and g + 8 of each 16 in a
  * lane. */
-#ifndef CORE_DEVICE_CUDA_ATTEND_TILE_CUH
-#define CORE_DEVICE_CUDA_ATTEND_TILE_CUH
+#ifndef CORE_DEVICE_CUDA_ATTEND_PART_TILE_CUH
+#define CORE_DEVICE_CUDA_ATTEND_PART_TILE_CUH
 
 #include "device/cuda/attend.cuh"
 
