@@ -48,27 +48,6 @@ void cuda_asks_close(struct executor *x)
     if (x->masks.stream) (void)cudaStreamDestroy(x->masks.stream);
 }
 
-wk_status cuda_asks_load(struct executor *x, uint32_t rows, const struct wk_err *err)
-{
-    struct cuda_masks none = { .words = x->masks.device, .stride = x->masks.words };
-    const struct cuda_top_row first = { .top = 1 };
-    const struct cuda_tops tops = { .n = 1,
-                                    .of = &first,
-                                    .seq = x->prepare.sampled,
-                                    .logits = x->logits,
-                                    .stride = x->logits_stride,
-                                    .serial = x->prepare.serial,
-                                    .out = x->tops_device,
-                                    .a_run = x->o.max_wanted };
-    for (uint32_t i = 0; i < rows; i++) none.of_row[i] = CUDA_NO_MASK;
-    wk_status s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_ANY, &none, false, err);
-    if (!s) s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_PLAIN, &none, false, err);
-    if (!s) s = cuda_sampler_tops(x->sampler, &tops, x->stream, err);
-    return s ? s
-             : cuda_check(x->device, (int)cudaStreamSynchronize(x->stream),
-                          "the first run of masks and log probabilities", err);
-}
-
 /* ---- masks --------------------------------------------------------------------------------------------- */
 
 bool cuda_run_masked(const struct executor *x, const struct step *s)

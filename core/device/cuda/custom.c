@@ -7,8 +7,6 @@
 wk_status cuda_find_customs(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
-    x->customs = cuda_list(x, p->n_ops, sizeof *x->customs);
-    if (!x->customs) return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u operations", p->n_ops);
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
         if (op->kind != WK_OP_CUSTOM) continue;

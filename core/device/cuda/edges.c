@@ -6,22 +6,6 @@
  * one pass over the edges, once the stages are built; what is enqueued follows it and asks nothing again. */
 #include "device/cuda/product.h"
 
-/* ---- who reads a value --------------------------------------------------------------------------------- */
-
-wk_status cuda_find_uses(struct executor *x, const struct wk_err *err)
-{
-    const struct tape_program *p = x->program;
-    x->uses = cuda_list(x, p->n_values, sizeof *x->uses);
-    if (!x->uses) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u values", p->n_values);
-    for (uint32_t i = 0; i < p->n_ops; i++) {
-        const struct tape_op *op = &p->ops[i];
-        for (uint32_t j = 0; j < TAPE_IN; j++)
-            if (op->in[j] != TAPE_NONE) x->uses[op->in[j]].reads++;
-        if (op->kind == WK_OP_ROUTE) x->uses[op->in[0]].by_route = true;
-    }
-    return WK_OK;
-}
-
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
 /* The edges by which a stage is given what its launch does not make itself, a value each; returns how many there are.

@@ -1,17 +1,23 @@
 /* executor.h: the inside of the CUDA executor, shared by its files and by nobody else.
  *
+ *   buckets.c  lists; buckets of generated rows, and which are captured
+ *   custom.c   operations of an architecture's own module
  *   plan.c     which matrices, vectors and forms of values a tape needs; the carving of all device memory, the same
  *              code for plan and open
- *   build.c    stages of a tape with every pointer resolved
- *   edges.c    values between stages: who reads each, and how it lies on its way
  *   product_*  enqueue products: few rows through the plugins' kernels, prompts through expansion and the library's
  *              product, experts of prompts through the plugins' large products (product.h)
+ *   edges.c    values between stages: how each lies on its way
+ *   build.c    stages of a tape with every pointer resolved
  *   stages.c   enqueues a stage of any kind, and whole programs
+ *   run.c      cuts a step into runs, fills their inputs
  *   graph.c    the captured programs of generated rows
- *   run.c      cuts a step into runs, fills their inputs;  step.c: steps with logits, taps;  queue.c: sampled steps
- *   pages.c    bytes of pages to and from the host and other processes
  *   asks.c     what sampled steps may ask besides: masks, log probabilities
- *   prepare.cu the first kernel of every run;  module.c  device_ops and the module's one symbol
+ *   queue.c    sampled steps;  step.c: steps with logits, taps
+ *   pages.c    bytes of pages to and from the host and other processes
+ *   open.c     opens and closes an executor;  module.c: device_ops and the module's one symbol
+ *   prepare.cu the first kernel of every run
+ *
+ * Each of them calls functions of those above it alone.
  *
  * A step is one or more runs. A run of class few holds up to 256 generated rows (a bucket of 1, 2, 4 ... 64, 128, 192,
  * 256, filled up with padding) and is one graph launch; a run of class many holds the rows of as many prompts and is
@@ -374,6 +380,15 @@ struct executor {
     struct tap_store *taps; /* of the step that runs; step.c */
 };
 
+/* ---- buckets.c ----------------------------------------------------------------------------------------- */
+
+void *cuda_list(struct executor *x, uint64_t n, uint64_t size); /* zeroed, the executor's; NULL: out of memory */
+void cuda_lists_free(struct executor *x);
+uint32_t cuda_bucket(uint32_t rows);                 /* the least that holds them, else the largest */
+uint32_t cuda_bucket_at(uint32_t i);                 /* rows of bucket i < BUCKETS */
+uint32_t cuda_captured(const struct executor *x);    /* buckets that have graphs: the first ones */
+uint64_t cuda_graph_bytes(const struct executor *x); /* planned for all graphs */
+
 /* ---- plan.c -------------------------------------------------------------------------------------------- */
 
 /* An executor with its lists and its plan, no device opened. */
@@ -381,16 +396,12 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
                              const struct wk_err *err);
 /* Fills x->plan and every pointer from x->region (all NULL: plans alone). */
 wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err);
-void cuda_lists_free(struct executor *x);
-void *cuda_list(struct executor *x, uint64_t n, uint64_t size); /* zeroed, the executor's; NULL: out of memory */
 const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
 uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
 uint32_t cuda_row_index(const struct executor *x, const struct tape_op *embed); /* in prepare.row; not of tokens */
 bool cuda_is_vector(const struct tape_program *p, uint32_t value);
 /* Slopes of the program's attentions before operation `op`: where its own lie. */
 uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op);
-uint32_t cuda_bucket(uint32_t rows); /* the least that holds them, else the largest */
-uint32_t cuda_bucket_at(uint32_t i); /* rows of bucket i < BUCKETS */
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l);
 /* A linear whose result a route reads: its weights are kept as plain F32 rows, as vectors are, and multiplied by
  * cuda_router. */
@@ -407,14 +418,11 @@ wk_status cuda_build_upload(struct executor *x, const struct wk_err *err);
 
 /* ---- edges.c ------------------------------------------------------------------------------------------- */
 
-wk_status cuda_find_uses(struct executor *x, const struct wk_err *err);
 /* Lists the edges between the stages, which are built, says how each value goes, and tells the stages. */
 wk_status cuda_find_edges(struct executor *x, const struct wk_err *err);
 
 /* ---- product_*.c, stages.c: enqueue only ----------------------------------------------------------------- */
 
-/* The route of such rows, but for their number and logits. */
-struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows);
 /* Chooses the library's algorithms for the stage's large products. */
 wk_status cuda_prepare_products(struct executor *x, const struct cuda_stage *s, const struct wk_err *err);
 /* Runs each of them once, whatever their matrices hold: the library's code lies in device memory before a request
@@ -457,7 +465,6 @@ wk_status cuda_enqueue_custom(struct executor *x, const struct cuda_stage *s, ui
 
 /* ---- graph.c ------------------------------------------------------------------------------------------- */
 
-uint64_t cuda_graph_bytes(const struct executor *x); /* planned for all graphs */
 wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err);
 void cuda_graphs_close(struct executor *x);
 /* The run x->run. With others under way a plain one may be held. */
@@ -469,10 +476,11 @@ wk_status cuda_launch_held(struct executor *x, const struct wk_err *err);
 /* ---- run.c --------------------------------------------------------------------------------------------- */
 
 wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err);
-/* Makes the cursor's next run in x->run, with its block of inputs; *more false: there is none. */
-wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err);
-/* A run of padding alone. */
-wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err);
+/* Is there another run? The cursor then stands at its first sequence. */
+bool cuda_seek_run(const struct executor *x, struct run_cursor *c);
+/* Makes that run in x->run, with its block of inputs, for which the ring has room; and a run of padding alone. */
+void cuda_next_run(struct executor *x, struct run_cursor *c);
+void cuda_padding_run(struct executor *x, uint32_t rows);
 void cuda_begin_step(struct executor *x, const struct step *s);
 /* The step's flag; NULL where the step changes the page of states that it begins from, since it could not be submitted
  * again. */
@@ -490,8 +498,7 @@ wk_status cuda_submit(struct executor *x, const struct step *step, const struct 
 wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk_err *err);
 wk_status cuda_mask(struct executor *x, const struct step *step, const uint64_t *const *masks,
                     const struct wk_err *err);
-/* Waits until the ring has room for one more run, or until nothing is under way. */
-wk_status cuda_make_room(struct executor *x, const struct wk_err *err);
+/* Waits until nothing is under way. */
 wk_status cuda_drain(struct executor *x, const struct wk_err *err);
 
 /* ---- pages.c: as device_ops says ------------------------------------------------------------------------ */
@@ -518,8 +525,6 @@ uint64_t cuda_layer_bytes(const struct executor *x, uint32_t k, uint32_t pages);
 
 wk_status cuda_asks_open(struct executor *x, const struct wk_err *err); /* streams, events, pinned memory */
 void cuda_asks_close(struct executor *x);
-/* Runs their kernels once, on a run of padding whose logits are at x->logits. */
-wk_status cuda_asks_load(struct executor *x, uint32_t rows, const struct wk_err *err);
 /* Does a row of x->run wait for a mask? */
 bool cuda_run_masked(const struct executor *x, const struct step *s);
 /* Sends the masks of x->run's rows and makes what is enqueued next wait for them. */

@@ -15,49 +15,7 @@
 
 #include <cuda_runtime_api.h>
 
-/* Device memory that the driver takes for an instantiated graph, and for each of its kernels: on an H200 172 KB a graph
- * of 21 kernels; the shares are rounded up. It cannot be taken by us, so the plan counts it, memory() reports the plan,
- * and a test holds the driver to it. */
-enum { GRAPH_BYTES = 64 << 10, NODE_BYTES = 8 << 10 };
 enum { HOLD_BEHIND = 2 /* runs under way behind which one is held */ };
-
-/* Buckets that decoding of max_sequences needs; a larger run, which only several rows a sequence can make, is launched
- * kernel by kernel. */
-static uint32_t captured(const struct executor *x)
-{
-    const uint32_t rows = x->o.max_sequences < x->o.max_rows ? x->o.max_sequences : x->o.max_rows,
-                   most = cuda_bucket(rows);
-    uint32_t n = 1;
-    while (n < BUCKETS && cuda_bucket_at(n) <= most) n++;
-    return tape_whole_prompt(x->program) ? 0 : n; /* nothing is generated */
-}
-
-static uint32_t nodes(const struct executor *x, uint32_t rows)
-{
-    const struct tape_program *p = x->program;
-    const uint32_t calls = (rows + WK_CUDA_FEW - 1) / WK_CUDA_FEW; /* of a dense product and of attention */
-    uint32_t n = 2;                                                /* inputs, sampler */
-    for (uint32_t i = 0; i < p->n_launches; i++) {
-        const struct tape_launch *l = &p->launches[i];
-        const uint32_t attends = calls > 3 ? calls : 3; /* or the store, tiles and their splits */
-        n += (l->kind == LAUNCH_PRODUCT  ? calls
-              : l->kind == LAUNCH_ATTEND ? attends
-                                         : 1u) +
-             (l->norm != TAPE_NONE && rows > 1) + (l->heads ? 4u : 0u) /* groups, conversion, rows apart */ +
-             (l->kind == LAUNCH_ROUTE ? 2u : 0u) +
-             (l->kind == LAUNCH_EMBED ? l->n_ops / 2u : 0u); /* a launch for each table */
-    }
-    return n;
-}
-
-uint64_t cuda_graph_bytes(const struct executor *x)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < captured(x); i++)
-        bytes += PROGRAM_KINDS * GRAPH_BYTES + (PROGRAM_KINDS + 1) * (uint64_t)nodes(x, cuda_bucket_at(i)) *
-                                                   NODE_BYTES; /* a pair has twice as many */
-    return bytes;
-}
 
 /* ---- capture ------------------------------------------------------------------------------------------- */
 
@@ -85,8 +43,8 @@ static wk_status capture(struct executor *x, uint32_t rows, enum program_kind ki
 
 static wk_status run_padding(struct executor *x, uint32_t rows, enum program_kind kind, const struct wk_err *err)
 {
-    wk_status s = cuda_padding_run(x, rows, err);
-    if (!s) s = cuda_enqueue_run(x, &x->run, kind, NULL, NULL, err);
+    cuda_padding_run(x, rows);
+    wk_status s = cuda_enqueue_run(x, &x->run, kind, NULL, NULL, err);
     if (!s) s = cuda_check(x->device, (int)cudaStreamSynchronize(x->stream), "the first run of the kernels", err);
     x->oldest = x->next_serial;
     return s;
@@ -100,13 +58,35 @@ static wk_status capture_all(struct executor *x, const struct wk_err *err)
                              "capture: cudaStreamCreate", err);
     if (s) return s;
     x->stream = own;
-    for (uint32_t i = 0; i < captured(x) && !s; i++)
+    for (uint32_t i = 0; i < cuda_captured(x) && !s; i++)
         for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++)
             s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
     if (!s) s = cuda_check(x->device, (int)cudaStreamSynchronize(own), "capture", err); /* graphs are on the device */
     x->stream = steps;
     if (!cuda_device_dead(x->device)) (void)cudaStreamDestroy(own);
     return s;
+}
+
+/* The kernels of masks and log probabilities once, on a run of padding whose logits are at x->logits. */
+static wk_status load_asks(struct executor *x, uint32_t rows, const struct wk_err *err)
+{
+    struct cuda_masks none = { .words = x->masks.device, .stride = x->masks.words };
+    const struct cuda_top_row first = { .top = 1 };
+    const struct cuda_tops tops = { .n = 1,
+                                    .of = &first,
+                                    .seq = x->prepare.sampled,
+                                    .logits = x->logits,
+                                    .stride = x->logits_stride,
+                                    .serial = x->prepare.serial,
+                                    .out = x->tops_device,
+                                    .a_run = x->o.max_wanted };
+    for (uint32_t i = 0; i < rows; i++) none.of_row[i] = CUDA_NO_MASK;
+    wk_status s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_ANY, &none, false, err);
+    if (!s) s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_PLAIN, &none, false, err);
+    if (!s) s = cuda_sampler_tops(x->sampler, &tops, x->stream, err);
+    return s ? s
+             : cuda_check(x->device, (int)cudaStreamSynchronize(x->stream),
+                          "the first run of masks and log probabilities", err);
 }
 
 wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
@@ -119,7 +99,7 @@ wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err)
             s = run_padding(x, cuda_bucket_at(i), (enum program_kind)kind, err);
         /* One row and the most: the sampler has a kernel for each. */
         if (!s && (i == 0 || i + 1 == BUCKETS || cuda_bucket_at(i + 1) > most))
-            s = cuda_asks_load(x, cuda_bucket_at(i), err);
+            s = load_asks(x, cuda_bucket_at(i), err);
     }
     return s ? s : capture_all(x, err);
 }

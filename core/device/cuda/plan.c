@@ -14,31 +14,6 @@
 #include "device/step_check.h"
 #include "device/cuda/calls.h"
 
-/* ---- lists --------------------------------------------------------------------------------------------- */
-
-void *cuda_list(struct executor *x, uint64_t n, uint64_t size)
-{
-    if (x->n_lists == sizeof x->lists / sizeof *x->lists || n > SIZE_MAX) return NULL;
-    void *list = calloc(n ? (size_t)n : 1, (size_t)size);
-    if (list) x->lists[x->n_lists++] = list;
-    return list;
-}
-
-void cuda_lists_free(struct executor *x)
-{
-    for (uint32_t i = 0; i < x->n_lists; i++) free(x->lists[i]);
-    x->n_lists = 0;
-}
-
-uint32_t cuda_bucket_at(uint32_t i) { return 1u << i <= WK_CUDA_FEW ? 1u << i : WK_CUDA_FEW * (i - 5); }
-
-uint32_t cuda_bucket(uint32_t rows)
-{
-    uint32_t i = 0;
-    while (cuda_bucket_at(i) < rows && i + 1 < BUCKETS) i++;
-    return cuda_bucket_at(i);
-}
-
 /* ---- options and what is not served -------------------------------------------------------------------- */
 
 static wk_status check_options(const struct tape_program *p, const struct device_options *o, const struct wk_err *err)
@@ -141,6 +116,20 @@ static wk_status add_matrix(struct executor *x, uint32_t tensor, uint32_t first,
         return wk_fail(err, WK_INVALID, "%s: %s: panels(%u) is %u; 0, 16 or 32 expected", t->name, m->module->id,
                        m->type->ggml_type, m->panels);
     x->n_matrices++;
+    return WK_OK;
+}
+
+static wk_status find_uses(struct executor *x, const struct wk_err *err)
+{
+    const struct tape_program *p = x->program;
+    x->uses = cuda_list(x, p->n_values, sizeof *x->uses);
+    if (!x->uses) return wk_fail(err, WK_NO_MEMORY, "out of memory for the list of %u values", p->n_values);
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        const struct tape_op *op = &p->ops[i];
+        for (uint32_t j = 0; j < TAPE_IN; j++)
+            if (op->in[j] != TAPE_NONE) x->uses[op->in[j]].reads++;
+        if (op->kind == WK_OP_ROUTE) x->uses[op->in[0]].by_route = true;
+    }
     return WK_OK;
 }
 
@@ -676,6 +665,15 @@ static wk_status find_heads(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
+/* ---- custom operations --------------------------------------------------------------------------------- */
+
+static wk_status find_customs(struct executor *x, const struct wk_err *err)
+{
+    x->customs = cuda_list(x, x->program->n_ops, sizeof *x->customs);
+    if (!x->customs) return wk_fail(err, WK_NO_MEMORY, "out of memory for a list of %u operations", x->program->n_ops);
+    return cuda_find_customs(x, err);
+}
+
 /* ---- all ----------------------------------------------------------------------------------------------- */
 
 static wk_status make_lists(struct executor *x, const struct wk_err *err)
@@ -732,12 +730,12 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     const uint32_t bucket = least < x->run_rows ? least : x->run_rows;
     x->cap_all = o->max_rows > bucket ? o->max_rows : bucket;
     x->cap_wanted = o->max_wanted > bucket ? o->max_wanted : bucket;
-    s = cuda_find_uses(x, err);
+    s = find_uses(x, err);
     if (!s) s = find_weights(x, err);
     if (!s) s = find_values(x, err);
     if (!s) s = find_tables(x, err);
     if (!s) s = find_heads(x, err);
-    if (!s) s = cuda_find_customs(x, err);
+    if (!s) s = find_customs(x, err);
     if (!s) s = make_lists(x, err);
     if (!s) s = cuda_executor_carve(x, err);
     if (s) {

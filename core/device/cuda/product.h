@@ -88,6 +88,8 @@ wk_status cuda_experts_many(struct executor *x, const struct cuda_product_stage 
 wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stage *p,
                               const struct cuda_router_segment *g, const struct run *r, uint32_t rows,
                               struct cuda_router *c, const struct wk_err *err);
+/* The route of such rows, but for their number and logits; then one behind its router. */
+struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows);
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
                              const struct wk_err *err);
 

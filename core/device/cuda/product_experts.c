@@ -173,6 +173,25 @@ wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stag
     return s ? s : cuda_router(c, x->stream, err);
 }
 
+struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows)
+{
+    const struct tape_op *op = c->op;
+    return (struct cuda_route){ .dependent = true,
+                                .k = op->u.route.k,
+                                .score = op->u.route.score,
+                                .scale = op->u.route.scale,
+                                .normalize = op->u.route.flags & WK_ROUTE_NORMALIZE,
+                                .n_groups = op->u.route.groups,
+                                .groups_used = op->u.route.groups_used,
+                                .group_score = op->u.route.group_score,
+                                .bias = c->bias,
+                                .out = c->out->data,
+                                .out_stride = c->out->stride,
+                                .groups = c->out->groups,
+                                .ticket = x->route_ticket,
+                                .row_seq = rows == ROWS_ALL ? x->batch.row_seq : NULL };
+}
+
 wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t rows,
                              const struct wk_err *err)
 {

@@ -84,7 +84,8 @@ static wk_status harvest(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-wk_status cuda_make_room(struct executor *x, const struct wk_err *err)
+/* The ring has room for one more run then. */
+static wk_status make_room(struct executor *x, const struct wk_err *err)
 {
     return x->next_serial - x->oldest < CUDA_RING ? WK_OK : harvest(x, err);
 }
@@ -193,13 +194,14 @@ static wk_status go_on(struct executor *x, const struct step *s, const uint64_t 
     const uint32_t at = (x->first_pending + x->n_pending) % STEP_QUEUE;
     struct run_cursor *c = &x->cursor;
     wk_status st = WK_OK;
-    for (bool more = true; !st;) {
+    for (bool more = false; !st;) {
         if (x->unmasked) {
             if (!masks) return WK_OK;
             st = sample_run(x, s, masks, err);
             x->unmasked = false;
         }
-        if (!st) st = cuda_next_run(x, c, &more, err);
+        if (!st) more = cuda_seek_run(x, c);
+        if (!st && more) st = make_room(x, err);
         if (st) break;
         if (!more && !c->few) {
             x->n_pending++;
@@ -209,6 +211,7 @@ static wk_status go_on(struct executor *x, const struct step *s, const uint64_t 
             *c = (struct run_cursor){ .step = s, .sampled = true };
             continue;
         }
+        cuda_next_run(x, c);
         record(x, s, at);
         x->unmasked = cuda_run_masked(x, s);
         st = x->run.few ? submit_few(x, s, err) : submit_many(x, s, err);

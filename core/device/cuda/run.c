@@ -175,14 +175,15 @@ static bool is_few(const struct executor *x, const struct step_seq *q)
     return q->role == ROW_GENERATED && !tape_whole_prompt(x->program);
 }
 
-wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, const struct wk_err *err)
+bool cuda_seek_run(const struct executor *x, struct run_cursor *c)
+{
+    while (c->seq < c->step->n_seqs && is_few(x, &c->step->seqs[c->seq]) != c->few) c->seq++;
+    return c->seq < c->step->n_seqs;
+}
+
+void cuda_next_run(struct executor *x, struct run_cursor *c)
 {
     const struct step *s = c->step;
-    *more = false;
-    while (c->seq < s->n_seqs && is_few(x, &s->seqs[c->seq]) != c->few) c->seq++;
-    if (c->seq == s->n_seqs) return WK_OK;
-    wk_status st = cuda_make_room(x, err);
-    if (st) return st;
     const struct block b = begin_run(x, c->few);
     struct run *r = &x->run;
     for (uint32_t most = c->few && x->cap_all > x->run_rows ? x->run_rows : x->cap_all;
@@ -200,21 +201,16 @@ wk_status cuda_next_run(struct executor *x, struct run_cursor *c, bool *more, co
     put_all_wanted(x, r, c, &b);
     put_padding(r, &b);
     x->next_serial++;
-    *more = true;
-    return WK_OK;
 }
 
-wk_status cuda_padding_run(struct executor *x, uint32_t rows, const struct wk_err *err)
+void cuda_padding_run(struct executor *x, uint32_t rows)
 {
-    wk_status st = cuda_make_room(x, err);
-    if (st) return st;
     const struct block b = begin_run(x, true);
     x->run.n_rows = rows; /* for its bucket */
     put_padding(&x->run, &b);
     x->run.n_rows = 0;
     for (uint32_t i = 0; i < x->run.rows; i++) b.line[i].row = (struct prepare_row){ .seq = CUDA_PADDING };
     x->next_serial++;
-    return WK_OK;
 }
 
 void cuda_resync(struct executor *x)

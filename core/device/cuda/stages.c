@@ -80,25 +80,6 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
     return cuda_alone(&a, x->stream, err);
 }
 
-struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows)
-{
-    const struct tape_op *op = c->op;
-    return (struct cuda_route){ .dependent = true,
-                                .k = op->u.route.k,
-                                .score = op->u.route.score,
-                                .scale = op->u.route.scale,
-                                .normalize = op->u.route.flags & WK_ROUTE_NORMALIZE,
-                                .n_groups = op->u.route.groups,
-                                .groups_used = op->u.route.groups_used,
-                                .group_score = op->u.route.group_score,
-                                .bias = c->bias,
-                                .out = c->out->data,
-                                .out_stride = c->out->stride,
-                                .groups = c->out->groups,
-                                .ticket = x->route_ticket,
-                                .row_seq = rows == ROWS_ALL ? x->batch.row_seq : NULL };
-}
-
 static wk_status enqueue_choice(struct executor *x, const struct cuda_stage *s, uint32_t rows, const struct wk_err *err)
 {
     const struct cuda_choice c = { s->row.op, s->row.w, s->row.out };

@@ -217,10 +217,9 @@ static wk_status run_all(struct executor *x, struct step *s, const struct wk_err
     const bool *cancel = cuda_cancel_of(x, s);
     for (uint32_t few = 2; few-- > 0;) {
         struct run_cursor c = { .step = s, .few = few };
-        for (bool more = true;;) {
-            wk_status st = cuda_next_run(x, &c, &more, err);
-            if (!st && !more) break;
-            if (!st) st = run_logits(x, s, cancel, err);
+        while (cuda_seek_run(x, &c)) {
+            cuda_next_run(x, &c);
+            const wk_status st = run_logits(x, s, cancel, err);
             if (st) return st;
             x->oldest = x->next_serial;
             if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED)) return wk_fail(err, WK_CANCELLED, "cancelled");
