@@ -62,11 +62,6 @@ NO_KERNELS = ("*/attend_part_*.cuh",)
 KNOWN_LONG = (
     ("bench/gpu/bench_product_cuda.cu", "run_model", 94),
     ("bench/gpu/bench_product_cuda.cu", "experts", 84),
-    ("core/device/cuda/attend_few.cuh", "attend_few", 201),
-    ("core/device/cuda/attend_one.cuh", "attend_one", 157),
-    ("core/device/cuda/attend_prompt_sm90.cu", "attend_prompt_sm90", 99),
-    ("core/device/cuda/attend_part_run.cuh", "do_run", 89),
-    ("core/device/cuda/router.cu", "router_kernel", 126),
     ("sdk/include/worker/cuda/kernel/gemv.cuh", "wk_gemv_multiply", 82),
     ("sdk/include/worker/cuda/kernel/stream_wgmma.cuh", "wk_stream_wgmma_sums", 92),
     ("sdk/include/worker/cuda/part/epilogue.cuh", "wk_four_output", 101),
@@ -76,7 +71,6 @@ KNOWN_LONG = (
 )
 # Equal blocks by folder: that many more than BLOCKS allows the whole tree.
 KNOWN_BLOCKS = {
-    "core/device/cuda": 2,
     "plugins/quant-basic/cuda": 1,
     "plugins/quant-iq4/cuda": 2,
     "plugins/quant-q4k/cuda": 1,

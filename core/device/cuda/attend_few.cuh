@@ -384,6 +384,192 @@ __device__ __forceinline__ share deal(item &t, const dealing &d, const attend_ar
     return s;
 }
 
+/* Steps of one row a sequence, if the tiles can be dealt out so: the block's item or run of splits, and nothing else.
+ * False: they cannot, and nothing has been asked for. */
+template <int D, bool MEETS>
+__device__ __forceinline__ bool short_way(few_shared<D, ONE_WARPS> &m, const attend_args &a, const few_launch &launch,
+                                          __half *v, unsigned char *sent)
+{
+    constexpr int W = ONE_WARPS;
+    const uint32_t warp = threadIdx.x / 32, cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x,
+                   rank = MEETS ? blockIdx.x - cluster * launch.cluster : 0, seq = over(cluster, launch.tile);
+    early_pages early = {}; /* asked for beside the sequence: where there is no window its pages begin with the first */
+    if (launch.tile && seq < a.seqs && !a.ring_pages)
+#pragma unroll
+        for (uint32_t i = 0; i < (MEETS ? 1 : 2); i++)
+            if ((rank + i) * W + warp < a.table_pages)
+                early.id[i] = __ldg(a.pages + (uint64_t)seq * a.page_stride + (rank + i) * W + warp);
+    item t;
+    tile_run run;
+    if (!launch.tile || !deal_tiles<W, MEETS>(t, run, a, launch)) return false;
+    const uint32_t splits = t.last - t.first + 1;
+    const parting part = { splits, run.each, run.each == 1 ? splits : (splits + run.each - 1) / run.each };
+    if (run.none) {
+        if (!MEETS || blockIdx.x == 0)
+            wk_depend(); /* the launch ends with the block that waits longest: one is enough */
+        return true;
+    }
+    if (a.ring_pages || t.split != rank)
+        early = early_pages{ { look_up(a, t, t.split * W + warp), look_up(a, t, t.split * W + W + warp) } };
+    else if (MEETS && run.each > 1)
+        early.id[1] = look_up(a, t, t.split * W + W + warp);
+    if (MEETS && part.each == 1) {
+        const bool seen = sees_page(t, t.split * W + warp);
+        do_item<D, FORM_PLAIN>(m, a, t, page{ seen ? page_of<D>(a, early.id[0], t.kv) : a.cache, seen }, v,
+                               part.splits > 1, part, rank, sent, launch.late);
+    } else {
+        do_run<D, MEETS>(m, a, t, run.to, early, v, part, rank, sent, launch.late);
+    }
+    return true;
+}
+
+/* What a block knows on its way through its items. */
+struct walk {
+    phase now;
+    bool same, whole, next_raw; /* the item is of the tile of the one before; the block has all splits of its tile; the
+                                   next tile's heads will be in `raw` */
+    uint32_t run, ahead;        /* splits of the tile that the block has done; what the last warp has looked up */
+};
+/* What an item is, for all warps: pages that it sees, and its split's first. */
+struct extent {
+    uint32_t low, high, base;
+};
+
+/* Heads that the item needs, before its pages. Returns the sink of the thread's query. */
+template <int D, int W, int FORM, bool MEETS>
+__device__ __forceinline__ float begin_item(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j,
+                                            walk &w, const share &all, uint32_t n, head_run &value, __half *v)
+{
+    const uint32_t v_bar = shared_address(m.v_bar);
+    float sink = 0.0f;
+    if (w.now.raw && !w.same) {
+        copy_wait<0>();
+        __syncthreads();
+    }
+    finish_keys<D, W, FORM, MEETS>(m, a, t, j, w.now, value);
+    if (a.sinks && !w.same && threadIdx.x < n) {
+        const uint32_t query = t.tile * QUERIES + threadIdx.x;
+        sink = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
+    }
+    if (w.now.first && j.to > j.from && !j.early) { /* its values are there, or as late as its keys */
+        wk_stage_wait(v_bar, 0);
+        finish_values<D, W, FORM>(m, a, t, j, w.now, value, v);
+    }
+    if (w.now.first && threadIdx.x / 32 == W - 1) look_second<D, W>(m, a, all, w.ahead);
+    __syncthreads();
+    if (!MEETS && w.now.first) wk_release();
+    return sink;
+}
+
+/* The item is its tile's first in this block: what the next tile needs beside pages is asked for. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void begin_tile(few_shared<D, W> &m, const attend_args &a, const item &t, walk &w,
+                                           const share &all)
+{
+    w.next_raw = false;
+    if (FORM == FORM_PLAIN && t.last - t.split + 1 < all.end - w.now.index) {
+        item next = t;
+        next.split = next.last;
+        item_next<W, FORM>(next, a, m.seqs);
+        w.next_raw = next.n_rows == 1;
+        if (w.next_raw) copy_heads(m, a, next);
+    }
+    w.whole = t.split == t.first && t.last - t.first < all.end - w.now.index;
+    w.run = 0;
+}
+
+/* The warp's page, then the split's maxima, which it returns, and probabilities; new values come into their page. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ float2 score_item(few_shared<D, W> &m, const attend_args &a, const item &t, const jobs &j,
+                                             const walk &w, const extent &e, float sink, head_run &value, __half *v)
+{
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
+    const bool newest = j.early && e.base + warp == e.high; /* the warp has the page of the new key and value */
+    float s[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+    wk_stage_wait(k_bar, w.now.parity);
+    if (e.base + warp >= e.low && e.base + warp <= e.high) {
+        if (newest) put_early<D>(m, t, 0, m.k[warp], m.copies[w.now.index % PLACES][warp].from, w.now.more);
+        page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
+        finish_scores<FORM>(s, a, t, (e.base + warp) * KV_PAGE);
+    }
+    __syncwarp();
+    if (w.now.more) ask_page(m, w.now.index + 1, 0);
+    leave_max(m, s);
+    __syncthreads();
+    if (a.sinks && !w.same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
+    const float2 top = split_max(m);
+    leave_probabilities(m, s, top);
+    if (newest) {
+        wk_stage_wait(v_bar, w.now.parity);
+        clear_behind<D>(v + warp * (32 * D), t.high, w.now.more);
+        put_early<D>(m, t, 1, v + warp * (32 * D), m.copies[w.now.index % PLACES][warp].from, w.now.more);
+    } else if (__builtin_expect(!j.early && j.to > j.from && !w.now.first, 0)) {
+        wk_stage_wait(v_bar, w.now.parity);
+        finish_values<D, W, FORM>(m, a, t, j, w.now, value, v);
+    }
+    __syncthreads();
+    return top;
+}
+
+/* The split's values come to the tile's. top: its maxima. */
+template <int D, int W>
+__device__ __forceinline__ void sum_item(total<D, W> &r, few_shared<D, W> &m, const walk &w, const extent &e,
+                                         float2 top, __half *v)
+{
+    const uint32_t warp = threadIdx.x / 32;
+    factors f[2];
+    add_sums(r, f, m, top);
+    wk_stage_wait(shared_address(m.v_bar), w.now.parity);
+#pragma unroll
+    for (uint32_t i = 0; i < r.slices; i++) {
+        if (warp + i * W >= D / 16 || e.high < e.base || e.low >= e.base + W)
+            break; /* nothing is seen of the split, nothing is added */
+        float y[4];
+        slice_values<D, W>(y, m, warp + i * W, shared_address(v), e.low > e.base ? e.low - e.base : 0,
+                           e.high < e.base + W ? e.high - e.base : W - 1);
+#pragma unroll
+        for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
+    }
+    if (w.now.more) {
+        __syncthreads();
+        ask_page(m, w.now.index + 1, 1);
+    }
+}
+
+/* The block's first pages are asked for, and what is behind them looked up; t: the first item of `all`, which there is.
+ * likely, guess: the sequence that it was taken for, and the entry of the warp's page in that sequence. */
+template <int D, int W, int FORM, bool MEETS>
+__device__ __forceinline__ uint32_t begin_items(few_shared<D, W> &m, const attend_args &a, const item &t,
+                                                const share &all, uint32_t likely, uint32_t guess)
+{
+    const uint32_t warp = threadIdx.x / 32;
+    uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages ? guess : look_up(a, t, t.split * W + warp);
+    if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
+    __syncwarp();
+    const float near = FORM == FORM_PLAIN && !MEETS ? touch_turns(a, t.row) : 0.0f;
+    ask_page(m, all.begin, 0);
+    __syncthreads(); /* barriers are there */
+    if (MEETS) ask_page(m, all.begin, 1);
+    if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
+    asm volatile("" ::"f"(near));
+    return ahead;
+}
+
+/* The cluster's blocks have sent what they have of the tile that it has: the block's part of its results. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void end_meeting(few_shared<D, W> &m, const attend_args &a, const item &t,
+                                            const parting &part, uint32_t rank, const unsigned char *sent,
+                                            total<D, W> &r)
+{
+    const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+    if (add_sent<D>(m, part, rank, sent, r))
+        store_slice<FORM>(a, t, r.y[0], result_factors(m, a, r.max, r.sum), threadIdx.x / 32 * adders<D>(part) + rank,
+                          n);
+    if (rank == 0) store_end<FORM>(a, t, n);
+}
+
 /* MEETS: several sequences with few tiles, in clusters. Else blocks fill the multiprocessors, and what they ask for is
  * more than memory brings until the step's heads are wanted: these are asked for ahead of the first values, and the
  * launch behind begins when they are here. Steps of one row a sequence go the short ways where the tiles can be dealt
@@ -394,200 +580,67 @@ __global__ void __launch_bounds__(32 * W, D <= 128 ? 2 : 1)
 {
     extern __shared__ __align__(128) unsigned char memory[];
     few_shared<D, W> &m = *reinterpret_cast<few_shared<D, W> *>(memory);
-    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
+    const uint32_t warp = threadIdx.x / 32;
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     if (MEETS && !launch.late) wk_release();
-    if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
-    if (threadIdx.x == 0) begin_barrier(v_bar, W);
+    if ((threadIdx.x & 31u) == 0) begin_barrier(shared_address(&m.k_bar[warp]), 1);
+    if (threadIdx.x == 0) begin_barrier(shared_address(m.v_bar), W);
     if (MEETS && threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
     begun_barriers();
     if (MEETS) wk_cluster_arrive();
     unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
-    item t;
-    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0) {
-        const uint32_t cluster = MEETS ? over(blockIdx.x, launch.part) : blockIdx.x,
-                       rank = MEETS ? blockIdx.x - cluster * launch.cluster : 0, seq = over(cluster, launch.tile);
-        early_pages
-            early = {}; /* asked for beside the sequence: where there is no window its pages begin with the first */
-        if (launch.tile && seq < a.seqs && !a.ring_pages)
-#pragma unroll
-            for (uint32_t i = 0; i < (MEETS ? 1 : 2); i++)
-                if ((rank + i) * W + warp < a.table_pages)
-                    early.id[i] = __ldg(a.pages + (uint64_t)seq * a.page_stride + (rank + i) * W + warp);
-        if (tile_run run; launch.tile && deal_tiles<W, MEETS>(t, run, a, launch)) {
-            const uint32_t splits = t.last - t.first + 1;
-            const parting part = { splits, run.each, run.each == 1 ? splits : (splits + run.each - 1) / run.each };
-            if (run.none) {
-                if (!MEETS || blockIdx.x == 0)
-                    wk_depend(); /* the launch ends with the block that waits longest: one is enough */
-                return;
-            }
-            if (a.ring_pages || t.split != rank)
-                early = early_pages{ { look_up(a, t, t.split * W + warp), look_up(a, t, t.split * W + W + warp) } };
-            else if (MEETS && run.each > 1)
-                early.id[1] = look_up(a, t, t.split * W + W + warp);
-            if (MEETS && part.each == 1) {
-                const bool seen = sees_page(t, t.split * W + warp);
-                do_item<D, FORM>(m, a, t, page{ seen ? page_of<D>(a, early.id[0], t.kv) : a.cache, seen }, v,
-                                 part.splits > 1, part, rank, sent, launch.late);
-            } else {
-                do_run<D, MEETS>(m, a, t, run.to, early, v, part, rank, sent, launch.late);
-            }
-            return;
-        }
-    }
+    if constexpr (FORM == FORM_PLAIN && W == ONE_WARPS && D % 32 == 0)
+        if (short_way<D, MEETS>(m, a, launch, v, sent)) return;
     if (MEETS && launch.late) wk_release();
     const uint32_t likely = min(__umulhi(blockIdx.x, launch.likely), a.seqs - 1),
                    guess = warp < a.table_pages ? __ldg(a.pages + (uint64_t)likely * a.page_stride + warp) : 0;
     const dealing dealt = deal_out<D, W, FORM, MEETS>(m, a, launch);
+    item t;
     const share all = deal<W, FORM, MEETS>(t, dealt, a, launch);
     if (all.begin >= all.end) {
         wk_depend();
         return;
     }
     const bool meet = MEETS && dealt.meet && t.last > t.first;
-    uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages
-                         ? guess
-                         : look_up(a, t, t.split * W + warp); /* what the last warp has looked up */
-    if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
-    __syncwarp();
-    const float near = FORM == FORM_PLAIN && !MEETS ? touch_turns(a, t.row) : 0.0f;
-    ask_page(m, all.begin, 0);
-    __syncthreads(); /* barriers are there */
-    if (MEETS) ask_page(m, all.begin, 1);
-    if (warp == W - 1) look_first<D, W, FORM>(m, a, t, all, ahead);
+    walk w = { { all.begin, 0, true, false, false }, false, false, false, 0, 0 };
+    w.ahead = begin_items<D, W, FORM, MEETS>(m, a, t, all, likely, guess);
     const uint32_t rank = blockIdx.x - over(blockIdx.x, launch.part) * launch.cluster;
     const parting part = part_splits(t.last - t.first + 1, launch.cluster); /* of the tile that the cluster has */
     if constexpr (MEETS)
         if (meet && threadIdx.x == 0 && rank < adders<D>(part))
             wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * part.splits * SENT_BYTES);
-    asm volatile("" ::"f"(near));
-    phase now = { all.begin, 0, true, false, false };
-    bool same = false, whole = false, next_raw = false; /* the item is of the tile of the one before; the block has all
-                                                           splits of its tile; the next tile's heads will be in `raw` */
-    uint32_t run = 0;                                   /* splits of the tile that the block has done */
     total<D, W> r;
 #pragma unroll 1
-    for (;; now.index++) {
-        now.more = now.index + 1 < all.end;
-        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES,
-                       low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
-        const jobs j = jobs_of<W, FORM>(t, same ? 0 : n);
-        const bool newest = j.early && base + warp == high; /* the warp has the page of the new key and value */
+    for (;; w.now.index++) {
+        w.now.more = w.now.index + 1 < all.end;
+        const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+        const extent e = { t.low / KV_PAGE, t.high / KV_PAGE, t.split * W };
+        const jobs j = jobs_of<W, FORM>(t, w.same ? 0 : n);
         head_run value;
         float sink = 0.0f;
-        if (!same || j.to > j.from) {
-            if (now.raw && !same) {
-                copy_wait<0>();
-                __syncthreads();
-            }
-            finish_keys<D, W, FORM, MEETS>(m, a, t, j, now, value);
-            if (a.sinks && !same && threadIdx.x < n) {
-                const uint32_t query = t.tile * QUERIES + threadIdx.x;
-                sink = __ldg(a.sinks + t.kv * a.group + (query - row_of_query<FORM>(a, query) * a.group));
-            }
-            if (now.first && j.to > j.from && !j.early) { /* its values are there, or as late as its keys */
-                wk_stage_wait(v_bar, 0);
-                finish_values<D, W, FORM>(m, a, t, j, now, value, v);
-            }
-            if (now.first && warp == W - 1) look_second<D, W>(m, a, all, ahead);
-            __syncthreads();
-            if (!MEETS && now.first) wk_release();
-        }
-        if (!same) {
-            next_raw = false;
-            if (FORM == FORM_PLAIN && t.last - t.split + 1 < all.end - now.index) {
-                item next = t;
-                next.split = next.last;
-                item_next<W, FORM>(next, a, m.seqs);
-                next_raw = next.n_rows == 1;
-                if (next_raw) copy_heads(m, a, next);
-            }
-            whole = t.split == t.first && t.last - t.first < all.end - now.index;
-            run = 0;
-        }
-        if (!same || !whole) total_begin(r);
-
-        float s[2][4];
-#pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-        wk_stage_wait(k_bar, now.parity);
-        if (base + warp >= low && base + warp <= high) {
-            if (newest) put_early<D>(m, t, 0, m.k[warp], m.copies[now.index % PLACES][warp].from, now.more);
-            page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
-            finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
-        }
-        __syncwarp();
-        if (now.more) ask_page(m, now.index + 1, 0);
-        leave_max(m, s);
-        __syncthreads();
-        if (a.sinks && !same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
-        const float2 top = split_max(m);
-        leave_probabilities(m, s, top);
-        if (newest) {
-            wk_stage_wait(v_bar, now.parity);
-            clear_behind<D>(v + warp * (32 * D), t.high, now.more);
-            put_early<D>(m, t, 1, v + warp * (32 * D), m.copies[now.index % PLACES][warp].from, now.more);
-        } else if (__builtin_expect(!j.early && j.to > j.from && !now.first, 0)) {
-            wk_stage_wait(v_bar, now.parity);
-            finish_values<D, W, FORM>(m, a, t, j, now, value, v);
-        }
-        __syncthreads();
-
-        if (warp == W - 1) look_ahead<D, W, FORM>(m, a, now.index, all.end, ahead);
-        const float2 sum = split_sum(m);
-        factors f[2];
-        f[0] = raise(r.max[0], top.x);
-        f[1] = raise(r.max[1], top.y);
-        r.sum[0] = grown(r.sum[0], sum.x, f[0]);
-        r.sum[1] = grown(r.sum[1], sum.y, f[1]);
-        wk_stage_wait(v_bar, now.parity);
-#pragma unroll
-        for (uint32_t i = 0; i < r.slices; i++) {
-            if (warp + i * W >= D / 16 || high < base || low >= base + W)
-                break; /* nothing is seen of the split, nothing is added */
-            float y[4];
-            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0,
-                               high < base + W ? high - base : W - 1);
-#pragma unroll
-            for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
-        }
-        if (now.more) {
-            __syncthreads();
-            ask_page(m, now.index + 1, 1);
-        }
+        if (!w.same || j.to > j.from) sink = begin_item<D, W, FORM, MEETS>(m, a, t, j, w, all, n, value, v);
+        if (!w.same) begin_tile<D, W, FORM>(m, a, t, w, all);
+        if (!w.same || !w.whole) total_begin(r);
+        const float2 top = score_item<D, W, FORM>(m, a, t, j, w, e, sink, value, v);
+        if (warp == W - 1) look_ahead<D, W, FORM>(m, a, w.now.index, all.end, w.ahead);
+        sum_item<D, W>(r, m, w, e, top, v);
         if constexpr (MEETS)
             if (meet) {
-                if (now.first) wk_cluster_wait(); /* all blocks' barriers are there */
+                if (w.now.first) wk_cluster_wait(); /* all blocks' barriers are there */
                 send_split<D>(m, t, part, r, warp, shared_address(sent));
             }
-
-        run++;
-        same = now.more && t.split < t.last;
-        if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
-        if (!same && !meet) {
-            if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
-                if (!now.more && n * (t.last - t.first + 1) <= gather_rows<D, W>())
-                    gather_at_once<D, W, FORM>(m, a, t, r, n);
-                else
-                    gather_splits<D, W, FORM>(a, t, r, n);
-                whole = true;
-            }
-            if (whole) store_results<D, W, FORM>(m, a, t, r, n);
-        }
-        if (!now.more) break;
-        t = m.items[(now.index + 1) % PLACES];
-        now.first = false;
-        if (!same) now.raw = next_raw;
-        now.parity ^= 1u;
+        w.run++;
+        w.same = w.now.more && t.split < t.last;
+        if (__builtin_expect(!w.whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
+        if (!w.same && !meet) end_tile<D, W, FORM>(m, a, t, r, n, w.run, w.whole, !w.now.more);
+        if (!w.now.more) break;
+        t = m.items[(w.now.index + 1) % PLACES];
+        w.now.first = false;
+        if (!w.same) w.now.raw = w.next_raw;
+        w.now.parity ^= 1u;
     }
     if constexpr (MEETS)
-        if (meet) {
-            const uint32_t left = t.n_rows * a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-            if (add_sent<D>(m, part, rank, sent, r))
-                store_slice<FORM>(a, t, r.y[0], result_factors(m, a, r.max, r.sum), warp * adders<D>(part) + rank, n);
-            if (rank == 0) store_end<FORM>(a, t, n);
-        }
+        if (meet) end_meeting<D, W, FORM>(m, a, t, part, rank, sent, r);
 }
 
 #endif

@@ -131,164 +131,213 @@ template <int D> __device__ __forceinline__ void put_value(const one_shared<D> &
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
+/* A block's run of the step's items. meet: they are splits of one tile, of which other blocks of the cluster have the
+ * rest; part: how it is cut then. */
+struct one_share {
+    share all;
+    parting part;
+    bool meet;
+};
+
+/* t: the block's first item. cluster: blocks of one, 1: there are none; rank: the block's in it. */
+__device__ __forceinline__ one_share deal_one(item &t, const attend_args &a, const cuda_seq &seq, uint32_t cluster,
+                                              uint32_t rank)
+{
+    constexpr int W = ONE_WARPS;
+    one_share s;
+    s.all = deal_sequence<W, FORM_ONE>(t, a, seq);
+    const uint32_t splits = t.last - t.first + 1;
+    s.meet = seq.n_rows && cluster > 1 && splits > 1 && splits <= SENT_SPLITS;
+    s.part = parting{ splits, splits, 1 };
+    if (s.meet) {
+        s.part = part_splits(splits, cluster);
+        const uint32_t tile = blockIdx.x / cluster, from = rank * s.part.each, to = from + s.part.each;
+        s.all.begin = tile * splits + from;
+        s.all.end =
+            tile < a.kv_heads * t.tiles && from < splits ? tile * splits + (to < splits ? to : splits) : s.all.begin;
+        if (s.all.begin < s.all.end) item_within<W, FORM_ONE>(t, a, seq, 0, s.all.begin);
+    }
+    return s;
+}
+
+/* What a block knows on its way through its items. */
+struct one_walk {
+    bool first, same, whole; /* of the block's items; of the tile of the one before; the block has all splits of its
+                                tile */
+    uint32_t run, parity;    /* run: splits of the tile that the block has done */
+};
+
+/* The lane's head of the item, a query's, the new key's or value's. turn: what it is turned with. Returns the sink of
+ * the thread's query. */
+template <int D>
+__device__ __forceinline__ float begin_one(one_shared<D> &m, const attend_args &a, const item &t, const one_walk &w,
+                                           uint32_t n, run_turn &turn, bool more)
+{
+    const uint32_t job = lane_job<D>();
+    const bool newest = t.split == t.last;
+    const run_place at = place_run<D>(a, t, job, w.same ? 0 : n, newest);
+    float own[8] = {}, other[8] = {}, sink = 0.0f;
+    if (!w.same && a.sinks && threadIdx.x < n) sink = __ldg(a.sinks + t.kv * a.group + t.tile * QUERIES + threadIdx.x);
+    if (!w.first) load_turn<D>(turn, a, job);
+    if (w.first) wk_depend();
+    if (at.own) load_8<false>(own, at.own);
+    if (at.other) load_8<false>(other, at.other);
+    if (run_first<D>() < D && (job < QUERIES ? !w.same : job < JOBS && newest))
+        put_run(m, a, t, job, turn_values(own, other, turn), w.parity, more);
+    __syncthreads();
+    return sink;
+}
+
+/* The warp's page, then the split's maxima, which it returns, and probabilities; the new value comes into its page.
+ * pages: those of the next item, if there is more. */
+template <int D>
+__device__ __forceinline__ float2 score_one(one_shared<D> &m, const attend_args &a, const item &t, const one_walk &w,
+                                            const page &pages, float sink, __half *v, bool more)
+{
+    constexpr int W = ONE_WARPS;
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), low = t.low / KV_PAGE,
+                   high = t.high / KV_PAGE, base = t.split * W;
+    float s[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+    wk_stage_wait(k_bar, w.parity);
+    if (base + warp >= low && base + warp <= high) {
+        page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
+        finish_scores<FORM_ONE>(s, a, t, (base + warp) * KV_PAGE);
+    }
+    __syncwarp();
+    if (more) copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+    leave_max(m, s);
+    __syncthreads();
+    if (!w.same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
+    const float2 top = split_max(m);
+    leave_probabilities(m, s, top);
+    if (t.split == t.last) {
+        wk_stage_wait(shared_address(m.v_bar), w.parity);
+        put_value<D>(m, v, t.high, more);
+    }
+    __syncthreads();
+    return top;
+}
+
+/* The split's values come to the tile's. top: its maxima; pages: as above. */
+template <int D>
+__device__ __forceinline__ void sum_one(total<D, ONE_WARPS> &r, one_shared<D> &m, const item &t, const one_walk &w,
+                                        const page &pages, float2 top, __half *v, bool more)
+{
+    constexpr int W = ONE_WARPS;
+    const uint32_t warp = threadIdx.x / 32, v_bar = shared_address(m.v_bar), low = t.low / KV_PAGE,
+                   high = t.high / KV_PAGE, base = t.split * W;
+    factors f[2];
+    add_sums(r, f, m, top);
+    wk_stage_wait(v_bar, w.parity);
+#pragma unroll
+    for (uint32_t i = 0; i < r.slices; i++) {
+        if (warp + i * W >= D / 16) break;
+        float y[4];
+        slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0,
+                           high < base + W ? high - base : W - 1);
+#pragma unroll
+        for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
+    }
+    if (more) {
+        __syncthreads();
+        copy_page<D>(pages, 1, shared_address(v) + warp * (64 * D), v_bar);
+    }
+}
+
+/* All items of the block, t the first, whose warp's page `pages` is; rank, sent, late: as in the kernel. */
+template <int D>
+__device__ __forceinline__ void do_items(one_shared<D> &m, const attend_args &a, item &t, page &pages,
+                                         const one_share &s, __half *v, uint32_t rank, unsigned char *sent, bool late)
+{
+    constexpr int W = ONE_WARPS;
+    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]), v_bar = shared_address(m.v_bar);
+    if (threadIdx.x == 0) begin_barrier(v_bar, W);
+    if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
+    __syncwarp();
+    copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
+    __syncthreads(); /* barriers are there */
+    copy_page<D>(pages, 1, shared_address(v) + warp * (64 * D), v_bar);
+    if (late) wk_release();
+    if (s.meet && threadIdx.x == 0 && rank < adders<D>(s.part))
+        wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, s.part) * s.part.splits * SENT_BYTES);
+    run_turn turn;
+    load_turn<D>(turn, a, lane_job<D>());
+    one_walk w = { true, false, false, 0, 0 };
+    total<D, W> r;
+#pragma unroll 1
+    for (uint32_t index = s.all.begin;;) {
+        item next = t;
+        const bool more = index + 1 < s.all.end, next_same = more && t.split < t.last;
+        const uint32_t left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
+        if (more) {
+            item_next<W, FORM_ONE>(next, a, NULL);
+            pages = page_of_item<D, W>(next, a, warp);
+        }
+        float sink = 0.0f;
+        if (!w.same || t.split == t.last) sink = begin_one<D>(m, a, t, w, n, turn, more);
+        if (more && (threadIdx.x & 31u) == 0) m.at[w.parity ^ 1u][warp] = pages.at;
+        if (!w.same) {
+            w.whole = !s.meet && t.split == t.first && t.last - t.first < s.all.end - index;
+            w.run = 0;
+        }
+        if (!w.same || !w.whole) total_begin(r);
+        const float2 top = score_one<D>(m, a, t, w, pages, sink, v, more);
+        sum_one<D>(r, m, t, w, pages, top, v, more);
+        w.run++;
+        if constexpr (D % 32 == 0)
+            if (s.meet) {
+                if (w.first) wk_cluster_wait();
+                send_split<D>(m, t, s.part, r, warp, shared_address(sent));
+                if (!more)
+                    finish_sent<D>(m, a, t, s.part, rank, sent,
+                                   *reinterpret_cast<const float2 *>(&m.sinks[2 * (threadIdx.x & 3u)]), n);
+            }
+        if (__builtin_expect(!w.whole && !s.meet, 0)) leave_split<D, W, FORM_ONE>(a, t, r, n);
+        if (!next_same && !s.meet) end_tile<D, W, FORM_ONE>(m, a, t, r, n, w.run, w.whole, !more);
+        if (!more) break;
+        t = next;
+        index++;
+        w.same = next_same;
+        w.first = false;
+        w.parity ^= 1u;
+    }
+}
+
 /* cluster: blocks of one, 1: there are none. near: do_item serves. late: the launch behind begins once the pages are
  * there, because its weights would be ahead of them and of q. */
 template <int D>
 __global__ void __launch_bounds__(32 * ONE_WARPS, 2)
     attend_one(const __grid_constant__ attend_args a, uint32_t cluster, bool near, bool late)
 {
-    constexpr int W = ONE_WARPS, FORM = FORM_ONE;
     extern __shared__ __align__(128) unsigned char memory[];
     one_shared<D> &m = *reinterpret_cast<one_shared<D> *>(memory);
-    const uint32_t warp = threadIdx.x / 32, k_bar = shared_address(&m.k_bar[warp]);
+    const uint32_t warp = threadIdx.x / 32, rank = blockIdx.x & (cluster - 1);
     __half *const v = reinterpret_cast<__half *>(&m + 1);
     if (!late) wk_release();
     const cuda_seq seq = load_seq(a.seq);
-    if ((threadIdx.x & 31u) == 0) begin_barrier(k_bar, 1);
+    if ((threadIdx.x & 31u) == 0) begin_barrier(shared_address(&m.k_bar[warp]), 1);
     if (cluster > 1) {
         if (threadIdx.x == 0) begin_barrier(shared_address(&m.sent_bar), 1);
         wk_cluster_arrive();
     }
     item t;
-    share all = deal_sequence<W, FORM>(t, a, seq);
-    const uint32_t splits = t.last - t.first + 1, rank = blockIdx.x & (cluster - 1);
-    const bool meet = seq.n_rows && cluster > 1 && splits > 1 && splits <= SENT_SPLITS;
-    parting part = { splits, splits, 1 };
-    if (meet) {
-        part = part_splits(splits, cluster);
-        const uint32_t tile = blockIdx.x / cluster, from = rank * part.each, to = from + part.each;
-        all.begin = tile * splits + from;
-        all.end =
-            tile < a.kv_heads * t.tiles && from < splits ? tile * splits + (to < splits ? to : splits) : all.begin;
-        if (all.begin < all.end) item_within<W, FORM>(t, a, seq, 0, all.begin);
-    }
-    if (all.begin >= all.end) { /* the launch ends with the block that waits longest: one is enough */
+    const one_share s = deal_one(t, a, seq, cluster, rank);
+    if (s.all.begin >= s.all.end) { /* the launch ends with the block that waits longest: one is enough */
         if (blockIdx.x == 0) wk_depend();
         return;
     }
-    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + W * 32 * D);
-    page pages = page_of_item<D, W>(t, a, warp); /* not looked up before the item is known: the instructions for that
-                                                    cost more than the journey, which the wait for q hides */
+    unsigned char *const sent = reinterpret_cast<unsigned char *>(v + ONE_WARPS * 32 * D);
+    page pages = page_of_item<D, ONE_WARPS>(t, a, warp); /* not looked up before the item is known: the instructions for
+                                                            that cost more than the journey, which the wait for q hides
+                                                          */
     if constexpr (D % 32 == 0)
-        if (near && all.begin + 1 == all.end && (meet || splits == 1)) {
-            do_item<D, FORM>(m, a, t, pages, v, meet, part, rank, sent, late);
+        if (near && s.all.begin + 1 == s.all.end && (s.meet || t.last == t.first)) {
+            do_item<D, FORM_ONE>(m, a, t, pages, v, s.meet, s.part, rank, sent, late);
             return;
         }
-    const uint32_t job = lane_job<D>(), v_bar = shared_address(m.v_bar), v_slot = shared_address(v) + warp * (64 * D);
-    if (threadIdx.x == 0) begin_barrier(v_bar, W);
-    if ((threadIdx.x & 31u) == 0) m.at[0][warp] = pages.at;
-    __syncwarp();
-    copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
-    __syncthreads(); /* barriers are there */
-    copy_page<D>(pages, 1, v_slot, v_bar);
-    if (late) wk_release();
-    if (meet && threadIdx.x == 0 && rank < adders<D>(part))
-        wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, part) * splits * SENT_BYTES);
-    run_turn turn;
-    load_turn<D>(turn, a, job);
-    bool first = true, same = false, whole = false; /* first: of the block's items; same: of the tile of the one before;
-                                                       whole: the block has all splits of its tile */
-    uint32_t run = 0, parity = 0;                   /* run: splits of the tile that the block has done */
-    total<D, W> r;
-#pragma unroll 1
-    for (uint32_t index = all.begin;;) {
-        item next = t;
-        const bool more = index + 1 < all.end, next_same = more && t.split < t.last, newest = t.split == t.last;
-        const uint32_t left = a.group - t.tile * QUERIES, n = left < QUERIES ? left : QUERIES;
-        if (more) {
-            item_next<W, FORM>(next, a, NULL);
-            pages = page_of_item<D, W>(next, a, warp);
-        }
-        float sink = 0.0f;
-        if (!same || newest) {
-            const run_place at = place_run<D>(a, t, job, same ? 0 : n, newest);
-            float own[8] = {}, other[8] = {};
-            if (!same && a.sinks && threadIdx.x < n)
-                sink = __ldg(a.sinks + t.kv * a.group + t.tile * QUERIES + threadIdx.x);
-            if (!first) load_turn<D>(turn, a, job);
-            if (first) wk_depend();
-            if (at.own) load_8<false>(own, at.own);
-            if (at.other) load_8<false>(other, at.other);
-            if (run_first<D>() < D && (job < QUERIES ? !same : job < JOBS && newest))
-                put_run(m, a, t, job, turn_values(own, other, turn), parity, more);
-            __syncthreads();
-        }
-        if (more && (threadIdx.x & 31u) == 0) m.at[parity ^ 1u][warp] = pages.at;
-        if (!same) {
-            whole = !meet && t.split == t.first && t.last - t.first < all.end - index;
-            run = 0;
-        }
-        if (!same || !whole) total_begin(r);
-
-        float s[2][4];
-        const uint32_t low = t.low / KV_PAGE, high = t.high / KV_PAGE, base = t.split * W;
-#pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-        wk_stage_wait(k_bar, parity);
-        if (base + warp >= low && base + warp <= high) {
-            page_scores<D>(s, shared_address(m.q), shared_address(m.k[warp]));
-            finish_scores<FORM>(s, a, t, (base + warp) * KV_PAGE);
-        }
-        __syncwarp();
-        if (more) copy_page<D>(pages, 0, shared_address(m.k[warp]), k_bar);
-        leave_max(m, s);
-        __syncthreads();
-        if (!same && threadIdx.x < QUERIES) m.sinks[threadIdx.x] = sink;
-        const float2 top = split_max(m);
-        leave_probabilities(m, s, top);
-        if (newest) {
-            wk_stage_wait(v_bar, parity);
-            put_value<D>(m, v, t.high, more);
-        }
-        __syncthreads();
-
-        const float2 sum = split_sum(m);
-        factors f[2];
-        f[0] = raise(r.max[0], top.x);
-        f[1] = raise(r.max[1], top.y);
-        r.sum[0] = grown(r.sum[0], sum.x, f[0]);
-        r.sum[1] = grown(r.sum[1], sum.y, f[1]);
-        wk_stage_wait(v_bar, parity);
-#pragma unroll
-        for (uint32_t i = 0; i < r.slices; i++) {
-            if (warp + i * W >= D / 16) break;
-            float y[4];
-            slice_values<D, W>(y, m, warp + i * W, shared_address(v), low > base ? low - base : 0,
-                               high < base + W ? high - base : W - 1);
-#pragma unroll
-            for (int k = 0; k < 4; k++) r.y[i][k] = grown(r.y[i][k], y[k], f[k & 1]);
-        }
-        if (more) {
-            __syncthreads();
-            copy_page<D>(pages, 1, v_slot, v_bar);
-        }
-        run++;
-        if constexpr (D % 32 == 0)
-            if (meet) {
-                if (first) wk_cluster_wait();
-                send_split<D>(m, t, part, r, warp, shared_address(sent));
-                if (!more)
-                    finish_sent<D>(m, a, t, part, rank, sent,
-                                   *reinterpret_cast<const float2 *>(&m.sinks[2 * (threadIdx.x & 3u)]), n);
-            }
-        if (__builtin_expect(!whole && !meet, 0)) leave_split<D, W, FORM>(a, t, r, n);
-        if (!next_same && !meet) {
-            if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
-                if (!more && n * (t.last - t.first + 1) <= gather_rows<D, W>())
-                    gather_at_once<D, W, FORM>(m, a, t, r, n);
-                else
-                    gather_splits<D, W, FORM>(a, t, r, n);
-                whole = true;
-            }
-            if (whole) store_results<D, W, FORM>(m, a, t, r, n);
-        }
-        if (!more) break;
-        t = next;
-        index++;
-        same = next_same;
-        first = false;
-        parity ^= 1u;
-    }
+    do_items<D>(m, a, t, pages, s, v, rank, sent, late);
 }
 
 #endif

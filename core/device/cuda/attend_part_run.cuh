@@ -121,6 +121,46 @@ struct early_pages {
     uint32_t id[2];
 };
 
+/* The warp's page of the split, then its maxima, which it returns, and probabilities; the new key and value come into
+ * their page. own: the page; next, id: that of the split behind it, which is asked for, and the entry of the one behind
+ * that, if the block has them. */
+template <int D>
+__device__ __forceinline__ float2 score_split(few_shared<D, ONE_WARPS> &m, const attend_args &a, const item &t,
+                                              uint32_t to, uint32_t warp, const page_copy &own, page_copy &next,
+                                              uint32_t &id, __half *v, uint32_t parity)
+{
+    constexpr uint32_t W = ONE_WARPS;
+    const uint32_t k_at = shared_address(m.k[warp]), k_bar = shared_address(&m.k_bar[warp]),
+                   number = t.split * W + warp;
+    const bool newest = number == t.high / KV_PAGE;
+    float s[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
+    wk_stage_wait(k_bar, parity);
+    if (sees_page(t, number)) {
+        if (newest) put_early<D, W>(m, t, 0, m.k[warp], own.from, false);
+        page_scores<D>(s, shared_address(m.q), k_at);
+        finish_scores<FORM_ONE>(s, a, t, number * KV_PAGE);
+    }
+    __syncwarp();
+    if (t.split < to) {
+        next = copy_of_page<D>(a, t, number + W, id);
+        copy_run(k_at, next.from, next.bytes, k_bar);
+        id = t.split + 1 < to ? look_up(a, t, number + 2 * W) : 0;
+    }
+    leave_max(m, s);
+    __syncthreads();
+    const float2 top = split_max(m);
+    leave_probabilities(m, s, top);
+    if (newest) {
+        wk_stage_wait(shared_address(m.v_bar), parity);
+        clear_behind<D>(v + warp * (32 * D), t.high, false);
+        put_early<D, W>(m, t, 1, v + warp * (32 * D), own.from, false);
+    }
+    __syncthreads();
+    return top;
+}
+
 /* Splits [t.split, to] of the tile. MEETS: the tile's other splits are in other blocks of the cluster, and each is
  * sent; else they are all, and are added as they come. */
 template <int D, bool MEETS>
@@ -155,39 +195,13 @@ __device__ __forceinline__ void do_run(few_shared<D, ONE_WARPS> &m, const attend
     total_begin(r);
 #pragma unroll 1
     for (uint32_t parity = 0;; parity ^= 1) {
-        const uint32_t base = t.split * W, number = base + warp;
-        const bool more = t.split < to, newest = number == high;
+        const uint32_t base = t.split * W;
+        const bool more = t.split < to;
         page_copy next = own;
-        float s[2][4];
-#pragma unroll
-        for (int i = 0; i < 8; i++) s[i / 4][i % 4] = -INFINITY;
-        wk_stage_wait(k_bar, parity);
-        if (sees_page(t, number)) {
-            if (newest) put_early<D, W>(m, t, 0, m.k[warp], own.from, false);
-            page_scores<D>(s, shared_address(m.q), k_at);
-            finish_scores<FORM_ONE>(s, a, t, number * KV_PAGE);
-        }
-        __syncwarp();
-        if (more) {
-            next = copy_of_page<D>(a, t, number + W, id);
-            copy_run(k_at, next.from, next.bytes, k_bar);
-            id = t.split + 1 < to ? look_up(a, t, number + 2 * W) : 0;
-        }
-        leave_max(m, s);
-        __syncthreads();
-        const float2 top = split_max(m);
-        leave_probabilities(m, s, top);
-        if (newest) {
-            wk_stage_wait(v_bar, parity);
-            clear_behind<D>(v + warp * (32 * D), t.high, false);
-            put_early<D, W>(m, t, 1, v + warp * (32 * D), own.from, false);
-        }
-        __syncthreads();
+        const float2 top = score_split<D>(m, a, t, to, warp, own, next, id, v, parity);
         if (w.slice) {
-            const float2 sum = split_sum(m);
-            const factors f[2] = { raise(r.max[0], top.x), raise(r.max[1], top.y) };
-            r.sum[0] = grown(r.sum[0], sum.x, f[0]);
-            r.sum[1] = grown(r.sum[1], sum.y, f[1]);
+            factors f[2];
+            add_sums(r, f, m, top);
             wk_stage_wait(v_bar, parity);
             float y[4];
             sum_slice<D, W>(y, m, warp, shared_address(v), low > base ? low - base : 0,

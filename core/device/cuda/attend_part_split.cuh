@@ -237,6 +237,17 @@ __device__ __forceinline__ float grown(float x, float y, const factors &f)
     return __fmaf_rn(y, f.add, __fmul_rn(x, f.old));
 }
 
+/* Maxima and sums of a split come to the total. f: the factors of its values. */
+template <int D, int W>
+__device__ __forceinline__ void add_sums(total<D, W> &r, factors (&f)[2], const split_shared<D, W> &m, float2 top)
+{
+    const float2 sum = split_sum(m);
+    f[0] = raise(r.max[0], top.x);
+    f[1] = raise(r.max[1], top.y);
+    r.sum[0] = grown(r.sum[0], sum.x, f[0]);
+    r.sum[1] = grown(r.sum[1], sum.y, f[1]);
+}
+
 /* ---- splits of one tile in several blocks -------------------------------------------------------------- */
 
 template <int FORM>
@@ -431,6 +442,22 @@ __device__ __forceinline__ void store_results(const split_shared<D, W> &m, const
 #pragma unroll
     for (uint32_t i = 0; i < r.slices; i++) store_slice<FORM>(a, t, r.y[i], factor, threadIdx.x / 32 + i * W, n);
     store_end<FORM>(a, t, n);
+}
+
+/* The block leaves the tile after `run` of its splits, of which t is the last: its results, if they are whole, or
+ * become so because the others have left theirs. last: the block ends here. */
+template <int D, int W, int FORM>
+__device__ __forceinline__ void end_tile(split_shared<D, W> &m, const attend_args &a, const item &t, total<D, W> &r,
+                                         uint32_t n, uint32_t run, bool &whole, bool last)
+{
+    if (__builtin_expect(!whole, 0) && leave_tile<D, W, FORM>(m, a, t, run)) {
+        if (last && n * (t.last - t.first + 1) <= gather_rows<D, W>())
+            gather_at_once<D, W, FORM>(m, a, t, r, n);
+        else
+            gather_splits<D, W, FORM>(a, t, r, n);
+        whole = true;
+    }
+    if (whole) store_results<D, W, FORM>(m, a, t, r, n);
 }
 
 #endif

@@ -79,18 +79,26 @@ template <int D, int ROWS> struct state {
     float max[ROWS][2], sum[ROWS][2]; /* of rows g and g + 8; the sum over the lane's own columns */
 };
 
-/* Soft-cap and scale to log2 where they cannot be folded into the exponent. */
-template <int ROWS> __device__ __forceinline__ void cap_scores(float (&s)[ROWS][KEYS / 8][4], const attend_args &a)
+/* In place of every score of the lane f(score, its row of the warp's, its key of the tile's). */
+template <int ROWS, class F> __device__ __forceinline__ void each_score(float (&s)[ROWS][KEYS / 8][4], F f)
 {
+    const uint32_t lane = threadIdx.x & 31u;
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float x = __fmul_rn(s[r][n][i], a.scale);
-                s[r][n][i] = __fmul_rn(a.softcap != 0.0f ? capped(x, a.softcap) : x, 1.4426950408889634f);
-            }
+            for (int i = 0; i < 4; i++)
+                s[r][n][i] = f(s[r][n][i], 16 * r + 8 * (i / 2) + (lane >> 2), 8 * n + 2 * (lane & 3) + i % 2);
+}
+
+/* Soft-cap and scale to log2 where they cannot be folded into the exponent. */
+template <int ROWS> __device__ __forceinline__ void cap_scores(float (&s)[ROWS][KEYS / 8][4], const attend_args &a)
+{
+    each_score(s, [&](float score, uint32_t, uint32_t) {
+        const float x = __fmul_rn(score, a.scale);
+        return __fmul_rn(a.softcap != 0.0f ? capped(x, a.softcap) : x, 1.4426950408889634f);
+    });
 }
 
 /* position: of the warp's row 0. */
@@ -141,19 +149,11 @@ template <int ROWS>
 __device__ __forceinline__ void slope_scores(float (&s)[ROWS][KEYS / 8][4], const attend_args &a, float slope,
                                              uint32_t position, uint32_t key)
 {
-    const uint32_t lane = threadIdx.x & 31u;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float x = __fmul_rn(s[r][n][i], a.scale);
-                s[r][n][i] = __fmul_rn(sloped(a.softcap != 0.0f ? capped(x, a.softcap) : x, slope,
-                                              position + 16 * r + 8 * (i / 2) + (lane >> 2),
-                                              key + 8 * n + 2 * (lane & 3) + i % 2),
-                                       1.4426950408889634f);
-            }
+    each_score(s, [&](float score, uint32_t row, uint32_t of) {
+        const float x = __fmul_rn(score, a.scale);
+        return __fmul_rn(sloped(a.softcap != 0.0f ? capped(x, a.softcap) : x, slope, position + row, key + of),
+                         1.4426950408889634f);
+    });
 }
 
 /* Probabilities 2^((s - max) f) in place of scores, and everything so far brought to the new maximum. */

@@ -72,6 +72,39 @@ __device__ __forceinline__ void ask_keys(Stage &s, uint64_t *full, const attend_
         bulk_copy(s.v + i * 32 * D, from + 32 * D, RUN, full);
     }
 }
+
+/* The tile's keys from `key` on and values come to the warpgroup's sums. position: of the warp's first row; folded: cap
+ * and scale are in f, the factor of the exponent. */
+template <int D, class Stage>
+__device__ __forceinline__ void add_tile(state<D, 1> &w, const attend_args &a, uint64_t q_at, const Stage &stage,
+                                         uint32_t position, uint32_t key, bool folded, float f)
+{
+    float s[1][KEYS / 8][4];
+    const uint64_t k_at = wk_wgmma_plain(shared_address(stage.k), 128, D * 16),
+                   v_at = wk_wgmma_plain(shared_address(stage.v), D * 16, 128);
+    wk_wgmma_begin();
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) wk_wgmma_64(s[0], q_at + c * 16, k_at + c * 16, c != 0);
+    wk_wgmma_commit();
+    wk_wgmma_wait<0>();
+    if (!folded) cap_scores<1>(s, a);
+    if (key + KEYS - 1 > position || key < first_key(a.window, position + 15))
+        mask_scores<1>(s, a.window, position, key);
+    tile_softmax<D, 1>(w, s, f);
+    uint32_t p[KEYS / 16][4];
+#pragma unroll
+    for (int n = 0; n < KEYS / 16; n++) {
+        p[n][0] = pack_half(s[0][2 * n][0], s[0][2 * n][1]);
+        p[n][1] = pack_half(s[0][2 * n][2], s[0][2 * n][3]);
+        p[n][2] = pack_half(s[0][2 * n + 1][0], s[0][2 * n + 1][1]);
+        p[n][3] = pack_half(s[0][2 * n + 1][2], s[0][2 * n + 1][3]);
+    }
+    wk_wgmma_begin();
+#pragma unroll
+    for (int n = 0; n < KEYS / 16; n++) wk_wgmma<D>::add_turned(w.y[0], p[n], v_at + n * (2 * D));
+    wk_wgmma_commit();
+    wk_wgmma_wait<0>();
+}
 #endif
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
@@ -140,33 +173,7 @@ __global__ void __launch_bounds__(128 * G, BLOCKS)
             wk_publish();
             __syncthreads();
         }
-        if (seen) {
-            float s[1][KEYS / 8][4];
-            const uint64_t k_at = wk_wgmma_plain(shared_address(m.stage[at].k), 128, D * 16),
-                           v_at = wk_wgmma_plain(shared_address(m.stage[at].v), D * 16, 128);
-            wk_wgmma_begin();
-#pragma unroll
-            for (int c = 0; c < D / 16; c++) wk_wgmma_64(s[0], q_at + c * 16, k_at + c * 16, c != 0);
-            wk_wgmma_commit();
-            wk_wgmma_wait<0>();
-            if (!folded) cap_scores<1>(s, a);
-            if (key + KEYS - 1 > position || key < first_key(a.window, position + 15))
-                mask_scores<1>(s, a.window, position, key);
-            tile_softmax<D, 1>(w, s, f);
-            uint32_t p[KEYS / 16][4];
-#pragma unroll
-            for (int n = 0; n < KEYS / 16; n++) {
-                p[n][0] = pack_half(s[0][2 * n][0], s[0][2 * n][1]);
-                p[n][1] = pack_half(s[0][2 * n][2], s[0][2 * n][3]);
-                p[n][2] = pack_half(s[0][2 * n + 1][0], s[0][2 * n + 1][1]);
-                p[n][3] = pack_half(s[0][2 * n + 1][2], s[0][2 * n + 1][3]);
-            }
-            wk_wgmma_begin();
-#pragma unroll
-            for (int n = 0; n < KEYS / 16; n++) wk_wgmma<D>::add_turned(w.y[0], p[n], v_at + n * (2 * D));
-            wk_wgmma_commit();
-            wk_wgmma_wait<0>();
-        }
+        if (seen) add_tile<D>(w, a, q_at, m.stage[at], position, key, folded, f);
         if ((threadIdx.x & 31u) == 0) barrier_arrive(&m.empty[at]);
     }
     store_tile<D, 1>(w, a, t, first, head, f);

@@ -249,6 +249,98 @@ static __device__ void router_choose(const struct router_launch &p, uint32_t fir
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
+/* What a thread has of a piece of k: weights of EXPERTS experts, the norm's, and values of ROWS rows. */
+template <int ROWS, int EXPERTS> struct router_piece {
+    float4 w[EXPERTS][AHEAD], norm[AHEAD];
+    router_four v[ROWS][AHEAD];
+};
+
+/* Values from `from` on of experts from `expert` on, past the last one that one, and of the norm. */
+template <bool RMS, bool WHOLE, int ROWS, int EXPERTS>
+static __device__ __forceinline__ void load_weights(router_piece<ROWS, EXPERTS> &c, const struct router_launch &p,
+                                                    uint32_t expert, uint32_t from)
+{
+#pragma unroll
+    for (uint32_t j = 0; j < AHEAD; j++) {
+        const uint32_t e = from + j * TURN + threadIdx.x * 4;
+#pragma unroll
+        for (uint32_t i = 0; i < EXPERTS; i++)
+            c.w[i][j] = constant4<WHOLE>(p.w + (uint64_t)min(expert + i, p.choice.experts - 1) * p.k + e,
+                                         left_of(p.k, e), p.w_wide);
+        if (RMS) c.norm[j] = p.in.w ? constant4<WHOLE>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
+    }
+}
+
+/* The same values of `row`, as the i-th. */
+template <bool RMS, bool WHOLE, int ROWS, int EXPERTS>
+static __device__ __forceinline__ void load_row(router_piece<ROWS, EXPERTS> &c, const struct router_launch &p,
+                                                uint32_t i, const void *row, uint32_t from)
+{
+#pragma unroll
+    for (uint32_t j = 0; j < AHEAD; j++) c.v[i][j] = router_read<RMS, WHOLE>(p, row, from + j * TURN + threadIdx.x * 4);
+}
+/* Of ROWS rows from `row` on; past `last` that one. */
+template <bool RMS, bool WHOLE, int ROWS, int EXPERTS>
+static __device__ __forceinline__ void load_rows(router_piece<ROWS, EXPERTS> &c, const struct router_launch &p,
+                                                 uint32_t first, uint32_t row, uint32_t rows, uint32_t from)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS; i++)
+        load_row<RMS, WHOLE>(c, p, i, router_row<RMS>(p, input_row(p, first + min(row + i, rows - 1))), from);
+}
+
+/* Norms of the block's rows, a warp a row: to `scales`, if there are several. parts: of the warp's first. Returns that
+ * of the warp's. */
+static __device__ __forceinline__ float router_scales(float *scales, const struct router_launch &p, const float *parts,
+                                                      uint32_t first, uint32_t rows)
+{
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float scale = router_scale(p, parts, lane);
+    if (rows > 1) {
+        if (lane == 0 && warp < rows) scales[warp] = scale;
+#pragma unroll 1
+        for (uint32_t r = warp + WARPS; r < rows; r += WARPS) {
+            scale = router_scale(p, router_parts(p, input_row(p, first + r)), lane);
+            if (lane == 0) scales[r] = scale;
+        }
+        __syncthreads();
+    }
+    return scale;
+}
+
+/* The i-th row of a piece as an act, and its sums: sum[EXPERTS]. */
+template <bool RMS, int ROWS, int EXPERTS>
+static __device__ __forceinline__ void router_multiply(float *sum, router_act (&act)[AHEAD],
+                                                       const router_piece<ROWS, EXPERTS> &c, uint32_t i, float scale)
+{
+#pragma unroll
+    for (uint32_t j = 0; j < AHEAD; j++) {
+        act[j] = router_values<RMS>(c.v[i][j], scale, c.norm[j]);
+        const float2 low = __half22float2(act[j].low), high = __half22float2(act[j].high);
+#pragma unroll
+        for (uint32_t q = 0; q < EXPERTS; q++)
+            sum[q] =
+                __fmaf_rn(c.w[q][j].w, high.y,
+                          __fmaf_rn(c.w[q][j].z, high.x,
+                                    __fmaf_rn(c.w[q][j].y, low.y, __fmaf_rn(c.w[q][j].x, low.x, j ? sum[q] : 0.0f))));
+    }
+}
+
+/* Acts of ROWS rows from `row` of the block's on, those of the piece from `from` on that are the block's of its sharers
+ * to store. */
+template <int ROWS>
+static __device__ __forceinline__ void router_store_acts(const struct router_launch &p,
+                                                         const router_act (&act)[ROWS][AHEAD], uint32_t first,
+                                                         uint32_t row, uint32_t rows, uint32_t from)
+{
+#pragma unroll
+    for (uint32_t j = 0; j < AHEAD; j++)
+        if (((from / TURN + j + 1) & (gridDim.x - 1)) == blockIdx.x)
+#pragma unroll
+            for (uint32_t i = 0; i < ROWS; i++)
+                if (row + i < rows) router_store(p, first + row + i, act[i][j], from + j * TURN + threadIdx.x * 4);
+}
+
 /* Block (x, y): experts EXPERTS * x and on of every EXPERTS * the number of sharers, rows each * y and on, ROWS at a
  * time. SINGLE: one row, at most PIECE values and EXPERTS experts a block, so that nothing is done twice. Dynamic
  * shared memory: router_words. */
@@ -262,38 +354,15 @@ static __global__ void __launch_bounds__(THREADS, !RMS ? 2 : 1)
     __shared__ float scales[MOST_ROWS];
     __shared__ uint64_t arrived;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * p.each,
-                   rows = SINGLE ? 1 : min(p.each, p.rows - first), own = threadIdx.x * 4;
-    const uint32_t experts = p.choice.experts, sharers = gridDim.x, result = lane * SUMS / 32,
+                   rows = SINGLE ? 1 : min(p.each, p.rows - first);
+    const uint32_t experts = p.choice.experts, result = lane * SUMS / 32,
                    result_row = result / EXPERTS; /* which of the sums this lane has */
     float *const sums = (float *)shared;
-    float4 w[EXPERTS][AHEAD], norm[AHEAD];
     float scale = 0.0f;
-    router_four v[ROWS][AHEAD];
-    auto load = [&](uint32_t expert, uint32_t from) {
-#pragma unroll
-        for (uint32_t j = 0; j < AHEAD; j++) {
-            const uint32_t e = from + j * TURN + own;
-#pragma unroll
-            for (uint32_t i = 0; i < EXPERTS; i++)
-                w[i][j] =
-                    constant4<WHOLE>(p.w + (uint64_t)min(expert + i, experts - 1) * p.k + e, left_of(p.k, e), p.w_wide);
-            if (RMS) norm[j] = p.in.w ? constant4<WHOLE>(p.in.w + e, left_of(p.k, e), p.norm_wide) : all4(1.0f);
-        }
-    };
-    auto read = [&](uint32_t i, const void *row, uint32_t from) {
-#pragma unroll
-        for (uint32_t j = 0; j < AHEAD; j++) v[i][j] = router_read<RMS, WHOLE>(p, row, from + j * TURN + own);
-    };
-    auto read_rows = [&](uint32_t r,
-                         uint32_t from) { /* past the last row: that one */
-#pragma unroll
-                                          for (uint32_t i = 0; i < ROWS; i++)
-                                              read(i, router_row<RMS>(p, input_row(p, first + min(r + i, rows - 1))),
-                                                   from);
-    };
+    router_piece<ROWS, EXPERTS> c;
     wk_release();
     sharers_begin(&arrived, rows * experts * WARPS * (uint32_t)sizeof(float));
-    load(blockIdx.x * EXPERTS, 0);
+    load_weights<RMS, WHOLE>(c, p, blockIdx.x * EXPERTS, 0);
     if (blockIdx.x == 0) {
 #pragma unroll 1
         for (uint32_t e = threadIdx.x; e < experts; e += THREADS)
@@ -311,25 +380,16 @@ static __global__ void __launch_bounds__(THREADS, !RMS ? 2 : 1)
     sharers_meet();
     wk_depend();
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; i++) read(i, row[i], 0);
-    if (RMS) scale = router_scale(p, parts, lane);
-    if (RMS && rows > 1) {
-        if (lane == 0 && warp < rows) scales[warp] = scale;
-#pragma unroll 1
-        for (uint32_t r = warp + WARPS; r < rows; r += WARPS) {
-            scale = router_scale(p, router_parts(p, input_row(p, first + r)), lane);
-            if (lane == 0) scales[r] = scale;
-        }
-        __syncthreads();
-    }
+    for (uint32_t i = 0; i < ROWS; i++) load_row<RMS, WHOLE>(c, p, i, row[i], 0);
+    if (RMS) scale = router_scales(scales, p, parts, first, rows);
 #pragma unroll 1
     for (uint32_t expert = blockIdx.x * EXPERTS, again = 0; !again || (!SINGLE && expert < experts);
-         expert += EXPERTS * sharers, again = 1) { /* blocks without experts store acts */
+         expert += EXPERTS * gridDim.x, again = 1) { /* blocks without experts store acts */
 #pragma unroll 1
         for (uint32_t from = 0; !from || (!SINGLE && from < p.k); from += PIECE) {
             if (!SINGLE && (again || from)) {
-                load(expert, from);
-                read_rows(0, from);
+                load_weights<RMS, WHOLE>(c, p, expert, from);
+                load_rows<RMS, WHOLE>(c, p, first, 0, rows, from);
             }
 #pragma unroll 1
             for (uint32_t r = 0; r < rows; r += ROWS) {
@@ -338,20 +398,9 @@ static __global__ void __launch_bounds__(THREADS, !RMS ? 2 : 1)
 #pragma unroll
                 for (uint32_t i = 0; i < ROWS; i++) {
                     if (RMS && rows > 1) scale = scales[min(r + i, rows - 1)];
-#pragma unroll
-                    for (uint32_t j = 0; j < AHEAD; j++) {
-                        act[i][j] = router_values<RMS>(v[i][j], scale, norm[j]);
-                        const float2 low = __half22float2(act[i][j].low), high = __half22float2(act[i][j].high);
-#pragma unroll
-                        for (uint32_t q = 0; q < EXPERTS; q++)
-                            sum[i * EXPERTS + q] = __fmaf_rn(
-                                w[q][j].w, high.y,
-                                __fmaf_rn(w[q][j].z, high.x,
-                                          __fmaf_rn(w[q][j].y, low.y,
-                                                    __fmaf_rn(w[q][j].x, low.x, j ? sum[i * EXPERTS + q] : 0.0f))));
-                    }
+                    router_multiply<RMS>(sum + i * EXPERTS, act[i], c, i, scale);
                 }
-                if (r + ROWS < rows) read_rows(r + ROWS, from);
+                if (r + ROWS < rows) load_rows<RMS, WHOLE>(c, p, first, r + ROWS, rows, from);
                 float s = sum_of<SUMS>(sum, lane);
                 if (lane % (32 / SUMS) == 0 && r + result_row < rows) {
                     float *const part = &before[r + result_row][result % EXPERTS][warp];
@@ -364,13 +413,7 @@ static __global__ void __launch_bounds__(THREADS, !RMS ? 2 : 1)
                                   s, &arrived);
                 }
                 /* Behind what the first sharer waits for; itself it stores last. */
-                if (RMS && p.act && !again)
-#pragma unroll
-                    for (uint32_t j = 0; j < AHEAD; j++)
-                        if (((from / TURN + j + 1) & (sharers - 1)) == blockIdx.x)
-#pragma unroll
-                            for (uint32_t i = 0; i < ROWS; i++)
-                                if (r + i < rows) router_store(p, first + r + i, act[i][j], from + j * TURN + own);
+                if (RMS && p.act && !again) router_store_acts<ROWS>(p, act, first, r, rows, from);
             }
         }
     }
