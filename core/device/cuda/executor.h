@@ -101,7 +101,7 @@ struct cuda_operand {
 };
 /* One matrix of a product; the segments' results stand side by side. */
 struct cuda_segment {
-    const struct cuda_matrix *m;
+    const struct cuda_matrix *m;  /* [slabs][n][k] */
     const float *bias;            /* [slabs][n]; NULL: none */
     const struct cuda_value *out; /* NULL: the launch's */
 };
@@ -144,8 +144,8 @@ struct cuda_route_stage {
 struct cuda_attend_stage {
     const struct tape_op *op;
     struct cuda_attend call, many; /* all that does not change from run to run; many: of prompts */
-    const struct cuda_value *out;
-    bool wanted; /* its result is for the wanted rows alone */
+    const struct cuda_value *out;  /* [rows] */
+    bool wanted;                   /* its result is for the wanted rows alone */
 };
 /* One part of an embedding: rows of a table. */
 struct cuda_part {
@@ -155,19 +155,20 @@ struct cuda_part {
 };
 struct cuda_row_stage { /* one operation, or a norm and a sum */
     const struct tape_op *op;
-    struct cuda_operand x[TAPE_IN], residual;
+    struct cuda_operand x[TAPE_IN], residual; /* inputs in the operation's order; residual: of a norm and a sum, or of a
+                                                 combine; v NULL: there is none */
     const float *vector; /* [vector_width] the second input, where that is a constant row; NULL: it is none */
     uint32_t vector_width;
     const float *w, *b,
         *turn; /* [width] of a norm; w: of a route, its bias; turn: cosines and sines of the run's rows */
-    const struct cuda_value *out;
+    const struct cuda_value *out; /* NULL: the step's logits, or its pooled rows */
 };
 /* An operation of the architecture's own module. */
 struct cuda_custom_stage {
     const struct tape_op *op;
-    wk_status (*run)(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err);
+    wk_status (*run)(const struct wk_custom_cuda_call *call, void *stream, const struct wk_err *err); /* the plugin's */
     uint32_t n_in;
-    const struct cuda_value *in[TAPE_IN], *out;
+    const struct cuda_value *in[TAPE_IN], *out; /* [n_in] F32, all rows; so is out */
 };
 struct cuda_embed_stage {
     uint32_t n_parts;
@@ -189,9 +190,9 @@ enum cuda_stage_kind {
 };
 /* One launch of the tape. */
 struct cuda_stage {
-    const struct tape_launch *launch;
-    enum tape_rows rows; /* that it computes */
-    bool tapped, logits; /* a value of it is watched; it makes the step's logits */
+    const struct tape_launch *launch; /* the program's */
+    enum tape_rows rows;              /* that it computes */
+    bool tapped, logits;              /* a value of it is watched; it makes the step's logits */
     enum cuda_stage_kind kind;
     union { /* by kind */
         struct cuda_embed_stage embed;

@@ -2,9 +2,13 @@
  * this side.
  *
  * Every function only enqueues on `stream` (a cudaStream_t): no allocation, no synchronisation, capturable unless it
- * says otherwise. Pointers are device memory unless said otherwise. Rows are 256-byte aligned at the start of a buffer.
- * They check shapes first and ask cudaGetLastError after the launch; the text names the launch. Activations ("act") and
- * partials are those of worker/quant_cuda.h.
+ * says otherwise. They check shapes first and ask cudaGetLastError after the launch; the text names the launch.
+ * Activations ("act") and partials are those of worker/quant_cuda.h.
+ *
+ * A call's struct is the caller's and is read until the function returns. What it points to is device memory of the
+ * caller's, unless said otherwise, and stays until the launch has ended; rows are 256-byte aligned at the start of a
+ * buffer. Widths, strides and counts are in values, strides of F32 rows so in floats. One thread at a time calls for a
+ * stream. dependent, of every call: see below.
  *
  * Kernels take part in programmatic dependent launch when `dependent` is set, as in every run (rules:
  * worker/cuda/part/act.cuh). */
@@ -12,8 +16,10 @@
 #define CORE_DEVICE_CUDA_KERNELS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include <worker/abi.h>
 #include <worker/quant_cuda.h>
 
 #include "device/device.h"
@@ -53,12 +59,12 @@ static inline void cuda_lengths_add(struct cuda_lengths *l, const struct cuda_se
 struct cuda_batch {
     uint32_t rows, seqs;                    /* rows and sequences launched for (buckets) */
     const uint32_t *token;                  /* [rows]; TOKEN_LAST was replaced by then */
-    const uint32_t *position;               /* [rows] */
-    const int32_t *row_seq;                 /* [rows] */
+    const uint32_t *position;               /* [rows] of its sequence, from 0 on */
+    const int32_t *row_seq;                 /* [rows] index in seq; CUDA_PADDING: none */
     const struct cuda_seq *seq;             /* [seqs] */
-    const struct cuda_lengths *lengths;     /* of each WK_CUDA_FEW of them */
+    const struct cuda_lengths *lengths;     /* [seqs / WK_CUDA_FEW, rounded up] of each so many of them */
     const uint32_t *pages[TAPE_MAX_GROUPS]; /* group g: [seqs][page_stride[g]] */
-    uint32_t page_stride[TAPE_MAX_GROUPS];
+    uint32_t page_stride[TAPE_MAX_GROUPS];  /* entries of a table */
 };
 
 /* ---- rows.cu: everything that computes a row from its own row ------------------------------------------ */
@@ -66,25 +72,25 @@ struct cuda_batch {
 enum { CUDA_NORM_NONE = 0, CUDA_NORM_RMS = 1 + WK_NORM_RMS, CUDA_NORM_LAYER = 1 + WK_NORM_LAYER };
 
 struct cuda_rows {
-    const float *x;
-    uint64_t stride;
-    const uint32_t *index;
-}; /* row i at x + (index ? index[i] : i) * stride */
+    const float *x;        /* row i at x + (index ? index[i] : i) * stride; NULL: none */
+    uint64_t stride;       /* floats from a row to the next; 0: all rows are one */
+    const uint32_t *index; /* [rows] or NULL */
+};
 
 /* Whole-row norm (or none) and conversion: F32 rows to acts of `shift`. The same bits as a product's RMS prologue. */
 struct cuda_convert {
     bool dependent;
     uint32_t rows, width, norm; /* norm: CUDA_NORM_* */
-    float eps;
-    uint32_t shift;
-    struct cuda_rows x;
+    float eps;                  /* of the norm */
+    uint32_t shift;             /* acts are 2^-shift of the values */
+    struct cuda_rows x;         /* [rows][width] */
     const float *part;  /* partials of x, at the same rows (by index too); NULL: the kernel makes them itself, in the
                            same order */
     const float *w, *b; /* [width] or NULL */
-    void *act;          /* out: rows, or by runs (quant_cuda.h) */
-    bool by_runs;
-    float *y;
-    uint64_t y_stride; /* out in F32 as well, when not NULL (then act may be NULL) */
+    void *act;          /* out: rows, or by runs (quant_cuda.h); NULL with y: not wanted */
+    bool by_runs;       /* how the act lies */
+    float *y;           /* out in F32 as well: [rows][y_stride]; NULL: not wanted */
+    uint64_t y_stride;
 };
 wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct wk_err *err);
 
@@ -96,16 +102,17 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
  * leave no partials. */
 struct cuda_alone {
     bool dependent;
-    const struct tape_op *op;
-    uint32_t rows, width; /* of the result */
-    struct cuda_rows x[TAPE_IN];
-    uint32_t x_width[TAPE_IN], x_slots[TAPE_IN], slots;
-    bool x_route[TAPE_IN];
-    const float *w, *b, *turn;
+    const struct tape_op *op;                           /* host memory: what is computed */
+    uint32_t rows, width;                               /* of the result */
+    struct cuda_rows x[TAPE_IN];                        /* inputs in the operation's order; x NULL: there is none */
+    uint32_t x_width[TAPE_IN], x_slots[TAPE_IN], slots; /* values of a slot of each; slots of a row of each; of the
+                                                           result */
+    bool x_route[TAPE_IN];                              /* it is a route's weights */
+    const float *w, *b, *turn; /* [width] of a norm, or NULL; cosines and sines of a rotation: [rows / slots][n][2] */
     struct cuda_rows residual; /* x NULL: none; added last */
-    float *y;
+    float *y;                  /* out: [rows][y_stride] */
     uint64_t y_stride;
-    float *part;
+    float *part; /* out: partials of y; NULL: not wanted */
 };
 wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_err *err);
 
@@ -114,17 +121,17 @@ wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_e
 struct cuda_finish {
     bool dependent;
     uint32_t rows, width;
-    const float *x, *u;
-    uint64_t x_stride, u_stride; /* u: second input of glu, else NULL */
-    const float *bias, *u_bias;
-    uint32_t glu;
-    float alpha, limit;
+    const float *x, *u; /* [rows][stride]; u: second input of glu, else NULL */
+    uint64_t x_stride, u_stride;
+    const float *bias, *u_bias; /* [width] of x and u; NULL: none */
+    uint32_t glu;               /* WK_GLU_*; 0: none */
+    float alpha, limit;         /* of glu */
     struct {
-        uint32_t fn;
-        float p;
+        uint32_t fn; /* WK_UNARY_*; 0: none, nor any behind it */
+        float p;     /* its parameter */
     } map[4];
-    struct cuda_rows residual;
-    struct wk_cuda_output out;
+    struct cuda_rows residual; /* x NULL: none */
+    struct wk_cuda_output out; /* F32 rows with partials, or acts */
 };
 wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk_err *err);
 
@@ -134,16 +141,16 @@ wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk
  * no product computes; NULL: not wanted. With groups, ticket: a word of the caller's, 0 before and after. */
 struct cuda_route {
     bool dependent;
-    uint32_t rows, experts, k, score;
-    float scale;
-    bool normalize;
-    uint32_t n_groups, groups_used, group_score;
-    const float *bias; /* [experts] of the choice, or NULL */
-    struct cuda_rows logits;
-    void *out;
-    uint64_t out_stride;
-    uint32_t *groups, *ticket;
-    const int32_t *row_seq;
+    uint32_t rows, experts, k, score;            /* k: chosen of a row; score: WK_SCORE_* */
+    float scale;                                 /* factor of the weights */
+    bool normalize;                              /* weights of a row are divided by their sum before */
+    uint32_t n_groups, groups_used, group_score; /* of experts; groups that a row uses; WK_GROUP_* */
+    const float *bias;                           /* [experts] of the choice, or NULL */
+    struct cuda_rows logits;                     /* [rows][experts] */
+    void *out;                                   /* out: [rows][out_stride] words */
+    uint64_t out_stride;                         /* words of 4 bytes */
+    uint32_t *groups, *ticket;                   /* out: see above; a word */
+    const int32_t *row_seq;                      /* [rows] or NULL */
 };
 /* Is the choice that of the largest logits, and are the weights a softmax? cuda_router makes no other route. */
 static inline bool cuda_route_plain(const struct cuda_route *r)
@@ -155,7 +162,7 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
 struct cuda_heads {
     bool dependent;
     uint32_t rows, heads;
-    uint32_t *ids, *groups;
+    uint32_t *ids, *groups; /* out: [heads]; wk_cuda_group_words(heads, rows * heads) words */
 };
 wk_status cuda_heads(const struct cuda_heads *h, void *stream, const struct wk_err *err);
 /* The linear in front of a route, and the route. w: plain F32 rows [experts][k]: y = x . w (+ bias), F32 rows. A row's
@@ -164,36 +171,36 @@ wk_status cuda_heads(const struct cuda_heads *h, void *stream, const struct wk_e
 struct cuda_router {
     bool dependent;
     uint32_t rows, k, experts;
-    struct wk_cuda_input in;
-    const float *w, *bias; /* bias: [experts] or NULL */
-    void *act;             /* RMS: out; NULL: not wanted */
-    float *y;
+    struct wk_cuda_input in; /* [rows][k] acts, or F32 rows with partials and the norm's weights */
+    const float *w, *bias;   /* bias: [experts] or NULL */
+    void *act;               /* RMS: out: [rows] acts of k values; NULL: not wanted */
+    float *y;                /* out: [rows][y_stride] logits */
     uint64_t y_stride;
-    struct cuda_route route;
+    struct cuda_route route; /* k 0: none */
 };
 wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk_err *err);
 /* Acts of k values become panels (worker/quant_cuda.h) in the order of k of `group`: item i is row i / x_items of x.
  * groups: of all `items`. places: as many as wk_cuda_panel_places says. */
 struct cuda_panels {
-    uint32_t k, items, x_items, experts, group;
-    const uint32_t *groups;
-    const void *x;
-    void *y;
-    uint64_t places;
+    uint32_t k, items, x_items, experts, group; /* values of an item; items of a row of x; order of k: 16 or 32 */
+    const uint32_t *groups;                     /* wk_cuda_group_words(experts, items) words */
+    const void *x;                              /* [items / x_items] acts of k values */
+    void *y;                                    /* out: wk_cuda_panel_bytes(k, places) bytes */
+    uint64_t places;                            /* in a panel */
 };
 wk_status cuda_panels(const struct cuda_panels *p, void *stream, const struct wk_err *err);
 /* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. route NULL: all weights are 1. */
 struct cuda_combine {
     bool dependent;
-    uint32_t rows, width, k;
-    const float *x;
+    uint32_t rows, width, k; /* k: summed of a row */
+    const float *x;          /* [rows][k] of width values, x_stride apart */
     uint64_t x_stride;
-    const void *route;
-    uint64_t route_stride;
-    struct cuda_rows residual;
-    float *y;
+    const void *route;         /* [rows][route_stride] words, the first k weights; NULL: all are 1 */
+    uint64_t route_stride;     /* words of 4 bytes */
+    struct cuda_rows residual; /* x NULL: none */
+    float *y;                  /* out: [rows][y_stride] */
     uint64_t y_stride;
-    float *part;
+    float *part; /* out: partials of y; NULL: not wanted */
 };
 wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct wk_err *err);
 
@@ -201,12 +208,12 @@ wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct 
  * or 0: row i as it is. l2: then divided by its length. running [slots][width] F32, by seq.slot, lives across a
  * prompt's chunks (MEAN: the sum, FIRST: the row; else NULL). A padding sequence's row is not written. */
 struct cuda_pool {
-    uint32_t seqs, width, how, l2;
-    const struct cuda_seq *seq;
-    const float *x;
+    uint32_t seqs, width, how, l2; /* l2: 0 or 1 */
+    const struct cuda_seq *seq;    /* [seqs] */
+    const float *x;                /* [rows of all sequences][x_stride] */
     uint64_t x_stride;
-    float *running;
-    float *y;
+    float *running; /* see above */
+    float *y;       /* out: [seqs][y_stride] */
     uint64_t y_stride;
 };
 wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err *err);
@@ -221,16 +228,16 @@ wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err
 enum { CUDA_STATE_HEAD = 256 }; /* dk, dv: at most */
 struct cuda_state {
     bool dependent;
-    uint32_t kind, width, kernel; /* WK_STATE_*; width: of the result */
-    uint32_t heads, groups, dk, dv;
-    uint32_t group, ring_pages; /* of the page table */
-    const struct cuda_batch *batch;
-    const float *x[5]; /* F32 rows: as the inputs of the operation */
+    uint32_t kind, width, kernel;   /* WK_STATE_*; width: of the result; kernel: rows that a convolution sees */
+    uint32_t heads, groups, dk, dv; /* groups: heads that share keys; values of a head's keys and of its values */
+    uint32_t group, ring_pages;     /* of the page table; entries that are used in turn, 0: all */
+    const struct cuda_batch *batch; /* host memory */
+    const float *x[5];              /* F32 rows: as the inputs of the operation; NULL: there is none */
     uint64_t x_stride[5];
     const float *w, *b; /* convolution: [width][kernel], [width] or NULL */
-    float *y;
+    float *y;           /* out: [rows][y_stride] */
     uint64_t y_stride;
-    void *cache;
+    void *cache; /* of the layer: as many pages as the tables name */
 };
 bool cuda_state_serves(uint32_t head_k, uint32_t head_v);
 uint64_t cuda_state_page_bytes(const struct cuda_state *a); /* of kind, sizes and heads */
@@ -242,35 +249,36 @@ wk_status cuda_state(const struct cuda_state *a, void *stream, const struct wk_e
  * head its K, then its V, in the layout of attend.cuh. Zeroed before first use; a page taken from another sequence may
  * hold anything. */
 struct cuda_head_norm {
-    const float *w, *b;
+    const float *w, *b; /* [values of a head] or NULL */
     float eps;
-    uint32_t kind;
-}; /* kind: CUDA_NORM_* */
+    uint32_t kind; /* CUDA_NORM_* */
+};
 struct cuda_attend {
     bool dependent;
-    const struct cuda_batch *batch;
-    uint32_t heads, kv_heads, dk, dv;
-    float scale, softcap;
-    uint32_t window, group, ring_pages; /* group: page table of the batch; ring_pages: the entry of a position is
-                                           position / KV_PAGE, modulo ring_pages unless that is 0 */
+    const struct cuda_batch *batch;     /* host memory */
+    uint32_t heads, kv_heads, dk, dv;   /* values of a head of q and k, and of v */
+    float scale, softcap;               /* of scores; softcap 0: none */
+    uint32_t window, group, ring_pages; /* positions that a row sees, 0: all; page table of the batch; the entry of a
+                                           position is position / KV_PAGE, modulo ring_pages unless that is 0 */
     uint32_t chunk;                     /* 0, or with window 0: rows see their own chunk of so many positions alone */
-    const float *slopes;                /* [heads] in device memory, or NULL: * -|distance| behind scale and cap */
+    const float *slopes;                /* [heads], or NULL: * -|distance| behind scale and cap */
     bool value_in_key;                  /* values are the first dv numbers of the keys; v is NULL then */
     bool both_ways;                     /* rows see what comes after them; all rows of a sequence are in the batch */
-    const float *q, *k, *v;             /* F32 rows, before head norms and rope; k and v NULL: nothing is stored */
+    const float *q, *k, *v; /* [rows][stride], before head norms and rope; k and v NULL: nothing is stored */
     uint64_t q_stride, k_stride, v_stride;
-    const float *q_bias, *k_bias, *v_bias; /* added first, by cuda_attend_store alone; NULL: none */
+    const float *q_bias, *k_bias, *v_bias; /* [heads or kv_heads of dk or dv values] added first, by cuda_attend_store
+                                              alone; NULL: none */
     struct cuda_head_norm q_norm, k_norm, v_norm;
-    const float *q_turn, *k_turn; /* [rows][n][2]; NULL: no rope */
-    uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style;
-    const float *sinks; /* [heads] or NULL */
-    void *cache;
-    void *act;
-    uint32_t shift; /* out: acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
-    float *out;
-    uint64_t out_stride; /* or F32 rows when act is NULL */
-    void *workspace;     /* cuda_attend_workspace bytes */
-    uint32_t *counters;  /* cuda_attend_counters zeros; zero again afterwards */
+    const float *q_turn, *k_turn;                            /* [rows][n][2]; NULL: no rope */
+    uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style; /* pairs of a head that are turned; WK_ROPE_* */
+    const float *sinks;                                      /* [heads] or NULL */
+    void *cache;                                             /* of the layer: as many pages as the tables name */
+    void *act;      /* out: [rows] acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
+    uint32_t shift; /* of the acts */
+    float *out;     /* out: [rows][out_stride] when act is NULL */
+    uint64_t out_stride;
+    void *workspace;    /* cuda_attend_workspace bytes; nobody else's until the launch has ended */
+    uint32_t *counters; /* cuda_attend_counters zeros; zero again afterwards */
 };
 /* Chunks, slopes, both directions: tiles of such rows have kernels of their own. */
 static inline bool cuda_attend_any(const struct cuda_attend *a) { return a->chunk || a->slopes || a->both_ways; }
@@ -338,16 +346,16 @@ uint64_t cuda_gemm_workspace(void);        /* bytes, 256-byte aligned memory of 
 wk_status cuda_gemm_prepare(struct cuda_gemm *g, uint32_t n, uint32_t k, const struct wk_err *err);
 struct cuda_gemm_call {
     uint32_t rows, n, k;
-    const void *w;
+    const void *w; /* [n][w_stride] f16 */
     uint64_t w_stride;
-    const void *x;
+    const void *x; /* [rows][x_stride] f16 */
     uint64_t x_stride;
-    const float *c;
+    const float *c; /* [rows][c_stride], or NULL */
     uint64_t c_stride;
-    float *y;
+    float *y; /* out: [rows][y_stride] */
     uint64_t y_stride;
-    float scale;
-    void *workspace;
+    float scale;     /* of the product, not of c */
+    void *workspace; /* cuda_gemm_workspace bytes */
 };
 wk_status cuda_gemm_run(struct cuda_gemm *g, const struct cuda_gemm_call *c, void *stream, const struct wk_err *err);
 /* Runs what calls of this shape with up to c->rows rows use, once: its code comes into device memory now, not with a
@@ -379,7 +387,7 @@ enum {
 }; /* no id can be picked from the row's logits, or could in an earlier step since cuda_sampler_set;
       UINT32_MAX: padding (seq.n_rows 0), or the slot came to an end before */
 struct cuda_sampled {
-    uint32_t serial, id;
+    uint32_t serial, id; /* of the run; or CUDA_NO_ID, UINT32_MAX */
 };
 /* Masks of some of a call's rows (step 3 of sample.h). */
 enum { CUDA_NO_MASK = 0xffff };
@@ -395,9 +403,9 @@ static inline uint32_t cuda_mask_words(uint32_t n_vocab) /* whole chunks; bits f
 struct cuda_sample {
     bool dependent;
     enum cuda_sample_kind kind;
-    uint32_t rows;
-    const struct cuda_seq *seq;
-    const float *logits;
+    uint32_t rows;              /* at most CUDA_SAMPLER_ROWS */
+    const struct cuda_seq *seq; /* [rows] */
+    const float *logits;        /* [rows][stride] */
     uint64_t stride;
     const uint32_t *serial;         /* device word: number of this step */
     const struct cuda_masks *masks; /* host memory; NULL: no row has one */
@@ -420,11 +428,11 @@ struct cuda_tops {
     uint32_t n;                    /* 1 to CUDA_SAMPLER_ROWS */
     const struct cuda_top_row *of; /* [n], host memory */
     const struct cuda_seq *seq;    /* as of cuda_sample */
-    const float *logits;
+    const float *logits;           /* [rows][stride] */
     uint64_t stride;
-    const uint32_t *serial;
-    struct cuda_top *out; /* mapped host memory as the device sees it: [ring][a_run], of row r entry first + r */
-    uint32_t first, a_run;
+    const uint32_t *serial; /* device word: number of this step */
+    struct cuda_top *out;   /* mapped host memory as the device sees it: [ring][a_run], of row r entry first + r */
+    uint32_t first, a_run;  /* first: of this call's rows; a_run: entries of a run */
 };
 wk_status cuda_sampler_tops(const struct cuda_sampler *s, const struct cuda_tops *c, void *stream,
                             const struct wk_err *err);
@@ -441,10 +449,41 @@ enum { CUDA_MOVE_BYTES = 32 << 10 };
 struct cuda_move {
     const void *from;
     void *to;
-    uint64_t bytes;
+    uint64_t bytes; /* a multiple of 16, at most CUDA_MOVE_BYTES */
 };
 /* moves [n]: mapped memory, read when the launch runs. */
 wk_status cuda_move_pages(const struct cuda_move *moves, uint32_t n, void *stream, const struct wk_err *err);
+
+/* ---- layouts --------------------------------------------------------------------------------------------
+ *
+ * A C compiler and nvcc's both lay these out. The first are written by one side and read by the other in memory that
+ * both see, some of them as whole words of 8 or 16 bytes; the rest are calls, of C files into CUDA C++. */
+
+#define CUDA_LAID_OUT(type, bytes, field, at) \
+    WK_STATIC_ASSERT(sizeof(struct type) == (bytes) && offsetof(struct type, field) == (at), "struct " #type)
+CUDA_LAID_OUT(cuda_seq, 16, slot, 12);
+CUDA_LAID_OUT(cuda_lengths, 16, splits, 12);
+CUDA_LAID_OUT(cuda_sampled, 8, id, 4);
+CUDA_LAID_OUT(cuda_top, 200, serial, 192);
+CUDA_LAID_OUT(cuda_top_row, 8, id, 4);
+CUDA_LAID_OUT(cuda_move, 24, bytes, 16);
+CUDA_LAID_OUT(cuda_batch, 144, page_stride, 112);
+CUDA_LAID_OUT(cuda_rows, 24, index, 16);
+CUDA_LAID_OUT(cuda_convert, 104, y_stride, 96);
+CUDA_LAID_OUT(cuda_alone, 368, part, 360);
+CUDA_LAID_OUT(cuda_finish, 168, out, 136);
+CUDA_LAID_OUT(cuda_route, 112, row_seq, 104);
+CUDA_LAID_OUT(cuda_heads, 32, groups, 24);
+CUDA_LAID_OUT(cuda_router, 224, route, 112);
+CUDA_LAID_OUT(cuda_panels, 56, places, 48);
+CUDA_LAID_OUT(cuda_combine, 96, part, 88);
+CUDA_LAID_OUT(cuda_pool, 64, y_stride, 56);
+CUDA_LAID_OUT(cuda_state, 168, cache, 160);
+CUDA_LAID_OUT(cuda_head_norm, 24, kind, 20);
+CUDA_LAID_OUT(cuda_attend, 312, counters, 304);
+CUDA_LAID_OUT(cuda_masks, 528, of_row, 12);
+CUDA_LAID_OUT(cuda_sample, 64, out, 56);
+CUDA_LAID_OUT(cuda_tops, 64, a_run, 60);
 
 #ifdef __cplusplus
 }

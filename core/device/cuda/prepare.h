@@ -71,6 +71,10 @@ struct prepare {
         uint32_t *index;
     } row[PREPARE_ROWS]; /* index[r] = by_position * position + offset: rows of a table of positions, or one row */
 };
+CUDA_LAID_OUT(prepare_row, 16, wanted, 12);
+CUDA_LAID_OUT(prepare_line, 64, lengths, 48);
+CUDA_LAID_OUT(prepare_turn, 32, n, 24);
+CUDA_LAID_OUT(prepare, 400, row, 336);
 /* Entries of a table that a sequence has at the end of its rows. */
 static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end)
 {
