@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """check_structure.py [--list]: does the C and CUDA code have the structure that CONTRIBUTING.md promises?
 
-It checks four things:
+It checks five things:
+- calls: in the folders of ONE_WAY no C file calls itself through others;
 - includes: no file includes itself through others, and a file includes folders below its own alone (LEVELS);
 - functions: none is longer than FUNCTION_LINES lines, from the first line of its head to its closing brace;
 - equal blocks: fewer than BLOCKS blocks of BLOCK_LINES or more equal lines stand in the product's code again;
@@ -57,6 +58,9 @@ FROZEN = "sdk/abi/"
 # kernels, and what several use.
 KERNELS = ("sdk/include/worker/cuda/kernel/*.cuh", "core/device/cuda/attend_*.cuh", "core/device/cuda/*.cu")
 NO_KERNELS = ("*/attend_part_*.cuh",)
+
+# Folders whose C files call each other in one direction: what a file does can then be read without those above it.
+ONE_WAY = ("core/device/cuda",)
 
 # Functions that are longer: path, name, lines.
 KNOWN_LONG = (
@@ -163,6 +167,25 @@ def check_includes(tree):
                 yield "%s: includes %s, which is not below it in LEVELS" % (path, other)
 
 
+def check_calls(tree):
+    for folder in ONE_WAY:
+        code = {
+            path: re.sub(r'/\*.*?\*/|"(\\.|[^"\\])*"', "", text, flags=re.S)
+            for path, text in tree.text.items()
+            if os.path.dirname(path) == folder and path.endswith(".c") and not matches(path, TESTS)
+        }
+        defined = {}
+        for path, text in code.items():
+            for head in re.findall(r"^(?!static\b)[a-z][^;{}#=]*\)(?=\s*\{)", text, re.M):
+                defined[re.search(r"(\w+)\(", head).group(1)] = path
+        calls = {
+            path: sorted({defined[name] for name in re.findall(r"\b(\w+)\(", text) if name in defined} - {path})
+            for path, text in code.items()
+        }
+        for group in cycles(calls):
+            yield "%s: call each other in a circle" % ", ".join(group)
+
+
 def functions(text):
     """(name, first line, lines) of each. clang-format leaves a brace alone in the first column to functions."""
     lines = text.split("\n")
@@ -255,7 +278,11 @@ def check_kernels(tree):
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     tree = Tree()
-    wrong = [text for check in (check_includes, check_functions, check_blocks, check_kernels) for text in check(tree)]
+    wrong = [
+        text
+        for check in (check_includes, check_calls, check_functions, check_blocks, check_kernels)
+        for text in check(tree)
+    ]
     for text in wrong:
         print(text)
     sys.exit(bool(wrong))

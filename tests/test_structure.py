@@ -55,6 +55,17 @@ class Structure(unittest.TestCase):
         self.says(cs.check_includes, tree(plugins__gpt__gpt_c="#include <worker/abi.h>\n", **sdk))
         self.says(cs.check_includes, tree(plugins__gpt__gpt_c='#include "base/utf8.h"\n', **sdk), "a plugin includes")
 
+    def test_calls_go_one_way(self):
+        low = "int f(void)\n{\n    return %s;\n}\n"
+        high = "int g(int x,\n      int y)\n{\n    return f();\n}\n"
+        of = {
+            "core__device__cuda__b_c": high,
+            "core__device__cuda__test_c_c": "int h(void)\n{\n    return g(1, 2);\n}\n",
+        }
+        self.says(cs.check_calls, tree(core__device__cuda__a_c=low % '"g(1, 2)" /* g(1, 2) */', **of))
+        self.says(cs.check_calls, tree(core__device__cuda__a_c="static " + low % "h()", **of))
+        self.says(cs.check_calls, tree(core__device__cuda__a_c=low % "g(1, 2)", **of), "call each other in a circle")
+
     def test_headers_with_a_level_of_their_own(self):
         image, ring = "sdk__include__worker__cuda__image_cuh", "sdk__include__worker__cuda__part__ring_cuh"
         self.says(cs.check_includes, tree(**{image: "", ring: "#include <worker/cuda/image.cuh>\n"}))

@@ -1,5 +1,6 @@
 /* executor.h: the inside of the CUDA executor, shared by its files and by nobody else.
  *
+ *   prepare.cu the first kernel of every run
  *   buckets.c  lists; buckets of generated rows, and which are captured
  *   custom.c   operations of an architecture's own module
  *   plan.c     which matrices, vectors and forms of values a tape needs; the carving of all device memory, the same
@@ -15,7 +16,6 @@
  *   queue.c    sampled steps;  step.c: steps with logits, taps
  *   pages.c    bytes of pages to and from the host and other processes
  *   open.c     opens and closes an executor;  module.c: device_ops and the module's one symbol
- *   prepare.cu the first kernel of every run
  *
  * Each of them calls functions of those above it alone.
  *
