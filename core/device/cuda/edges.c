@@ -75,7 +75,7 @@ static void join_products(struct executor *x, struct cuda_stage *s, struct cuda_
     struct cuda_product_stage *p = &s[-1].product, *q = &s->product;
     if (!hands_acts(p, q)) return;
     if (choice && p->experts && p->route == q->route) {
-        choice->groups = true;
+        choice->groups_ready = true;
         in->group = panels_of(x, in);
         if (in->group) in->layout = LAYOUT_PANELS;
     } else if (calls_agree(x, in))

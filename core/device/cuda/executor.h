@@ -227,8 +227,8 @@ struct cuda_edge {
     enum cuda_layout layout;            /* between them */
     uint32_t group;                     /* LAYOUT_PANELS: their order of k */
     bool fused;  /* the stage in front of `to`, a route, has left the rows at x->act as `to` reads them, normed */
-    bool groups; /* of a route: its items by expert are there before the launch in front of `to` ends, so that `to`
-                    reads them before it waits for that launch */
+    bool groups_ready; /* of a route: its items by expert were there before the previous kernel of `to` ended, so that
+                          `to` reads them before its dependency wait */
 };
 static inline enum cuda_layout cuda_layout_of(const struct cuda_edge *e) { return e ? e->layout : LAYOUT_VALUE; }
 

@@ -1,9 +1,8 @@
 /* product.h: what the files of products share: how rows lie before and after a product, and one way to enqueue each
- * kind. Included by them, by stages.c, which chooses between them, and by
- * edges.c.
+ * kind. Included by them, by stages.c, which chooses between them, and by edges.c.
  *
- *   product_few.c      the decode path: generated rows, wanted rows of prompts, and what the others do not serve
- *   product_many.c     the prefill path of dense products
+ *   product_decode.c   the decode path: rows of class few, wanted rows of prompts, and what the others do not serve
+ *   product_prefill.c  the prefill path of dense products: rows of class many
  *   product_experts.c  the prefill path of experts; routers and routes
  *
  * Each file calls those above it alone. Everything here enqueues on the executor's stream, from its one thread; a
@@ -29,7 +28,7 @@ static inline uint32_t cuda_norm_kind(const struct cuda_product_stage *p)
     return p->norm ? 1 + p->norm->u.norm.kind : CUDA_NORM_NONE;
 }
 
-/* ---- product_few.c ------------------------------------------------------------------------------------- */
+/* ---- product_decode.c ------------------------------------------------------------------------------------- */
 
 /* Rows [first, first + rows) of the stage as input of products. Picked rows stay where they are wherever that is
  * possible. */
@@ -60,18 +59,18 @@ wk_status cuda_product_finish(struct executor *x, const struct cuda_product_stag
                               const struct product_output *b, bool with_bias, uint32_t first, uint32_t rows,
                               const struct product_output *to, const struct wk_err *err);
 /* A stage whose segments have one result, and segments [first_seg, first_seg + n_seg) with a result each. */
-wk_status cuda_few_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_decode_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                           const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err);
-wk_status cuda_few_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_decode_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                             const struct product_input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows,
                             const struct wk_err *err);
 
-/* ---- product_many.c ------------------------------------------------------------------------------------ */
+/* ---- product_prefill.c ------------------------------------------------------------------------------------ */
 
 /* As the two above, of all rows of prompts; a matrix that f16 would round only in the second. */
-wk_status cuda_many_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_prefill_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                            const struct product_input *i, uint32_t rows, const struct wk_err *err);
-wk_status cuda_many_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_prefill_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                              const struct product_input *i, uint32_t rows, const struct wk_err *err);
 
 /* attend reads q, k and v of prompts where the stage's product leaves them, side by side (LAYOUT_COLUMNS). */
@@ -82,7 +81,7 @@ void cuda_attend_columns(const struct executor *x, const struct cuda_product_sta
 /* The order of k of the panels that all segments read; 0: there is none. */
 uint32_t cuda_common_panels(const struct cuda_product_stage *p);
 /* A stage with large products, of all rows of prompts. */
-wk_status cuda_experts_many(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows,
+wk_status cuda_prefill_experts(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows,
                             const struct wk_err *err);
 /* A router of the stage; c: where its logits go, and the route behind it, if it makes one. */
 wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stage *p,

@@ -164,7 +164,7 @@ static bool joined(const struct cuda_stage *s) { return s->product.out || s->log
 static wk_status heads_product(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                                const struct product_input *i, uint32_t rows, const struct wk_err *err)
 {
-    const wk_status s = cuda_few_siblings(x, p, r, i, 0, 1, rows, err);
+    const wk_status s = cuda_decode_siblings(x, p, r, i, 0, 1, rows, err);
     const struct cuda_value *to = p->padded[1];
     if (s || !to) return s;
     return cuda_copy_rows(x, rows, to->width, (struct cuda_rows){ x->tmp[1], to->width, NULL },
@@ -189,7 +189,7 @@ static wk_status enqueue_product(struct executor *x, const struct cuda_stage *s,
         const wk_status st = cuda_heads(&h, x->stream, err);
         if (st) return st;
     }
-    if (p->large && !r->few) return cuda_experts_many(x, p, r, rows, err);
+    if (p->large && !r->few) return cuda_prefill_experts(x, p, r, rows, err);
     const bool few = r->few || s->rows != ROWS_ALL || p->experts ||
                      (joined(s) && !(cuda_expands(p->seg[0].m) && cuda_expands(p->seg[p->n_seg - 1].m)));
     struct product_input i;
@@ -201,9 +201,9 @@ static wk_status enqueue_product(struct executor *x, const struct cuda_stage *s,
     if (!st) st = cuda_product_input(x, p, r, first, rows, &i, err);
     if (st) return st;
     if (s->launch->heads) return heads_product(x, p, r, &i, rows, err);
-    if (!few) return joined(s) ? cuda_many_joined(x, p, r, &i, rows, err) : cuda_many_siblings(x, p, r, &i, rows, err);
-    if (!joined(s)) return cuda_few_siblings(x, p, r, &i, 0, p->n_seg, rows, err);
-    return cuda_few_joined(x, p, r, &i, first, rows, err);
+    if (!few) return joined(s) ? cuda_prefill_joined(x, p, r, &i, rows, err) : cuda_prefill_siblings(x, p, r, &i, rows, err);
+    if (!joined(s)) return cuda_decode_siblings(x, p, r, &i, 0, p->n_seg, rows, err);
+    return cuda_decode_joined(x, p, r, &i, first, rows, err);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */

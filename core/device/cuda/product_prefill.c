@@ -1,4 +1,4 @@
-/* product_many.c: the prefill path of dense products: the matrices of a launch are expanded to f16, side by side, and
+/* product_prefill.c: the prefill path of dense products: the matrices of a launch are expanded to f16, side by side, and
  * given to one product of the library; what is left of the stage (biases, gated activation, maps, residual) is done by
  * one launch after it. Matrices that f16 would round take the decode path. */
 #include "device/cuda/product.h"
@@ -157,7 +157,7 @@ static struct product_output columns_at(const struct product_output *all, uint32
 
 /* ---- a stage ----------------------------------------------------------------------------------------------------- */
 
-wk_status cuda_many_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_prefill_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                            const struct product_input *i, uint32_t rows, const struct wk_err *err)
 {
     uint32_t first = 0;
@@ -171,7 +171,7 @@ wk_status cuda_many_joined(struct executor *x, const struct cuda_product_stage *
 }
 
 /* One large product of siblings: straight into the value, or side by side and from there, with the biases. */
-static wk_status many_columns(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+static wk_status prefill_columns(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                               const struct product_input *i, const struct columns *l, uint32_t items,
                               const struct wk_err *err)
 {
@@ -205,16 +205,16 @@ void cuda_attend_columns(const struct executor *x, const struct cuda_product_sta
     a->v_bias = p->seg[2].bias;
 }
 
-wk_status cuda_many_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_prefill_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                              const struct product_input *i, uint32_t rows, const struct wk_err *err)
 {
     wk_status s = WK_OK;
     for (uint32_t g = 0; g < p->n_seg && !s; g++)
-        if (!cuda_expands(p->seg[g].m)) s = cuda_few_siblings(x, p, r, i, g, 1, rows, err);
+        if (!cuda_expands(p->seg[g].m)) s = cuda_decode_siblings(x, p, r, i, g, 1, rows, err);
     for (uint32_t g = 0; !s;) {
         const struct columns l = next_columns(p, &g);
         if (!l.n_seg) break;
-        s = many_columns(x, p, r, i, &l, rows * p->slots, err);
+        s = prefill_columns(x, p, r, i, &l, rows * p->slots, err);
     }
     return s;
 }

@@ -1,4 +1,4 @@
-/* product_few.c: the decode path of products, generated rows and the wanted ones of prompts: rows as input, calls of
+/* product_decode.c: the decode path of products, generated rows and the wanted ones of prompts: rows as input, calls of
  * the plugins' kernels, results, and what is done after a call.
  *
  * A call takes up to 256 rows. A norm is in the prologue of as many rows as the module says, else its rows are
@@ -255,7 +255,7 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
         q.x_items = p->x.v->slots == 1 ? p->route->slots : 1;
         q.n_experts = p->seg[0].m->slabs;
         q.groups = p->route->groups;
-        if (r->few && p->choice && p->choice->groups) q.flags |= WK_CUDA_GROUPS_KNOWN;
+        if (r->few && p->choice && p->choice->groups_ready) q.flags |= WK_CUDA_GROUPS_KNOWN;
     }
     return module_product(p->seg[c->first_seg].m->module, &q, x->stream, err);
 }
@@ -308,7 +308,7 @@ wk_status cuda_product_finish(struct executor *x, const struct cuda_product_stag
 
 /* ---- a stage ----------------------------------------------------------------------------------------------------- */
 
-static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+static wk_status decode_glu(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                          const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     struct product_output to = cuda_stage_output(x, p, r);
@@ -328,7 +328,7 @@ static wk_status few_glu(struct executor *x, const struct cuda_product_stage *p,
     return s ? s : cuda_product_finish(x, p, &half[0], &half[1], false, first, rows, &to, err);
 }
 
-static wk_status few_single(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+static wk_status decode_single(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                             const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     const struct product_output to = cuda_stage_output(x, p, r);
@@ -343,7 +343,7 @@ static wk_status few_single(struct executor *x, const struct cuda_product_stage 
     return s ? s : cuda_product_finish(x, p, &plain, NULL, false, first, rows, &to, err);
 }
 
-wk_status cuda_few_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_decode_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                             const struct product_input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows,
                             const struct wk_err *err)
 {
@@ -358,8 +358,8 @@ wk_status cuda_few_siblings(struct executor *x, const struct cuda_product_stage 
     return s;
 }
 
-wk_status cuda_few_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+wk_status cuda_decode_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                           const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
-    return p->glu ? few_glu(x, p, r, i, first, rows, err) : few_single(x, p, r, i, first, rows, err);
+    return p->glu ? decode_glu(x, p, r, i, first, rows, err) : decode_single(x, p, r, i, first, rows, err);
 }
