@@ -1,0 +1,85 @@
+/* worker/cuda/select/resident.cuh: the launches of resident and resident_cluster, whose blocks have their whole share
+ * of the weights in shared memory at once: which products suit them, and how that memory is cut. */
+#ifndef WORKER_CUDA_SELECT_RESIDENT_CUH
+#define WORKER_CUDA_SELECT_RESIDENT_CUH
+
+#include <worker/cuda/kernel/resident.cuh>
+#include <worker/cuda/kernel/resident_cluster.cuh>
+#include <worker/cuda/select/plan.cuh>
+
+/* A slot is one step; a norm of several rows needs whole steps of at most 128 values. */
+static inline const char *wk_resident_suits(const wk_plan &plan)
+{
+    const wk_product_args &a = plan.args.common;
+    if (a.in.row_index) return "rows of the input are chosen by an index";
+    if (a.steps > WK_SLOTS) return "a slot has several steps of k";
+    if (a.in.kind == WK_CUDA_IN_RMS && (!plan.target->family->norms || a.step_shift > 7 || !wk_whole_steps(a)))
+        return "it has no norm of several rows for these formats and k";
+    return NULL;
+}
+/* All blocks find places at once. Larger shares, or blocks that wait for places, cost more than a ring does: Phi-3's
+ * products lose 15 % so. */
+static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
+{
+    wk_batch_args &w = plan.args.batch;
+    wk_product_args &a = w.p;
+    const uint32_t columns = plan.row->tiles, places = WK_RESIDENT_TOGETHER * wk_processors(plan), each = a.glu ? 2 : 1,
+                   cell = columns * WK_CELL;
+    wk_count_items(a, 1);
+    w.tiles = wk_parts(a.items, places);
+    if (w.tiles > WK_RESIDENT_TILES) return "a block would have more than two tiles";
+    wk_count_items(a, w.tiles);
+    w.blocks = 1;
+    w.workers = a.items;
+    w.groups = wk_parts(a.rows, 8 * columns);
+    w.x_bytes = cell << (a.step_shift - 5);
+    a.slot = w.tiles * each * wk_largest_step(a);
+    a.x_at = WK_SLOTS * a.slot;
+    a.red_at = a.x_at + WK_SLOTS * w.x_bytes;
+    a.bars_at = a.red_at + w.tiles * each * WK_SLOTS * cell;
+    w.kept_at = a.bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
+    const uint32_t bytes = w.kept_at + (a.in.kind == WK_CUDA_IN_RMS && a.rows > 4 ? 4 * WK_RESIDENT_KEPT : 0);
+    if (bytes > wk_room(plan, plan.row->launch.together)) return "a block's weights do not fit into shared memory";
+    if (a.items * w.groups > places) return "not all blocks find places at once";
+    plan.shared = wk_max(bytes, WK_RESIDENT_LEAST);
+    wk_batch_grid(plan, true);
+    return NULL;
+}
+
+/* Several steps a slot. */
+static inline const char *wk_resident_cluster_suits(const wk_plan &plan)
+{
+    const wk_product_args &a = plan.args.common;
+    if (a.n_seg > 1) return "there are several matrices";
+    if (a.in.row_index) return "rows of the input are chosen by an index";
+    if (a.in.kind == WK_CUDA_IN_RMS) return "the input is normed by the product";
+    if (a.steps <= WK_SLOTS) return "no slot has a second step of k";
+    if (a.steps > WK_SLOTS * WK_RESIDENT_CLUSTER_ROUNDS) return "a slot has too many steps of k";
+    if (a.step_shift < 6) return "steps have fewer than 64 values";
+    return wk_whole_steps(a) ? NULL : "k is not a whole number of steps";
+}
+/* Tiles so few that their blocks find places at once, two a multiprocessor. */
+static inline const char *wk_shape_resident_cluster(wk_plan &plan, uint32_t)
+{
+    wk_batch_args &w = plan.args.batch;
+    wk_product_args &a = w.p;
+    const uint32_t places = wk_parts(a.steps, WK_SLOTS) * WK_RESIDENT_CLUSTER_SLOTS, cell = plan.row->tiles * WK_CELL;
+    w.tiles = 1;
+    w.blocks = WK_RESIDENT_CLUSTER_BLOCKS;
+    w.workers = a.seg[0].n_tiles;
+    w.groups = 1;
+    w.x_bytes = cell << (a.step_shift - 5);
+    a.slot = a.seg[0].step_bytes;
+    a.x_at = places * w.x_bytes;
+    a.red_at = a.x_at + places * a.slot;
+    w.kept_at = a.red_at + WK_SLOTS * cell;
+    a.bars_at = w.kept_at + 2 * WK_RESIDENT_CLUSTER_SLOTS * cell;
+    plan.shared = a.bars_at + WK_RESIDENT_CLUSTER_BARS * 8;
+    if (plan.shared > wk_room(plan, plan.row->launch.together))
+        return "a block's weights do not fit into shared memory";
+    if (w.workers * WK_RESIDENT_CLUSTER_BLOCKS > 2 * wk_processors(plan)) return "not all blocks find places at once";
+    wk_batch_grid(plan, false);
+    return NULL;
+}
+
+#endif
