@@ -1,4 +1,4 @@
-/* debug.c: `worker debug tape` and `worker debug tap`.
+/* debug.c: `worker debug tape` and `worker debug tap` (`kernels`: debug_kernels.c).
  *
  * A tap is a second reader of a value of the recorded pass: fusion leaves it whole, and its rows come out here, one
  * .npy file (NumPy format 1.0, F32 [rows, width]) for each value, with an index.json that also holds the ids and the
@@ -16,6 +16,7 @@
 #include "base/result_file.h"
 #include "capabilities.h"
 #include "commands.h"
+#include "debug.h"
 #include "errors.h"
 #include "json_out.h"
 #include "session_tokens.h"
@@ -328,5 +329,6 @@ int command_debug(const struct options *o)
     const char *action = o->operands[0];
     if (strcmp(action, "tap") == 0) return tap(o);
     if (strcmp(action, "tape") == 0) return tape(o);
-    return fail_usage("debug", "expected tap or tape");
+    if (strcmp(action, "kernels") == 0) return debug_kernels(o);
+    return fail_usage("debug", "expected tap, tape or kernels");
 }

@@ -1,5 +1,6 @@
 /* option_table.c: the subcommands and the options, as data. What is said here is what the parser enforces and what
  * every help text, the man page and the completions show. */
+#include "device/cuda_like.h"
 #include "options.h"
 
 #define ON(c) (1u << (c))
@@ -120,6 +121,10 @@ const struct option_def option_table[OPT_COUNT] = {
                   "probabilities of the last row, output_embedding of a text; all for every one; may be repeated" },
     [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL,
                   "folder for the tapped values; made if absent, must be empty" },
+    [OPT_DEVICE_LIKE] = { "device-like", 0, OPTION_CHOICE, false, ON(CMD_DEBUG), CUDA_LIKE_NAMES, 0, 0, "sm_90",
+                          "GPU that debug kernels chooses for: its compute capability, with the sizes of a card that "
+                          "has "
+                          "it" },
     [OPT_SCHEMA] = { "schema", 0, OPTION_TEXT, false, ON(CMD_GRAMMAR), "FILE", 1, 4096, NULL,
                      "a JSON Schema: the text is a value that fits it; - is standard input" },
     [OPT_JSON_SCHEMA] = { "json-schema", 0, OPTION_TEXT, false, TEXTS, "FILE", 1, 4096, NULL,
@@ -483,9 +488,11 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_BENCH] = { "bench", "", 0, 0, "measure speed",
                     "Measures prefill and decode with sampling, and in the same run how fast the GPU, or as many "
                     "threads, read memory: decode's share of that is the figure to look at." },
-    [CMD_DEBUG] = { "debug", "tap | tape", 1, 1, "look inside a forward pass",
+    [CMD_DEBUG] = { "debug", "tap | tape | kernels", 1, 1, "look inside a forward pass",
                     "tape prints the recorded operations and launches of a model. tap runs a text and writes values of "
-                    "the pass as .npy files with an index.json." },
+                    "the pass as .npy files with an index.json. kernels prints which CUDA kernel each product of the "
+                    "model "
+                    "gets at 1 to 64 rows, how it is launched, and why none that comes first; it needs no GPU." },
     [CMD_GRAMMAR] = { "grammar", "", 0, 0, "check what constrained output would be constrained to",
                       "Compiles a JSON Schema, a grammar or a regular expression and says what it holds, or why it is "
                       "refused (exit status 1). With --accepts the exit status is 0 whether the text fits or not. With "

@@ -84,6 +84,7 @@ enum option_id {
     OPT_LOGITS,
     OPT_TAP,
     OPT_OUT,
+    OPT_DEVICE_LIKE,
     OPT_SCHEMA,
     OPT_JSON_SCHEMA,
     OPT_GRAMMAR,

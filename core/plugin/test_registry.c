@@ -449,7 +449,7 @@ static void test_cuda_refused(void **state)
         /* before any code runs */
         { "cuda_wrong_layout", "was built with other structs in worker/quant_cuda.h: layout 0000000055667788",
           WK_UNSUPPORTED },
-        { "cuda_wrong_minor", "was built for the CUDA interface 0.1, this worker has 0.2", WK_UNSUPPORTED },
+        { "cuda_wrong_minor", "was built for the CUDA interface 0.1, this worker has 0.3", WK_UNSUPPORTED },
         { "cuda_other_id", "belongs to org.example.rival, not to org.example.zoo", WK_INVALID },
         { "cuda_other_claim", "claims ggml type 201, which its plugin does not serve", WK_INVALID },
         { "good", "is a plugin of kind 2, not a CUDA module", WK_INVALID },

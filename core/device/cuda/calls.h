@@ -26,6 +26,13 @@ static inline bool module_serves(const struct wk_quant_cuda *m, const uint32_t *
 {
     CALLED(int32_t, m->serves, "serves", types, n);
 }
+/* Of a module that has it. */
+static inline wk_status module_choice(const struct wk_quant_cuda *m, const struct wk_cuda_device *d,
+                                      const struct wk_cuda_product *p, struct wk_cuda_choice *c,
+                                      const struct wk_err *err)
+{
+    CALLED(wk_status, m->choice, "choice", d, p, c, err);
+}
 static inline wk_status module_product(const struct wk_quant_cuda *m, const struct wk_cuda_product *p, void *stream,
                                        const struct wk_err *err)
 {

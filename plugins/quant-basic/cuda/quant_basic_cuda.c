@@ -10,7 +10,7 @@ extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_bas
     quant_basic_f32;
 static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_basic_q41, &quant_basic_f16,
                                                             &quant_basic_bf16, &quant_basic_f32 };
-enum { N_FAMILIES = sizeof families / sizeof *families };
+WK_FAMILIES(families)
 extern const struct wk_large_family quant_basic_large;
 
 wk_status quant_basic_image(int32_t device, const struct wk_err *err);
@@ -21,25 +21,11 @@ static wk_status open(int32_t device, const struct wk_err *err)
     if (!status) status = wk_families_open(families, N_FAMILIES, device, err);
     return status ? status : quant_basic_large.open(device, err);
 }
-static int32_t serves(const uint32_t *ggml_types, uint32_t n)
-{
-    return wk_family_of(families, N_FAMILIES, ggml_types, n) != NULL;
-}
-static wk_status product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
-{
-    return wk_families_product(families, N_FAMILIES, p, stream, err);
-}
 static uint32_t panels(uint32_t ggml_type) { return quant_basic_large.panels(ggml_type); }
 static wk_status large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
 {
     return wk_large_run(&quant_basic_large, p, stream, err);
 }
-static uint32_t norm_rows(const struct wk_cuda_product *p) { return wk_families_norm_rows(families, N_FAMILIES, p); }
-static struct wk_cuda_layout layout(const struct wk_cuda_product *p)
-{
-    return wk_families_layout(families, N_FAMILIES, p);
-}
 
 WORKER_PLUGIN_CUDA("org.worker.quant-basic", "ggml:0,1,2,3,6,7,8,30", .n_types = sizeof types / sizeof *types,
-                   .types = types, .open = open, .serves = serves, .product = product, .panels = panels, .large = large,
-                   .norm_rows = norm_rows, .layout = layout);
+                   .types = types, .open = open, .panels = panels, .large = large, WK_FAMILIES_CALLS);

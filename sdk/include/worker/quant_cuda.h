@@ -35,7 +35,7 @@ extern "C" {
  * layout of its structs (WK_LAYOUT_CUDA). A module that differs is refused by name on CUDA; its plugin serves the CPU
  * all the same. */
 #define WK_CUDA_ABI_MAJOR 0
-#define WK_CUDA_ABI_MINOR 2
+#define WK_CUDA_ABI_MINOR 3
 
 enum { WK_CUDA_ROWS = 256 }; /* most rows of one product call */
 enum { WK_CUDA_FEW = 64 };   /* rows that kernels for few rows take at once: a call of more is several groups of them */
@@ -179,6 +179,33 @@ struct wk_cuda_layout {
                      is asked for; ACT: it is not */
 };
 
+/* A device for which kernels are chosen. Capabilities: the device and the code that runs on it have them. */
+enum {
+    WK_CUDA_CAN_DEPENDENT = 1u << 0, /* launches that begin before the previous kernel has ended */
+    WK_CUDA_CAN_BULK = 1u << 1,      /* bulk copies, whose bytes a barrier counts */
+    WK_CUDA_CAN_CLUSTERS = 1u << 2,  /* clusters: blocks that reach each other's shared memory */
+    WK_CUDA_CAN_WGMMA = 1u << 3      /* wgmma */
+};
+struct wk_cuda_device {
+    uint32_t struct_size;
+    uint32_t processors;      /* multiprocessors */
+    uint32_t block_bytes;     /* most shared memory of a block */
+    uint32_t processor_bytes; /* shared memory of a multiprocessor */
+    uint32_t can, pad;        /* WK_CUDA_CAN_* */
+};
+
+/* The kernel that a product gets, and how it is launched. */
+struct wk_cuda_choice {
+    uint32_t struct_size;
+    uint32_t rows;      /* of the launch; fewer than the product's: that has several launches */
+    const char *kernel; /* its name, static */
+    uint32_t grid_x, grid_y;
+    uint32_t cluster;     /* blocks of a cluster; 0: launched without clusters */
+    uint32_t threads;     /* of a block */
+    uint32_t shared, pad; /* bytes of shared memory of a block */
+    char why_not[480];    /* "NAME: reason; ...": kernels for so many rows that come first in order of priority */
+};
+
 struct wk_type_cuda {
     uint32_t struct_size, ggml_type;
     /* Bytes from tile to tile, 16 rows of k values: a multiple of 16; at least the rows' own bytes and at most 8 a
@@ -224,6 +251,12 @@ struct wk_quant_cuda {
     /* Bytes that a dense product of so many rows needs at p->workspace for segments of the type: of several types the
      * most of them; never fewer of more rows. NULL: none. Pure. */
     uint64_t (*workspace)(uint32_t ggml_type, uint32_t k, uint32_t rows);
+    /* The first launch of such a product on device d, which need not be there: nothing is launched, no driver is asked.
+     * Of p only rows, types, k, n, glu, n_experts, top_k, the kinds of input and outputs and whether there are experts,
+     * maps, partials and a residual are looked at, nothing that pointers lead to. WK_INVALID, naming the field, for
+     * what it cannot take. NULL: the module does not tell. Pure, also before open. */
+    wk_status (*choice)(const struct wk_cuda_device *d, const struct wk_cuda_product *p, struct wk_cuda_choice *c,
+                        const struct wk_err *err);
 };
 
 #define WK_PLUGIN_CUDA_SYMBOL "worker_plugin_cuda_v0"

@@ -7,6 +7,7 @@
 #define WORKER_CUDA_PRODUCT_CUH
 
 #include <cuda_runtime.h>
+#include <stdio.h>
 
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/check.cuh>
@@ -211,28 +212,43 @@ static inline bool wk_layout_right(const wk_target *t, const wk_cuda_product *p)
     const struct wk_cuda_layout l = wk_product_layout(t, p);
     return (in < WK_CUDA_IN_PANELS || in == l.in) && (out < WK_CUDA_OUT_PANELS || out == l.out);
 }
+/* k is a multiple of the blocks of all formats. */
+static inline wk_status wk_product_shaped(const wk_target *t, const wk_cuda_product *p, const struct wk_err *err)
+{
+    for (uint32_t i = 0; i < p->n_seg; i++) {
+        const uint32_t block = t->family->formats[wk_format_index(*t->family, p->seg[i].ggml_type)].block;
+        if (p->k == 0 || p->k % block || p->k > 1u << 24) return wk_fail(err, WK_INVALID, "product: k %u", p->k);
+    }
+    return p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS)
+               ? WK_OK
+               : wk_fail(err, WK_INVALID, "product: rows %u", p->rows);
+}
 /* Everything that the contract excludes. */
 static inline wk_status wk_product_right(const wk_target *t, const wk_cuda_product *p, const struct wk_err *err)
 {
-    uint32_t block = 1, tiles = 0; /* what k is a multiple of: the largest block of its formats */
-    for (uint32_t i = 0; i < p->n_seg; i++) {
-        block = wk_max(block, t->family->formats[wk_format_index(*t->family, p->seg[i].ggml_type)].block);
-        if (!i || !p->glu) tiles += (p->seg[i].n + 15) / 16;
-    }
-    const wk_status status = wk_product_check(p, block, err);
+    wk_status status = wk_product_shaped(t, p, err);
+    if (!status) status = wk_product_check(p, err);
     if (status) return status;
     if (!wk_layout_right(t, p))
         return wk_fail(err, WK_INVALID, "product: input kind %u or out kind %u of %u rows and k %u", p->input.kind,
                        p->seg[0].out.kind, p->rows, p->k);
-    if (p->expert)
+    if (p->expert) {
+        const uint32_t segments = p->glu ? 1 : p->n_seg;
+        uint32_t tiles = 0;
+        for (uint32_t i = 0; i < segments; i++) tiles += (p->seg[i].n + 15) / 16;
         return (uint64_t)p->rows * tiles > UINT32_MAX / WK_MOE_SEVERAL_COST16
                    ? wk_fail(err, WK_INVALID, "product: rows %u of %u tiles with experts", p->rows, tiles)
                    : WK_OK;
+    }
     if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > wk_product_norm_rows(t, p))
         return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
     if (t->family->whole && p->rows > 1 && (!p->workspace || reinterpret_cast<uintptr_t>(p->workspace) % 256))
         return wk_fail(err, WK_INVALID, "product: workspace of %u rows is missing or not aligned", p->rows);
     return WK_OK;
+}
+static inline wk_status wk_product_too_large(const wk_cuda_product *p, const struct wk_err *err)
+{
+    return wk_fail(err, WK_INVALID, "product: k %u is too large for %s", p->k, p->expert ? "experts" : "this input");
 }
 /* As few launches as their memory allows; experts: one. */
 static inline wk_status wk_product_run(const wk_target *t, const wk_kernel_pointers &kernels, const wk_cuda_product *p,
@@ -245,9 +261,7 @@ static inline wk_status wk_product_run(const wk_target *t, const wk_kernel_point
         const uint32_t n = wk_min(p->rows - first, most);
         const wk_cuda_product q = p->expert ? *p : wk_product_part(p, first, n);
         if (!wk_product_launch(t, kernels, &q, static_cast<cudaStream_t>(stream), &status, err)) {
-            if (most == 1 || p->expert)
-                return wk_fail(err, WK_INVALID, "product: k %u is too large for %s", p->k,
-                               p->expert ? "experts" : "this input");
+            if (most == 1 || p->expert) return wk_product_too_large(p, err);
             most = n / 2 > 0 ? n / 2 : 1;
             continue;
         }
@@ -255,6 +269,54 @@ static inline wk_status wk_product_run(const wk_target *t, const wk_kernel_point
         first += n;
     }
     return WK_OK;
+}
+
+/* ---- what it would do on a device -------------------------------------------------------------------------- */
+
+/* A family on a device that is not asked for anything. */
+static inline wk_target wk_target_like(const wk_family_facts *family, const wk_cuda_device *d)
+{
+    wk_target t = {};
+    t.family = family;
+    t.measured = &wk_measured_h200;
+    t.device = *d;
+    for (uint32_t kernel = 0; kernel < WK_KERNELS; kernel++)
+        for (uint32_t format = 0; format <= family->n_formats; format++) wk_kernel_clusters(NULL, kernel, format, &t);
+    return t;
+}
+/* As wk_quant_cuda's. */
+static inline wk_status wk_product_choice(const wk_family_facts *family, const wk_cuda_device *d,
+                                          const wk_cuda_product *p, wk_cuda_choice *c, const struct wk_err *err)
+{
+    if (d->struct_size < sizeof *d) return wk_fail(err, WK_INVALID, "choice: device struct_size %u", d->struct_size);
+    if (c->struct_size < sizeof *c) return wk_fail(err, WK_INVALID, "choice: struct_size %u", c->struct_size);
+    if (d->processors == 0 || d->block_bytes == 0 || d->processor_bytes < 4 * WK_BLOCK_RESERVED)
+        return wk_fail(err, WK_INVALID, "choice: device of %u processors with %u bytes, %u a block", d->processors,
+                       d->processor_bytes, d->block_bytes);
+    if (p->expert && p->top_k == 0) return wk_fail(err, WK_INVALID, "choice: top_k of a product of experts is 0");
+    const wk_target target = wk_target_like(family, d);
+    wk_status status = wk_product_shaped(&target, p, err);
+    if (status) return status;
+    for (wk_cuda_product q = *p; q.rows; q.rows = p->expert ? 0 : q.rows / 2) {
+        wk_plan plan = wk_plan_of(&target, &q);
+        size_t at = 0;
+        c->why_not[0] = 0;
+        const bool found = wk_choose(plan, [&](const wk_plan &one, const char *why) {
+            if (!why || !wk_row_is_for(one) || at >= sizeof c->why_not) return;
+            at += (size_t)snprintf(c->why_not + at, sizeof c->why_not - at, "%s%s: %s", at ? "; " : "", one.row->name,
+                                   why);
+        });
+        if (!found) continue;
+        c->rows = q.rows;
+        c->kernel = plan.row->name;
+        c->grid_x = plan.grid_x;
+        c->grid_y = plan.grid_y;
+        c->cluster = plan.cluster;
+        c->threads = plan.threads;
+        c->shared = plan.shared;
+        return WK_OK;
+    }
+    return wk_product_too_large(p, err);
 }
 
 /* A family's own: its facts, its kernels, and the one device of the process. */
@@ -270,7 +332,7 @@ template <class First, class... Rest> struct wk_product_of {
         target.family = &facts;
         target.measured = &wk_measured_h200;
         wk_kernel_pointers_of<0, First, Rest...>(&kernels);
-        const wk_status status = wk_product_device_read(device, &target.device, err);
+        const wk_status status = wk_cuda_device_read(device, &target.device, err);
         return status ? status : wk_kernels_open(kernels, &target, err);
     }
     static uint32_t norm_rows(const wk_cuda_product *p) { return wk_product_norm_rows(&target, p); }
@@ -279,6 +341,11 @@ template <class First, class... Rest> struct wk_product_of {
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         return wk_product_run(&target, kernels, p, stream, err);
+    }
+    static wk_status choice(const wk_cuda_device *d, const wk_cuda_product *p, wk_cuda_choice *c,
+                            const struct wk_err *err)
+    {
+        return wk_product_choice(&facts, d, p, c, err);
     }
 };
 
@@ -291,6 +358,7 @@ template <class First, class... Rest> struct wk_product_of {
                                             wk_product_of<__VA_ARGS__>::norm_rows, \
                                             wk_product_of<__VA_ARGS__>::layout,    \
                                             wk_product_of<__VA_ARGS__>::workspace, \
-                                            wk_product_of<__VA_ARGS__>::product }
+                                            wk_product_of<__VA_ARGS__>::product,   \
+                                            wk_product_of<__VA_ARGS__>::choice }
 
 #endif

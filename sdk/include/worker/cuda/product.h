@@ -19,6 +19,8 @@ struct wk_product_family {
     struct wk_cuda_layout (*layout)(const struct wk_cuda_product *p);
     uint64_t (*workspace)(uint32_t k, uint32_t rows); /* bytes, of a dense product */
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
+    wk_status (*choice)(const struct wk_cuda_device *d, const struct wk_cuda_product *p, struct wk_cuda_choice *c,
+                        const struct wk_err *err);
 };
 
 static inline int32_t wk_family_has(const struct wk_product_family *f, uint32_t type)
@@ -81,17 +83,69 @@ static inline uint64_t wk_families_workspace(const struct wk_product_family *con
     return f ? f->workspace(k, rows) : 0;
 }
 
-static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families,
-                                            const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
+/* The family of a product of which nothing is known yet. */
+static inline wk_status wk_families_find(const struct wk_product_family *const *families, uint32_t n_families,
+                                         const struct wk_cuda_product *p, const struct wk_product_family **f,
+                                         const struct wk_err *err)
 {
     if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "product: struct_size %u", p->struct_size);
     if (p->n_seg < 1 || p->n_seg > 4) return wk_fail(err, WK_INVALID, "product: n_seg %u", p->n_seg);
-    const struct wk_product_family *f = wk_families_of(families, n_families, p);
-    if (!f)
-        return wk_fail(err, WK_INVALID, "product: seg ggml_type: these types (the first is %u) are not served together",
-                       p->seg[0].ggml_type);
-    return f->product(p, stream, err);
+    *f = wk_families_of(families, n_families, p);
+    return *f ? WK_OK
+              : wk_fail(err, WK_INVALID,
+                        "product: seg ggml_type: these types (the first is %u) are not served together",
+                        p->seg[0].ggml_type);
 }
+
+static inline wk_status wk_families_product(const struct wk_product_family *const *families, uint32_t n_families,
+                                            const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
+{
+    const struct wk_product_family *f;
+    const wk_status status = wk_families_find(families, n_families, p, &f, err);
+    return status ? status : f->product(p, stream, err);
+}
+
+static inline wk_status wk_families_choice(const struct wk_product_family *const *families, uint32_t n_families,
+                                           const struct wk_cuda_device *d, const struct wk_cuda_product *p,
+                                           struct wk_cuda_choice *c, const struct wk_err *err)
+{
+    const struct wk_product_family *f;
+    const wk_status status = wk_families_find(families, n_families, p, &f, err);
+    return status ? status : f->choice(d, p, c, err);
+}
+
+/* Defines what a module whose families are in the array `families` answers with; WORKER_PLUGIN_CUDA(...,
+ * WK_FAMILIES_CALLS) hands it to the host. */
+#define WK_FAMILIES(families)                                                                                  \
+    enum { N_FAMILIES = sizeof(families) / sizeof *(families) };                                               \
+    static int32_t families_serves(const uint32_t *ggml_types, uint32_t n)                                     \
+    {                                                                                                          \
+        return wk_family_of(families, N_FAMILIES, ggml_types, n) != NULL;                                      \
+    }                                                                                                          \
+    static wk_status families_product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) \
+    {                                                                                                          \
+        return wk_families_product(families, N_FAMILIES, p, stream, err);                                      \
+    }                                                                                                          \
+    static uint32_t families_norm_rows(const struct wk_cuda_product *p)                                        \
+    {                                                                                                          \
+        return wk_families_norm_rows(families, N_FAMILIES, p);                                                 \
+    }                                                                                                          \
+    static struct wk_cuda_layout families_layout(const struct wk_cuda_product *p)                              \
+    {                                                                                                          \
+        return wk_families_layout(families, N_FAMILIES, p);                                                    \
+    }                                                                                                          \
+    static uint64_t families_workspace(uint32_t ggml_type, uint32_t k, uint32_t rows)                          \
+    {                                                                                                          \
+        return wk_families_workspace(families, N_FAMILIES, ggml_type, k, rows);                                \
+    }                                                                                                          \
+    static wk_status families_choice(const struct wk_cuda_device *d, const struct wk_cuda_product *p,          \
+                                     struct wk_cuda_choice *c, const struct wk_err *err)                       \
+    {                                                                                                          \
+        return wk_families_choice(families, N_FAMILIES, d, p, c, err);                                         \
+    }
+#define WK_FAMILIES_CALLS                                                                    \
+    .serves = families_serves, .product = families_product, .norm_rows = families_norm_rows, \
+    .layout = families_layout, .workspace = families_workspace, .choice = families_choice
 
 /* Formats with products of many items an expert (worker/cuda/product_large.cuh). */
 struct wk_large_family {

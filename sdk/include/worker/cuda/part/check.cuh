@@ -35,15 +35,13 @@ static inline bool wk_fours(const void *at, uint64_t stride, uint32_t bytes)
     return reinterpret_cast<uintptr_t>(at) % (4 * bytes) == 0 && stride % 4 == 0;
 }
 
-/* Everything the contract excludes, by the field's name. */
-static inline wk_status wk_product_check(const wk_cuda_product *p, uint32_t block, const struct wk_err *err)
+/* What the contract excludes whatever the formats and the device, by the field's name. */
+static inline wk_status wk_product_check(const wk_cuda_product *p, const struct wk_err *err)
 {
 #define WK_NEED(cond, ...)                                                     \
     do {                                                                       \
         if (!(cond)) return wk_fail(err, WK_INVALID, "product: " __VA_ARGS__); \
     } while (0)
-    WK_NEED(p->k > 0 && p->k % block == 0 && p->k <= 1u << 24, "k %u", p->k);
-    WK_NEED(p->rows > 0 && (p->expert || p->rows <= WK_CUDA_ROWS), "rows %u", p->rows);
     WK_NEED(p->input.kind <= WK_CUDA_IN_RUNS, "input kind %u", p->input.kind);
     WK_NEED(p->input.kind == WK_CUDA_IN_RMS || p->input.shift < 64, "input shift %u", p->input.shift);
     WK_NEED(p->input.x && (p->input.kind != WK_CUDA_IN_RMS || p->input.aux), "input x or aux is missing");

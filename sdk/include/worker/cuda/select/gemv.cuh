@@ -58,7 +58,7 @@ static inline bool wk_gemv_heavy(const wk_plan &plan)
 static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
 {
     wk_product_args &a = plan.args.common;
-    const wk_product_device &device = plan.target->device;
+    const wk_cuda_device &device = plan.target->device;
     const bool one = a.rows == 1;
     wk_count_items(a, 1);
     const uint32_t padded = a.steps * a.step_units * plan.target->family->unit, grid = device.processors;

@@ -55,7 +55,7 @@ static inline const char *wk_shape_int8(wk_plan &plan, uint32_t variant)
 {
     wk_int8_args &w = plan.args.int8;
     const uint32_t blocks = 1u << variant, clusters = wk_int8_clusters(plan, blocks);
-    if (blocks > 1 && !(plan.target->device.can & WK_CAN_CLUSTERS)) return "the device has no clusters";
+    if (blocks > 1 && !(plan.target->device.can & WK_CUDA_CAN_CLUSTERS)) return "the device has no clusters";
     if (clusters == 0) return "the device has no room for a cluster";
     wk_count_items(w.p, w.p.glu ? WK_INT8_TILES / 2 : (uint32_t)WK_INT8_TILES);
     w.p.slot = wk_largest_step(w.p);

@@ -13,7 +13,7 @@ template <uint32_t KERNEL, class... F> constexpr bool wk_kernel_exists()
 {
     constexpr wk_kernel_row row = wk_kernels[KERNEL];
     constexpr uint32_t traits = wk_launch_traits<F...>();
-    if (row.needs & WK_CAN_WGMMA ? !wk_built_for_wgmma() : row.needs && !wk_built_for_clusters()) return false;
+    if (row.needs & WK_CUDA_CAN_WGMMA ? !wk_built_for_wgmma() : row.needs && !wk_built_for_clusters()) return false;
     if (row.products == WK_PRODUCTS_EXPERTS && traits & WK_TRAIT_SEVERAL) return false;
     return !(row.formats.only & ~traits) && !(row.formats.not_with & traits);
 }
@@ -77,7 +77,7 @@ static inline void wk_kernel_clusters(const void *k, uint32_t kernel, uint32_t f
     for (uint32_t log_blocks = 0; 1u << log_blocks <= row.launch.cluster; log_blocks++) {
         const uint32_t blocks = 1u << log_blocks, together = row.launch.together;
         int n = (int)(together * t->device.processors);
-        if (blocks > 1 && t->device.can & WK_CAN_CLUSTERS) {
+        if (blocks > 1 && t->device.can & WK_CUDA_CAN_CLUSTERS) {
             if (!k) {
                 n = (int)wk_clusters_by_rule(&t->device, blocks, together);
             } else {

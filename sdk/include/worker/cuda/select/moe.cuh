@@ -28,7 +28,7 @@ static inline void wk_moe_tail(wk_plan &plan)
     wk_experts_args &w = plan.args.experts;
     wk_product_args &a = w.p;
     w.tail = a.steps * a.seg[0].step_bytes - a.seg[0].tile_bytes;
-    w.whole = plan.target->device.can & WK_CAN_BULK && a.run == 1 && (!w.tail || a.depth >= a.stages) ? 1 : 0;
+    w.whole = plan.target->device.can & WK_CUDA_CAN_BULK && a.run == 1 && (!w.tail || a.depth >= a.stages) ? 1 : 0;
     if (w.tail && w.whole)
         a.depth -= a.depth % a.stages;
     else

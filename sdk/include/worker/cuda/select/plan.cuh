@@ -47,7 +47,7 @@ enum {
 struct wk_target {
     const wk_family_facts *family;
     const wk_measured *measured;
-    wk_product_device device;
+    wk_cuda_device device;
     /* Clusters that the device holds at once: by kernel, format (n_formats: several), log2 of the blocks. */
     uint32_t clusters[WK_KERNELS][WK_TYPES_MAX + 1][4];
 };
@@ -58,7 +58,7 @@ struct wk_plan;
 struct wk_kernel_row {
     const char *name;  /* of the kernel's file, and the most rows at once */
     uint32_t tiles;    /* of 8 columns that it has at once; int8: records of four rows */
-    uint32_t needs;    /* WK_CAN_* */
+    uint32_t needs;    /* WK_CUDA_CAN_* */
     uint32_t products; /* WK_PRODUCTS_* */
     struct {
         uint32_t from, to; /* experts: rows of which each has top_k items */
@@ -149,7 +149,7 @@ static inline uint32_t wk_busiest_k(const wk_product_args &a, uint32_t blocks)
     return most << a.step_shift;
 }
 /* Shared memory that a block may have, of `together` a multiprocessor. */
-static inline uint32_t wk_room(const wk_product_device &d, uint32_t together)
+static inline uint32_t wk_room(const wk_cuda_device &d, uint32_t together)
 {
     return wk_min(d.processor_bytes / together - WK_BLOCK_RESERVED, d.block_bytes);
 }

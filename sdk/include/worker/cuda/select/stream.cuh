@@ -14,7 +14,7 @@ enum { WK_STREAM_SIZES = 3, WK_STREAM_VARIANTS = 4 * WK_STREAM_SIZES };
 static inline const char *wk_stream32_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
-    return !(plan.target->device.can & WK_CAN_WGMMA) ||
+    return !(plan.target->device.can & WK_CUDA_CAN_WGMMA) ||
                    (uint64_t)wk_all_tiles(a) * a.k <= plan.target->measured->short_launch
                ? NULL
                : "the launch is so long that wgmma is better";

@@ -16,7 +16,7 @@
 #include <worker/cuda/select/stream.cuh>
 
 /* Capabilities: kernels by mma.sync and by wgmma are launched in clusters, and copy in bulk. */
-enum { WK_NEEDS_MMA = WK_CAN_BULK | WK_CAN_CLUSTERS, WK_NEEDS_WGMMA = WK_NEEDS_MMA | WK_CAN_WGMMA };
+enum { WK_NEEDS_MMA = WK_CUDA_CAN_BULK | WK_CUDA_CAN_CLUSTERS, WK_NEEDS_WGMMA = WK_NEEDS_MMA | WK_CUDA_CAN_WGMMA };
 /* Formats that kernels do not take: those of several rows; of one format at a time; lm_head_wgmma; gemv_tall. */
 enum {
     WK_NOT_BATCH = WK_TRAIT_EXACT | WK_TRAIT_WHOLE | WK_TRAIT_MIXED,
@@ -163,18 +163,22 @@ static inline const char *wk_traits_text(uint32_t traits)
     };
     return texts[wk_log2(traits & (0u - traits))];
 }
+/* Is the row for products of this kind, multiplied so, and for so many rows? */
+static inline bool wk_row_is_for(const wk_plan &plan)
+{
+    const wk_kernel_row &row = *plan.row;
+    return row.products == (plan.product->expert ? WK_PRODUCTS_EXPERTS : WK_PRODUCTS_DENSE) &&
+           !(row.formats.only & ~wk_plan_traits(plan)) && plan.rows >= row.rows.from && plan.rows <= row.rows.to;
+}
 /* Why the row does not take the launch, before its memory is cut; NULL: it may. */
 static inline const char *wk_row_refuses(const wk_plan &plan)
 {
     const wk_kernel_row &row = *plan.row;
     const uint32_t traits = wk_plan_traits(plan), lacks = row.needs & ~plan.target->device.can;
-    if (row.products != (plan.product->expert ? WK_PRODUCTS_EXPERTS : WK_PRODUCTS_DENSE))
-        return "it is for products of another kind";
-    if (plan.rows < row.rows.from || plan.rows > row.rows.to) return "it is for other numbers of rows";
-    if (lacks & WK_CAN_BULK) return "the device has no bulk copies";
-    if (lacks & WK_CAN_CLUSTERS) return "the device has no clusters";
+    if (!wk_row_is_for(plan)) return "it is for other products or numbers of rows";
+    if (lacks & WK_CUDA_CAN_BULK) return "the device has no bulk copies";
+    if (lacks & WK_CUDA_CAN_CLUSTERS) return "the device has no clusters";
     if (lacks) return "the device has no wgmma";
-    if (row.formats.only & ~traits) return "the format is not multiplied by whole numbers";
     if (row.formats.not_with & traits) return wk_traits_text(row.formats.not_with & traits);
     if (plan.args.common.in.kind == WK_CUDA_IN_RMS && plan.rows > wk_max(row.layout.norm_rows, 1))
         return "it does not norm so many rows";
