@@ -186,7 +186,7 @@ static inline uint32_t wk_product_norm_rows(const wk_target *t, const wk_cuda_pr
     q.input.row_index = NULL;
     wk_plan plan = wk_plan_of(t, &q);
     if (p->expert || !wk_choose(plan) || plan.row->layout.norm_rows < WK_CUDA_FEW_NORM) return 1;
-    return plan.args.common.items > t->device.processors ? t->measured->norm_rows_beside : WK_CUDA_FEW_NORM;
+    return plan.args.common.items > t->device.processors ? t->measured->norm_rows_beside : (uint32_t)WK_CUDA_FEW_NORM;
 }
 /* The columns `layout` of the kernel that the product gets. */
 static inline struct wk_cuda_layout wk_product_layout(const wk_target *t, const wk_cuda_product *p)

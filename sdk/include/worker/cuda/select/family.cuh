@@ -24,15 +24,18 @@ enum {
 
 template <class F> constexpr uint32_t wk_traits_of()
 {
-    return (wk_is_exact<F>::yes ? WK_TRAIT_EXACT : 0u) | (wk_is_whole<F>::yes ? WK_TRAIT_WHOLE : 0u) |
-           (wk_is_half<F>() ? WK_TRAIT_HALF : 0u) | (F::block == 1 ? WK_TRAIT_NUMBER : 0u) |
-           (F::unit % 64 ? WK_TRAIT_ODD : 0u) | (F::super > 1 ? WK_TRAIT_SUPER : 0u);
+    return (wk_is_exact<F>::yes ? (uint32_t)WK_TRAIT_EXACT : 0u) |
+           (wk_is_whole<F>::yes ? (uint32_t)WK_TRAIT_WHOLE : 0u) | (wk_is_half<F>() ? (uint32_t)WK_TRAIT_HALF : 0u) |
+           (F::block == 1 ? (uint32_t)WK_TRAIT_NUMBER : 0u) | (F::unit % 64 ? (uint32_t)WK_TRAIT_ODD : 0u) |
+           (F::super > 1 ? (uint32_t)WK_TRAIT_SUPER : 0u);
 }
 /* Of a launch with these formats: one, or all of a family side by side. */
 template <class First, class... Rest> constexpr uint32_t wk_launch_traits()
 {
     uint32_t traits = wk_traits_of<First>();
-    ((traits |= wk_traits_of<Rest>() | WK_TRAIT_SEVERAL | (Rest::group != First::group ? WK_TRAIT_MIXED : 0u)), ...);
+    ((traits |=
+      wk_traits_of<Rest>() | WK_TRAIT_SEVERAL | (Rest::group != First::group ? (uint32_t)WK_TRAIT_MIXED : 0u)),
+     ...);
     return traits;
 }
 
