@@ -6,23 +6,29 @@
 
 #include <worker/cuda/image.cuh>
 
-/* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. */
+/* Until the stage of this parity (0: the first use) has arrived; then what it brought is visible to the lane. An image
+ * for 8.x has no wait that gives the processor to other warps: it looks, and sleeps some nanoseconds before it looks
+ * again, else the warps that wait would take the turns of the one that copies. */
 __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
-    do {
 #if WK_HAS_BULK_COPIES
+    do {
         asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done)
                      : "r"(bar), "r"(parity)
                      : "memory");
+    } while (!done);
 #else
+    for (;;) {
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                      : "=r"(done)
                      : "r"(bar), "r"(parity)
                      : "memory");
+        if (done) break;
+        asm volatile("nanosleep.u32 20;" ::: "memory");
+    }
 #endif
-    } while (!done);
 }
 
 #if WK_HAS_BULK_COPIES

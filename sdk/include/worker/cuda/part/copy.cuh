@@ -22,6 +22,36 @@ template <int N> __device__ __forceinline__ void wk_copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+/* The groups of copies that a lane has committed have arrived, but for the last `n` of them, at most 4. */
+__device__ __forceinline__ void wk_copy_wait_but(uint32_t n)
+{
+    if (n == 0)
+        wk_copy_wait<0>();
+    else if (n == 1)
+        wk_copy_wait<1>();
+    else if (n == 2)
+        wk_copy_wait<2>();
+    else if (n == 3)
+        wk_copy_wait<3>();
+    else
+        wk_copy_wait<4>();
+}
+
+/* `bytes` bytes from `from`, then zeros up to `all`, both multiples of 16, by a whole warp. */
+__device__ __forceinline__ void wk_copy_run_part(uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t all,
+                                                 uint32_t lane)
+{
+    uint32_t j = lane * 16;
+#pragma unroll 1
+    for (; j + 3 * 512 < bytes; j += 4 * 512)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) wk_copy16(to + j + i * 512, from + j + i * 512);
+#pragma unroll 1
+    for (; j < bytes; j += 512) wk_copy16(to + j, from + j);
+#pragma unroll 1
+    for (; j < all; j += 512) wk_copy16_part(to + j, from, 0);
+}
+
 /* The policy for what is read once a step: it makes room in L2 first, not code and what every layer reads again. */
 __device__ __forceinline__ uint64_t wk_fetch_once()
 {
@@ -103,9 +133,18 @@ __device__ __forceinline__ void wk_stage_copy8(uint32_t to, const unsigned char 
         }
     }
 #else
-    for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
-        for (uint32_t j = lane * 16, n = length(i); j < wanted(i); j += 512)
-            wk_copy16_part(to + i * chunk + j, from + (j < n ? at + i * apart + j : 0), j < n ? 16 : 0);
+    if (chunk == apart) {
+        wk_copy_run_part(to, from + at, min(8 * chunk, there - at), min(8 * chunk, end - at), lane);
+    } else if (at + 7 * apart + chunk <= there) {
+#pragma unroll 1
+        for (uint32_t j = lane * 16; j < chunk; j += 512)
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) wk_copy16(to + i * chunk + j, from + (at + i * apart + j));
+    } else {
+#pragma unroll 1
+        for (uint32_t i = 0; i < 8 && at + i * apart < end; i++)
+            wk_copy_run_part(to + i * chunk, from + (at + i * apart), length(i), wanted(i), lane);
+    }
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 #endif
 }
