@@ -41,6 +41,7 @@ constexpr bool wk_built_between(int least, int most)
     return true;
 #endif
 }
+constexpr bool wk_built_for_8x() { return wk_built_between(800, 899); }
 constexpr bool wk_built_for_clusters() { return wk_built_between(900, 9999); }
 constexpr bool wk_built_for_wgmma() { return wk_built_between(900, 900); }
 

@@ -13,12 +13,14 @@
 #define WORKER_CUDA_KERNEL_STREAM_CUH
 
 #include <worker/cuda/image.cuh>
+#include <worker/cuda/part/accumulate.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/cluster.cuh>
 #include <worker/cuda/part/columns.cuh>
 #include <worker/cuda/part/copy.cuh>
 #include <worker/cuda/part/epilogue.cuh>
+#include <worker/cuda/part/items.cuh>
 #include <worker/cuda/part/launch.cuh>
 #include <worker/cuda/part/mma.cuh>
 #include <worker/cuda/part/order.cuh>
@@ -50,27 +52,6 @@ struct wk_stream_memory : wk_batch_memory {
     __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return x_full(WK_STREAM_STAGES + 2 + buffer); }
 };
 
-/* Tile `i` of an item: of all segments' tiles in a row; with glu gates first, then their ups. */
-__device__ __forceinline__ wk_tile_at wk_stream_tile_of(const wk_batch_args &a, uint32_t item, uint32_t i)
-{
-    const wk_product_args &p = a.p;
-    wk_tile_at at = { 0, item * a.tiles + i, false };
-    if (p.glu) {
-        at.seg = i >= a.tiles / 2;
-        at.tile = item * (a.tiles / 2) + i - at.seg * (a.tiles / 2);
-    } else {
-        for (; at.seg + 1 < p.n_seg && at.tile >= p.seg[at.seg].n_tiles; at.seg++) at.tile -= p.seg[at.seg].n_tiles;
-    }
-    at.real = at.tile < p.seg[at.seg].n_tiles;
-    return at;
-}
-
-/* Slots of a block. */
-__device__ __forceinline__ uint32_t wk_stream_leaves(const wk_batch_args &a)
-{
-    return WK_SLOTS >> (31 - __clz(a.blocks));
-}
-
 /* The stages of a block's share of an item in order: its slots as the tree has them, their steps, the steps' pieces. */
 struct wk_stream_walk {
     uint32_t leaf, end, step, piece;
@@ -84,8 +65,8 @@ struct wk_stream_walk {
     }
     __device__ __forceinline__ bool begin(const wk_batch_args &a, uint32_t rank) /* false: the block has none */
     {
-        leaf = rank * wk_stream_leaves(a);
-        end = leaf + wk_stream_leaves(a);
+        leaf = rank * wk_batch_leaves(a);
+        end = leaf + wk_batch_leaves(a);
         piece = 0;
         return leaves(a);
     }
@@ -148,7 +129,7 @@ struct wk_stream_tiles {
     {
         item = walk.begin(a, rank) ? i : a.p.items;
         if (item >= a.p.items) return;
-        const wk_tile_at t = wk_stream_tile_of(a, i, warp);
+        const wk_tile_at t = wk_batch_tile_of(a, i, warp);
         const wk_segment_args &s = a.p.seg[t.seg];
         from = s.tiles + (uint64_t)t.tile * s.tile_stride;
         tile_bytes = t.real ? s.tile_bytes : 0;
@@ -180,56 +161,6 @@ struct wk_stream_tiles {
     }
 };
 
-/* A unit at its place in the super-unit; x: of its first run. */
-template <class T, int NT, uint32_t PLACE, bool FAR>
-__device__ __forceinline__ void wk_stream_unit(float (&c)[2][NT][4], const typename T::scales &s,
-                                               const typename T::quants &q, const wk_run_words<T, NT> &x)
-{
-#pragma unroll
-    for (uint32_t b = 0; b < T::unit / 32; b++) {
-        uint32_t w[1][2][4];
-        constexpr int ahead = NT < 2 ? NT : 2; /* as the registers of two blocks allow */
-        uint4 v[ahead];
-#pragma unroll
-        for (int n = 0; n < ahead; n++) v[n] = x.read(b, n);
-        wk_halves<T, FAR>(q, s, PLACE, b, w);
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-            wk_mma(c[0][n], w[0][0], v[n % ahead].x, v[n % ahead].y);
-            wk_mma(c[1][n], w[0][1], v[n % ahead].z, v[n % ahead].w);
-            if (n + ahead < NT) v[n % ahead] = x.read(b, n + ahead);
-            if (NT > 2) asm volatile("" ::: "memory");
-        }
-    }
-}
-template <class T, int NT, bool FAR>
-__device__ __forceinline__ void wk_stream_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w,
-                                                const wk_run_words<T, NT> &x, uint32_t lane)
-{
-    typename T::quants q;
-    T::load(q, w, 0, lane);
-    wk_stream_unit<T, NT, 0, FAR>(c, s, q, x);
-    if constexpr (T::super == 2) {
-        T::load(s, w + T::offset(1), 1, lane);
-        T::load(q, w + T::offset(1), 1, lane);
-        wk_stream_unit<T, NT, 1, FAR>(c, s, q, x.runs(T::unit / 32));
-    }
-}
-template <class T, int NT, uint32_t N>
-__device__ __forceinline__ void wk_stream_units(float (&c)[2][NT][4], const unsigned char *w,
-                                                const wk_run_words<T, NT> &x, uint32_t lane)
-{
-#pragma unroll
-    for (uint32_t u = 0; u < N; u += T::super) {
-        typename T::scales s;
-        T::load(s, w + T::offset(u), 0, lane);
-        if (wk_far<T>(s))
-            wk_stream_super<T, NT, true>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
-        else
-            wk_stream_super<T, NT, false>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
-    }
-}
-
 /* A warp's place in its ring. */
 struct wk_stream_ring {
     uint32_t at, bar, left, parity; /* address of its stage, of the stage's barrier; stages to the ring's end, and what
@@ -258,7 +189,7 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
                                                uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t leaves = wk_stream_leaves(a);
+    const uint32_t leaves = wk_batch_leaves(a);
     unsigned char *const two = m.at + (m.kept - m.base) + warp * WK_CELL,
                          *const four = two + NT * WK_ITEM_TILES * WK_CELL; /* sums of so many slots wait */
     wk_run_words<T, NT> x(m.at, lane);
@@ -271,17 +202,7 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
         for (uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * p.run : 0; n; n--) {
             wk_stage_wait(ring.bar, ring.parity);
             wk_stage_wait(x_bar, 0);
-            const unsigned char *w = m.at + (ring.at - m.base);
-            if constexpr (T::super == 2) {
-                wk_stream_units<T, NT, 2>(c, w, x, lane);
-            } else {
-                wk_run_words<T, NT> xs = x;
-                uint32_t units = p.stage_units;
-#pragma unroll 1
-                for (; units >= 2; units -= 2, w += T::offset(2), xs = xs.runs(2 * (T::unit / 32)))
-                    wk_stream_units<T, NT, 2>(c, w, xs, lane);
-                if (units) wk_stream_units<T, NT, 1>(c, w, xs, lane);
-            }
+            wk_add_stage<T, NT>(c, m.at + (ring.at - m.base), x, p.stage_units, lane);
             __syncwarp();
             tiles.ask(a, ring.at, ring.bar, rank, warp, lane);
             ring.next(a, m, warp);
@@ -306,7 +227,7 @@ __device__ __forceinline__ wk_tile_at wk_stream_cell(const wk_batch_args &a, uin
 {
     const uint32_t tiles = a.p.glu ? a.tiles / 2 : a.tiles;
     for (row = 0; cell >= tiles; row += 8) cell -= tiles;
-    return wk_stream_tile_of(a, item, cell);
+    return wk_batch_tile_of(a, item, cell);
 }
 /* A finishing warp gives the sums' place back; all do, each once an item. */
 __device__ __forceinline__ void wk_stream_free(const wk_batch_args &a, const wk_stream_memory &m, uint32_t item,
@@ -406,7 +327,7 @@ __device__ __forceinline__ void wk_stream_consume(const wk_batch_args &a, const 
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
         float c[NT][4];
-        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_stream_tile_of(a, item, warp).seg].type : 0, [&](auto format) {
+        wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[wk_batch_tile_of(a, item, warp).seg].type : 0, [&](auto format) {
             wk_stream_sums<decltype(format), NT>(c, a, m, own, ring, rank, warp, lane);
         });
         if (free)

@@ -37,7 +37,8 @@ static inline wk_status wk_cuda_device_read(int32_t device, wk_cuda_device *d, c
     d->block_bytes = (uint32_t)v[1];
     d->processor_bytes = (uint32_t)v[2];
     d->can = 0;
-    if (v[3] != 0 && image.clusters) d->can |= WK_CUDA_CAN_DEPENDENT | WK_CUDA_CAN_BULK | WK_CUDA_CAN_CLUSTERS;
+    if (image.clusters) d->can |= WK_CUDA_CAN_DEPENDENT | WK_CUDA_CAN_BULK;
+    if (v[3] != 0 && image.clusters) d->can |= WK_CUDA_CAN_CLUSTERS;
     if (image.wgmma) d->can |= WK_CUDA_CAN_WGMMA;
     return WK_OK;
 }

@@ -13,7 +13,9 @@ template <uint32_t KERNEL, class... F> constexpr bool wk_kernel_exists()
 {
     constexpr wk_kernel_row row = wk_kernels[KERNEL];
     constexpr uint32_t traits = wk_launch_traits<F...>();
-    if (row.needs & WK_CUDA_CAN_WGMMA ? !wk_built_for_wgmma() : row.needs && !wk_built_for_clusters()) return false;
+    if (row.needs & WK_CUDA_CAN_WGMMA && !wk_built_for_wgmma()) return false;
+    if (row.needs & WK_CUDA_CAN_CLUSTERS && !wk_built_for_clusters()) return false;
+    if (row.needs & WK_NEEDS_8X && !wk_built_for_8x()) return false;
     if (row.products == WK_PRODUCTS_EXPERTS && traits & WK_TRAIT_SEVERAL) return false;
     return !(row.formats.only & ~traits) && !(row.formats.not_with & traits);
 }
@@ -45,6 +47,8 @@ template <uint32_t KERNEL, class... F> static const void *wk_kernel_pointer()
         return (const void *)wk_product_stream<tiles, F...>;
     else if constexpr (KERNEL <= WK_KERNEL_STREAM_WGMMA32)
         return (const void *)wk_product_stream_wgmma<tiles, F...>;
+    else if constexpr (KERNEL <= WK_KERNEL_MULTISTAGE8)
+        return (const void *)wk_product_multistage<tiles, F...>;
     else if constexpr (KERNEL == WK_KERNEL_GEMV_TALL)
         return (const void *)wk_product_gemv_tall<F...>;
     else if constexpr (KERNEL == WK_KERNEL_GEMV1)
@@ -95,7 +99,7 @@ static inline wk_status wk_kernels_open(const wk_kernel_pointers &kernels, wk_ta
     for (uint32_t kernel = 0; kernel < WK_KERNELS; kernel++)
         for (uint32_t format = 0; format <= t->family->n_formats; format++) {
             const void *const k = kernels.of[kernel][format];
-            if (!k || wk_kernels[kernel].needs & ~t->device.can) continue;
+            if (!k || wk_row_lacks(wk_kernels[kernel], t->device)) continue;
             const wk_status status = wk_product_prepare(k, t->device.block_bytes, err);
             if (status) return status;
             wk_kernel_clusters(k, kernel, format, t);

@@ -44,6 +44,13 @@ struct wk_measured {
     struct {
         uint32_t piece, piece_tile, round, round_tile, round_cluster, cluster;
     } stream_wgmma;
+    /* multistage, clocks, estimated for an A100 and an H100 from their data sheets, not measured: of 32 values of k of
+     * each block, at least run_alone, and more for each tile of columns; of a stage besides; at least `latency` where
+     * two stages are under way. Bytes a clock of a multiprocessor: its share of memory's where all are at work, and
+     * what it gets from L2. Of a round of items, and more for each tile of columns. */
+    struct {
+        uint32_t run, run_alone, run_tile, stage, latency, memory, l2, round, round_tile;
+    } multistage;
     /* int8, fitted to 1,900 measured times of both formats, within 1.3 % of the best choice on average. Nanoseconds
      * times 100 of a step of two blocks that share a multiprocessor, of one alone in hundredths of that; step: fixed,
      * and for each record; of a launch, for each record; of each further round of clusters, and for each record. */
@@ -59,6 +66,7 @@ static constexpr wk_measured wk_measured_h200 = { 10,
                                                   1u << 20,
                                                   { 400, 50, 300, 4200, 600, 700 },
                                                   { 300, 40, 500, 100, 600, 1000 },
+                                                  { 60, 110, 28, 250, 1500, 12, 32, 800, 150 },
                                                   { 200, 146, 272, 67, 235, 1000, 487 } };
 
 #endif

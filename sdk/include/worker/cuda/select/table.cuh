@@ -10,13 +10,19 @@
 #include <worker/cuda/select/int8.cuh>
 #include <worker/cuda/select/lm_head.cuh>
 #include <worker/cuda/select/moe.cuh>
+#include <worker/cuda/select/multistage.cuh>
 #include <worker/cuda/select/plan.cuh>
 #include <worker/cuda/select/resident.cuh>
 #include <worker/cuda/select/split_k.cuh>
 #include <worker/cuda/select/stream.cuh>
 
-/* Capabilities: kernels by mma.sync and by wgmma are launched in clusters, and copy in bulk. */
-enum { WK_NEEDS_MMA = WK_CUDA_CAN_BULK | WK_CUDA_CAN_CLUSTERS, WK_NEEDS_WGMMA = WK_NEEDS_MMA | WK_CUDA_CAN_WGMMA };
+/* Capabilities: kernels by mma.sync and by wgmma are launched in clusters, and copy in bulk; multistage stands in for
+ * them in images for 8.x, and there alone. */
+enum : uint32_t {
+    WK_NEEDS_MMA = WK_CUDA_CAN_BULK | WK_CUDA_CAN_CLUSTERS,
+    WK_NEEDS_WGMMA = WK_NEEDS_MMA | WK_CUDA_CAN_WGMMA,
+    WK_NEEDS_8X = 1u << 31 /* that there are no bulk copies */
+};
 /* Formats that kernels do not take: those of several rows; of one format at a time; lm_head_wgmma; gemv_tall. */
 enum {
     WK_NOT_BATCH = WK_TRAIT_EXACT | WK_TRAIT_WHOLE | WK_TRAIT_MIXED,
@@ -128,6 +134,22 @@ static constexpr wk_kernel_row wk_kernels[WK_KERNELS] = {
       { 17, WK_CUDA_ROWS }, { 0, WK_NOT_BATCH }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_STREAM_WGMMA_THREADS, 1, 8, 4 },
       NULL, wk_shape_stream_wgmma, wk_stream_wgmma_cost, false },
+    { "multistage64", 8, WK_NEEDS_8X, WK_PRODUCTS_DENSE,
+      { 33, WK_CUDA_ROWS }, { 0, WK_NOT_BATCH }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { WK_MULTISTAGE_THREADS, wk_multistage_together<8>(), 1, WK_MULTISTAGE_PARTS },
+      NULL, wk_shape_multistage, wk_multistage_cost, true },
+    { "multistage32", 4, WK_NEEDS_8X, WK_PRODUCTS_DENSE,
+      { 17, WK_CUDA_ROWS }, { 0, WK_NOT_BATCH }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { WK_MULTISTAGE_THREADS, wk_multistage_together<4>(), 1, 2 * WK_MULTISTAGE_PARTS },
+      NULL, wk_shape_multistage, wk_multistage_cost, true },
+    { "multistage16", 2, WK_NEEDS_8X, WK_PRODUCTS_DENSE,
+      { 9, WK_CUDA_ROWS }, { 0, WK_NOT_BATCH }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { WK_MULTISTAGE_THREADS, wk_multistage_together<2>(), 1, 2 * WK_MULTISTAGE_PARTS },
+      NULL, wk_shape_multistage, wk_multistage_cost, true },
+    { "multistage8", 1, WK_NEEDS_8X, WK_PRODUCTS_DENSE,
+      { 2, WK_CUDA_ROWS }, { 0, WK_NOT_BATCH }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { WK_MULTISTAGE_THREADS, wk_multistage_together<1>(), 1, 2 * WK_MULTISTAGE_PARTS },
+      NULL, wk_shape_multistage, wk_multistage_cost, false },
     { "gemv_tall", 1, 0, WK_PRODUCTS_DENSE,
       { 1, 1 }, { 0, WK_NOT_TALL }, { 1, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_GEMV_TALL_THREADS, 2, 1, 1 },
@@ -170,15 +192,21 @@ static inline bool wk_row_is_for(const wk_plan &plan)
     return row.products == (plan.product->expert ? WK_PRODUCTS_EXPERTS : WK_PRODUCTS_DENSE) &&
            !(row.formats.only & ~wk_plan_traits(plan)) && plan.rows >= row.rows.from && plan.rows <= row.rows.to;
 }
+/* What the row needs and the device does not have. */
+static inline uint32_t wk_row_lacks(const wk_kernel_row &row, const wk_cuda_device &d)
+{
+    return row.needs & ~(d.can & WK_CUDA_CAN_BULK ? d.can : d.can | WK_NEEDS_8X);
+}
 /* Why the row does not take the launch, before its memory is cut; NULL: it may. */
 static inline const char *wk_row_refuses(const wk_plan &plan)
 {
     const wk_kernel_row &row = *plan.row;
-    const uint32_t traits = wk_plan_traits(plan), lacks = row.needs & ~plan.target->device.can;
+    const uint32_t traits = wk_plan_traits(plan), lacks = wk_row_lacks(row, plan.target->device);
     if (!wk_row_is_for(plan)) return "it is for other products or numbers of rows";
     if (lacks & WK_CUDA_CAN_BULK) return "the device has no bulk copies";
     if (lacks & WK_CUDA_CAN_CLUSTERS) return "the device has no clusters";
-    if (lacks) return "the device has no wgmma";
+    if (lacks & WK_CUDA_CAN_WGMMA) return "the device has no wgmma";
+    if (lacks) return "the device has bulk copies";
     if (row.formats.not_with & traits) return wk_traits_text(row.formats.not_with & traits);
     if (plan.args.common.in.kind == WK_CUDA_IN_RMS && plan.rows > wk_max(row.layout.norm_rows, 1))
         return "it does not norm so many rows";
