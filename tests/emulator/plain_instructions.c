@@ -9,6 +9,7 @@ LANES2(mul32, uint32_t, a *b)
 LANES2(add16, uint32_t, (a + b) & 0xffff)
 LANES2(sub16, uint32_t, (a - b) & 0xffff)
 LANES2(mul16, uint32_t, (a * b) & 0xffff)
+LANES2(mul_hi_u16, uint32_t, (a & 0xffff) * (b & 0xffff) >> 16)
 LANES3(mad16, uint32_t, (a * b + c) & 0xffff)
 LANES2(add64, uint64_t, a + b)
 LANES2(sub64, uint64_t, a - b)
@@ -379,6 +380,7 @@ const struct instruction plain_instructions[] = { { "add.s32", "i:ii", add32, fa
                                                   { "mul.lo.u32", "i:ii", mul32, false },
                                                   { "mul.lo.s16", "i:ii", mul16, false },
                                                   { "mul.lo.u16", "i:ii", mul16, false },
+                                                  { "mul.hi.u16", "i:ii", mul_hi_u16, false },
                                                   { "mul.lo.s64", "l:ll", mul64, false },
                                                   { "mul.lo.u64", "l:ll", mul64, false },
                                                   { "mad.lo.s32", "i:iii", mad32, false },

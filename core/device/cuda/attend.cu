@@ -9,14 +9,18 @@ enum { BLOCK_RESERVED = 1024 }; /* bytes that a block takes beside what it asks 
 
 /* ---- launch -------------------------------------------------------------------------------------------- */
 
-/* Warps of the kernel of a head size: a split's pages. Shared memory holds a page for each. */
-static uint32_t warps_of(uint32_t head) { return head <= 128 ? 8 : 4; }
-
-/* Most splits of a sequence; a window may begin within one. */
-static uint32_t max_splits_of(uint32_t head, uint32_t context)
+/* Most splits of a sequence, by a kernel of so many warps; a window may begin within one. */
+static uint32_t splits_within(uint32_t warps, uint32_t context)
 {
-    return (context + warps_of(head) * KV_PAGE - 1) / (warps_of(head) * KV_PAGE) + 1;
+    return (context + warps * KV_PAGE - 1) / (warps * KV_PAGE) + 1;
 }
+
+/* The fewest warps that the kernel of a head size has, on any GPU: a split's pages. A block's shared memory holds keys
+ * and values of a page for each warp. */
+static constexpr uint32_t least_warps_of(uint32_t head) { return head < 96 ? 8 : head <= 128 ? 4 : 2; }
+
+/* Most splits on any GPU: memory is planned without one. */
+static uint32_t max_splits_of(uint32_t head, uint32_t context) { return splits_within(least_warps_of(head), context); }
 
 bool cuda_attend_serves(uint32_t dk, uint32_t dv) { return attend_head(dk, dv) != 0; }
 
@@ -275,7 +279,7 @@ static wk_status launch_form(const struct cuda_attend *a, const struct attend_ar
     const wk_status s = size_device(&d, err);
     if (s != WK_OK) return s;
     const uint64_t items = (uint64_t)x.kv_heads * ((rows * x.group + QUERIES - 1) / QUERIES + x.seqs) *
-                           max_splits_of(D, context),
+                           splits_within(W, context),
                    tiles = (uint64_t)x.kv_heads * x.seqs;
     const uint64_t side = rows > 4 && tiles > (uint64_t)d.processors &&
                                   2 * (few_bytes<D, W>(1) + BLOCK_RESERVED) <= (size_t)d.processor_bytes
@@ -333,6 +337,26 @@ static wk_status launch_few(const struct cuda_attend *a, const struct attend_arg
     return launch_form<D, W, FORM_PLAIN>(a, x, context, stream, err);
 }
 
+/* By W warps, or, where a block's shared memory is too small for their pages (8.6, 8.9, 12.x), by half as many. Which
+ * of them is the device's, so all steps there have the same splits. */
+template <int D, int W>
+static wk_status launch_fitting(const struct cuda_attend *a, const struct attend_args &x, uint32_t context,
+                                void *stream, const struct wk_err *err)
+{
+    constexpr size_t bytes =
+        W == ONE_WARPS && one_bytes<D>(1) > few_bytes<D, W>(1) ? one_bytes<D>(1) : few_bytes<D, W>(1);
+    constexpr bool everywhere = bytes <= WK_LEAST_BLOCK_BYTES;
+    static_assert(least_warps_of(D) == (everywhere ? W : W / 2), "memory is planned for the fewest warps");
+    if constexpr (!everywhere) {
+        static_assert(few_bytes<D, W / 2>(1) <= WK_LEAST_BLOCK_BYTES, "half as many fit on every GPU");
+        struct attend_device d = {};
+        const wk_status s = attend_device_of(&d, err);
+        if (s != WK_OK) return s;
+        if (bytes > (size_t)d.block_bytes) return launch_few<D, W / 2>(a, x, context, stream, err);
+    }
+    return launch_few<D, W>(a, x, context, stream, err);
+}
+
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err)
 {
     struct attend_args x;
@@ -354,12 +378,12 @@ wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *strea
                                                 part_bytes((uint64_t)b->rows * a->heads * x.max_splits, x.head));
     x.counters = a->counters;
     switch (x.head) {
-    case 16: return launch_few<16, 8>(a, x, context, stream, err);
-    case 32: return launch_few<32, 8>(a, x, context, stream, err);
-    case 64: return launch_few<64, 8>(a, x, context, stream, err);
-    case 80: return launch_few<80, 8>(a, x, context, stream, err);
-    case 96: return launch_few<96, 8>(a, x, context, stream, err);
-    case 128: return launch_few<128, 8>(a, x, context, stream, err);
-    default: return launch_few<256, 4>(a, x, context, stream, err);
+    case 16: return launch_fitting<16, 8>(a, x, context, stream, err);
+    case 32: return launch_fitting<32, 8>(a, x, context, stream, err);
+    case 64: return launch_fitting<64, 8>(a, x, context, stream, err);
+    case 80: return launch_fitting<80, 8>(a, x, context, stream, err);
+    case 96: return launch_fitting<96, 8>(a, x, context, stream, err);
+    case 128: return launch_fitting<128, 8>(a, x, context, stream, err);
+    default: return launch_fitting<256, 4>(a, x, context, stream, err);
     }
 }

@@ -36,7 +36,7 @@ enum { FEW_CLUSTER = 4, FEW_SENT = 32 }; /* most blocks of a cluster; fragments 
 /* ---- shared memory ------------------------------------------------------------------------------------- */
 
 /* Behind few_shared a page of values for each warp, and in clusters what their blocks send. */
-template <int D, int W> static size_t few_bytes(uint32_t cluster)
+template <int D, int W> static constexpr size_t few_bytes(uint32_t cluster)
 {
     return sizeof(few_shared<D, W>) + W * 32 * D * sizeof(__half) + (cluster > 1 ? FEW_SENT * SENT_BYTES : 0);
 }

@@ -324,7 +324,8 @@ template <int K, int V, int TILES>
 static wk_status launch_tiles(const struct attend_args &x, uint64_t tiles, const void *q_half, latent_way way,
                               void *stream, const struct wk_err *err)
 {
-    const size_t bytes = sizeof(latent_shared<K, TILES>);
+    constexpr size_t bytes = sizeof(latent_shared<K, TILES>);
+    static_assert(TILES > 1 || bytes <= WK_LEAST_BLOCK_BYTES, "fits on every GPU"); /* more: where has_room says so */
     const wk_status s = cuda_status(
         cudaFuncSetAttribute(latent_attend<K, V, TILES>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
         "latent_attend", err);

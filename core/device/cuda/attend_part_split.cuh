@@ -204,8 +204,10 @@ __device__ __forceinline__ void slice_values(float (&y)[4], const split_shared<D
                         p[k][2 * j + 1]);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        y[i] = __fadd_rn(__fadd_rn(x[0][i], x[1 % CHAINS][i]), __fadd_rn(x[2 % CHAINS][i], x[3 % CHAINS][i]));
+    for (int i = 0; i < 4; i++) {
+        y[i] = __fadd_rn(x[0][i], x[1][i]);
+        if constexpr (CHAINS == 4) y[i] = __fadd_rn(y[i], __fadd_rn(x[2][i], x[3][i]));
+    }
 }
 
 /* What the splits of a tile have come to: maxima (log2) and sums of queries 2t, 2t + 1; y: fragments of the warp's runs

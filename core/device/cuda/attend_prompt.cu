@@ -2,10 +2,10 @@
  * rows against the pages.
  *
  * A block takes a tile of rows of one sequence and one query head and walks over the keys that any of them sees in
- * tiles of 64 absolute positions, two pages, which stream through two stages of shared memory. Scores, probabilities
- * and results stay in registers: a warp owns 16 ROWS rows whole, so a row's maximum and sum never leave it. Keys come
- * from the cache alone, also those of the same step: chunks of any size give the same bits, since a row meets the same
- * tiles in the same order and what it does not see changes nothing.
+ * tiles of 64 absolute positions, two pages, which stream through two stages of shared memory (one where it is small).
+ * Scores, probabilities and results stay in registers: a warp owns 16 ROWS rows whole, so a row's maximum and sum never
+ * leave it. Keys come from the cache alone, also those of the same step: chunks of any size give the same bits, since a
+ * row meets the same tiles in the same order and what it does not see changes nothing.
  *
  * Attention in chunks, with slopes or in both directions has kernels of its own (ANY), on every GPU; and so goes, in
  * steps of generated rows too, what reads another layer's cache: its keys are of the same step. */
@@ -159,18 +159,19 @@ __device__ __forceinline__ void tile_values(state<D, ROWS> &w, const float (&s)[
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
-template <int D, int ROWS, int W> struct prompt_shared {
+template <int D, int ROWS, int W, int STAGES> struct prompt_shared {
     __half q[16 * ROWS * W * D];
     struct {
         __half k[KEYS * D], v[KEYS * D];
-    } stage[2];
+    } stage[STAGES];
 };
 
-template <int D, int ROWS, int W, int BLOCKS, bool ANY = false>
+/* STAGES 1: keys and values come when those before them are no longer read. */
+template <int D, int ROWS, int W, int BLOCKS, bool ANY, int STAGES>
 __global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_args a, const __half *q_half)
 {
     extern __shared__ __align__(128) unsigned char memory[];
-    prompt_shared<D, ROWS, W> &m = *reinterpret_cast<prompt_shared<D, ROWS, W> *>(memory);
+    prompt_shared<D, ROWS, W, STAGES> &m = *reinterpret_cast<prompt_shared<D, ROWS, W, STAGES> *>(memory);
     constexpr int M = 16 * ROWS * W, T = 32 * W;
     const uint32_t warp = threadIdx.x / 32, head = blockIdx.x, kv = head / a.group;
     tile t;
@@ -194,14 +195,20 @@ __global__ void __launch_bounds__(32 * W, BLOCKS) attend_prompt(const attend_arg
 #pragma unroll
     for (int r = 0; r < ROWS; r++) w.max[r][0] = w.max[r][1] = -INFINITY;
     uint32_t at = 0;
-    for (uint32_t key = begin; key <= t.high; key += KEYS, at ^= 1) {
+    for (uint32_t key = begin; key <= t.high; key += KEYS, at ^= STAGES - 1) {
+        if (STAGES == 1 && key > begin) {
+            __syncthreads();
+            load_keys<D, T>(shared_address(&m.stage[0]), a, t, key, ids, kv);
+            if (key + KEYS <= t.high) load_ids(ids, a, t, key + KEYS);
+            copy_commit();
+        }
         copy_wait<0>();
         __syncthreads();
-        if (key + KEYS <= t.high) {
+        if (STAGES > 1 && key + KEYS <= t.high) {
             load_keys<D, T>(shared_address(&m.stage[at ^ 1]), a, t, key + KEYS, ids, kv);
             if (key + 2 * KEYS <= t.high) load_ids(ids, a, t, key + 2 * KEYS);
         }
-        copy_commit();
+        if (STAGES > 1) copy_commit();
         if (key < t.low || key + KEYS - 1 > t.high) {
             clear_unseen<D, T>(m.stage[at].v, t, key);
             __syncthreads();
@@ -286,18 +293,34 @@ wk_status cuda_attend_store(const struct cuda_attend *a, void *q_half, void *str
 }
 
 /* Tiles: at most one more than a sequence's rows fill. */
+template <int D, int ROWS, int W, int BLOCKS, bool ANY, int STAGES>
+static wk_status launch_stages(const struct cuda_attend *a, const struct attend_args &x, const void *q_half,
+                               void *stream, const struct wk_err *err)
+{
+    const auto kernel = attend_prompt<D, ROWS, W, BLOCKS, ANY, STAGES>;
+    const size_t bytes = sizeof(prompt_shared<D, ROWS, W, STAGES>);
+    const wk_status s = cuda_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend_prompt", err);
+    if (s != WK_OK) return s;
+    const dim3 grid(x.heads, a->batch->rows / (16 * ROWS * W) + x.seqs);
+    return cuda_launch("attend_prompt", kernel, grid, dim3(32 * W), bytes, true, stream, err, x,
+                       static_cast<const __half *>(q_half));
+}
+
+/* Two stages where a block has room for them: heads of 256 have not on 8.6, 8.9 and 12.x. */
 template <int D, int ROWS, int W, int BLOCKS, bool ANY = false>
 static wk_status launch_prompt(const struct cuda_attend *a, const struct attend_args &x, const void *q_half,
                                void *stream, const struct wk_err *err)
 {
-    const size_t bytes = sizeof(prompt_shared<D, ROWS, W>);
-    const wk_status s = cuda_status(cudaFuncSetAttribute(attend_prompt<D, ROWS, W, BLOCKS, ANY>,
-                                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-                                    "attend_prompt", err);
-    if (s != WK_OK) return s;
-    const dim3 grid(x.heads, a->batch->rows / (16 * ROWS * W) + x.seqs);
-    return cuda_launch("attend_prompt", attend_prompt<D, ROWS, W, BLOCKS, ANY>, grid, dim3(32 * W), bytes, true, stream,
-                       err, x, static_cast<const __half *>(q_half));
+    constexpr size_t bytes = sizeof(prompt_shared<D, ROWS, W, 2>);
+    if constexpr (bytes > WK_LEAST_BLOCK_BYTES) {
+        static_assert(sizeof(prompt_shared<D, ROWS, W, 1>) <= WK_LEAST_BLOCK_BYTES, "one stage fits on every GPU");
+        struct attend_device d = {};
+        const wk_status s = attend_device_of(&d, err);
+        if (s != WK_OK) return s;
+        if (bytes > (size_t)d.block_bytes) return launch_stages<D, ROWS, W, BLOCKS, ANY, 1>(a, x, q_half, stream, err);
+    }
+    return launch_stages<D, ROWS, W, BLOCKS, ANY, 2>(a, x, q_half, stream, err);
 }
 
 /* Tiles of half the rows: a step of generated rows has few in each. */

@@ -28,6 +28,10 @@
 #define WK_HAS_WGMMA 0
 #endif
 
+/* Shared memory that a block may have on every GPU that is served: 8.6, 8.9 and 12.x have no more. A kernel of a fixed
+ * size asserts that it needs no more; others read the device's limit. */
+enum { WK_LEAST_BLOCK_BYTES = 99 * 1024 };
+
 /* Is this file compiled for an architecture from `least` to `most`? Kernels are instantiated only where one can run
  * them. A compiler that does not tell counts as one that does. */
 constexpr bool wk_built_between(int least, int most)
@@ -57,6 +61,7 @@ struct wk_image {
     uint32_t compute; /* capability that the code was compiled for: 80, 86, 90 */
     bool clusters;    /* its kernels share memory of a cluster and copy in bulk (sm_90 on) */
     bool wgmma;       /* its kernels of wgmma are there (sm_90a) */
+    bool ptx;         /* the driver compiled it from PTX of `compute`, for a device of a later capability */
 };
 
 /* Of the current device. All files of a module are compiled for the same architectures, so one may ask for all.
@@ -70,6 +75,9 @@ static inline cudaError_t wk_image_read(struct wk_image *image)
     image->compute = (uint32_t)attributes.ptxVersion;
     image->clusters = attributes.ptxVersion >= 90;
     image->wgmma = attributes.maxThreadsPerBlock == WK_PROBE_WGMMA;
+    /* nvcc makes each image from PTX of its own architecture; the driver makes code for the device from older PTX. An
+     * image that runs on a later device, as 8.0's does on 8.6, keeps its own number. */
+    image->ptx = attributes.binaryVersion != attributes.ptxVersion;
     return cudaSuccess;
 }
 
