@@ -1,7 +1,9 @@
 # Architectures of GPUs: of those here, and which of them a build may name.
 
-set(worker_hopper 90a-real)                       # 9.0: wgmma, which large products and attention use, needs the a
-set(worker_architectures_all 80-real 86-real 89-real ${worker_hopper}) # of packages: every GPU that is served
+set(worker_hopper 90a-real) # 9.0: wgmma, which large products and attention use, needs the a
+# Of packages: every GPU that is served. 80 without -real has PTX besides machine code: the driver compiles it for a GPU
+# that has no image here.
+set(worker_architectures_all 80 86-real 89-real ${worker_hopper} 100-real 120-real)
 
 # worker_gpu_architectures(OUT): the architectures of the GPUs that a driver answers for here, each once; empty: there
 # is no driver, no GPU, or none of compute capability 8.0 or later.

@@ -420,6 +420,23 @@ static void say_loaded(const struct opened *x, const char *path, double seconds)
         log_u("total_shards", h.total_shards));
 }
 
+/* PTX of an old GPU knows neither the newer one's instructions nor its kernels. */
+static void warn_of_ptx(const struct opened *x)
+{
+    const struct device_info *g = &x->gpu;
+    const uint32_t ptx = x->model->device->ptx ? x->model->device->ptx(x->model->executor) : 0;
+    char text[384];
+    if (!ptx) return;
+    (void)snprintf(text, sizeof text,
+                   "this build has no machine code for GPU %u (%.63s, compute capability %u.%u): the driver compiled "
+                   "its PTX of %u.%u, which is slower than code of the GPU's own; build with "
+                   "-DWORKER_CUDA_ARCHITECTURES=%u%u%s-real",
+                   g->index, g->name, g->major, g->minor, ptx / 10, ptx % 10, g->major, g->minor,
+                   g->major == 9 && g->minor == 0 ? "a" : "");
+    LOG(LOG_WARN, "kernels_from_ptx", text, log_u("gpu_device", g->index), log_u("compute", g->major * 10 + g->minor),
+        log_u("ptx", ptx));
+}
+
 static int load(const struct opened *x, const char *path)
 {
     struct model *m = x->model;
@@ -438,6 +455,7 @@ static int load(const struct opened *x, const char *path)
     if (m->device->residency && (status = m->device->residency(m->executor, &err)))
         return m->device->dead() ? fail_status(STAGE_STEP, status, &err)
                                  : fail(CODE_VRAM_RESIDENCY_FAILED, "%s: %s", path, err_text);
+    warn_of_ptx(x);
     say_loaded(x, path, seconds_now() - start);
     return EXIT_DONE;
 }

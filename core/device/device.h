@@ -248,7 +248,10 @@ struct device_ops {
      * with it. */
     wk_status (*device_memory)(uint32_t gpu, struct device_memory *out, const struct wk_err *err);
     void (*handle)(const struct executor *x, struct shard_handle *out); /* [any thread] */
-    wk_status (*seal)(struct executor *x, const struct wk_err *err);    /* waits until the handle is sealed, or fails */
+    /* The compute capability (80: 8.0) of the PTX that the driver compiled the device's kernels from, since this build
+     * has no machine code for the GPU; 0: it has. [any thread] */
+    uint32_t (*ptx)(const struct executor *x);
+    wk_status (*seal)(struct executor *x, const struct wk_err *err); /* waits until the handle is sealed, or fails */
     wk_status (*verify)(struct executor *x, char digest[65],
                         const struct wk_err *err); /* the digest again, from device memory */
     wk_status (*residency)(struct executor *x,

@@ -118,6 +118,33 @@ static void no_fault(void **state)
     cli_free(&r);
 }
 
+/* Kernels that the driver compiled are told of, once, and all else is as ever. */
+static void kernels_from_ptx(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("WORKER_FAKE", "ptx", 1), 0);
+    struct cli_result plain = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3"),
+                      json = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3", "--log", "json");
+    assert_int_equal(unsetenv("WORKER_FAKE"), 0);
+    assert_int_equal(plain.status, 0);
+    assert_true(matches(plain.err, "no machine code for GPU 0 \\(Fake GPU, compute capability 9\\.0\\): the driver "
+                                   "compiled its PTX of 8\\.0, .*-DWORKER_CUDA_ARCHITECTURES=90a-real"));
+    char *at = strstr(json.err, "\"kernels_from_ptx\"");
+    assert_non_null(at);
+    assert_null(strstr(at + 1, "\"kernels_from_ptx\""));
+    while (at > json.err && at[-1] != '\n') at--;
+    json_t *event = json_loads(at, JSON_DISABLE_EOF_CHECK, NULL);
+    assert_string_equal(text_of(event, "level"), "warning");
+    assert_int_equal(json_integer_value(json_object_get(event, "compute")), 90);
+    assert_int_equal(json_integer_value(json_object_get(event, "ptx")), 80);
+    json_decref(event);
+    cli_free(&plain);
+    cli_free(&json);
+    plain = CLI("run", "--device", "cuda", "-m", "tiny.gguf", "-p", "abc", "-n", "3");
+    assert_null(strstr(plain.err, "PTX"));
+    cli_free(&plain);
+}
+
 static void verify_and_plan(void **state)
 {
     (void)state;
@@ -199,6 +226,7 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(each_fault), cmocka_unit_test(no_fault),
-                                        cmocka_unit_test(verify_and_plan), cmocka_unit_test(plugin_in_the_module) };
+                                        cmocka_unit_test(kernels_from_ptx), cmocka_unit_test(verify_and_plan),
+                                        cmocka_unit_test(plugin_in_the_module) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -307,6 +307,7 @@ struct executor {
     struct memory_plan plan;
     struct cuda_device *device; /* its own; NULL: planned alone */
     void *stream;               /* cudaStream_t, the device's: of all steps */
+    uint32_t ptx;               /* as device_ops.ptx says */
     void *region[MEMORY_KINDS]; /* device memory by kind; NULL: planned alone */
     void *lists[40];            /* small lists of the heap */
     uint32_t n_lists;

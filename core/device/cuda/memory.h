@@ -43,6 +43,9 @@ wk_status cuda_device_open(uint32_t gpu, const struct gguf *file, struct cuda_de
 void cuda_device_close(struct cuda_device *d); /* frees everything; NULL allowed; touches nothing on a dead device */
 /* Before memory is taken: the KV cache is to be memory that other processes can be given, where that is possible. */
 void cuda_device_share(struct cuda_device *d);
+/* Once there is a context: the compute capability (80: 8.0) of the PTX that the driver compiled this module's kernels
+ * from; 0: the module has machine code for the device. */
+wk_status cuda_image_ptx(uint32_t *compute, const struct wk_err *err);
 void *cuda_device_stream(const struct cuda_device *d); /* the one stream on which steps run */
 const struct device_info *cuda_device_info(const struct cuda_device *d);
 

@@ -178,6 +178,7 @@ static wk_status open_all(struct executor *x, const struct wk_err *err)
     x->stream = cuda_device_stream(x->device);
     if (x->o.hand_over) cuda_device_share(x->device);
     s = open_modules(x, err);
+    if (!s) s = cuda_image_ptx(&x->ptx, err);
     if (!s) s = take_memory(x, err);
     if (!s) s = take_pinned(x, err);
     if (!s && x->n_logits) s = cuda_asks_open(x, err);
@@ -231,6 +232,7 @@ static void handle(const struct executor *x, struct shard_handle *out)
     cuda_handle(x->device, out);
     out->vram_bytes = used.total; /* with the graphs, as planned */
 }
+static uint32_t ptx(const struct executor *x) { return x->ptx; }
 static wk_status seal(struct executor *x, const struct wk_err *err) { return cuda_seal(x->device, err); }
 static wk_status verify(struct executor *x, char digest[65], const struct wk_err *err)
 {
@@ -267,6 +269,7 @@ const struct device_ops cuda_device_ops = {
     .warm = cuda_warm,
     .device_memory = cuda_device_memory,
     .handle = handle,
+    .ptx = ptx,
     .seal = seal,
     .verify = verify,
     .residency = residency,

@@ -14,6 +14,10 @@ static void test_image(void **state)
     assert_int_equal(image.compute, EXPECTED);
     assert_int_equal(image.clusters, EXPECTED >= 90);
     assert_int_equal(image.wgmma, EXPECTED >= 90);
+    int major = 0, minor = 0;
+    CUDA_OK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    CUDA_OK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    assert_int_equal(image.ptx, 10 * major + minor > EXPECTED); /* neither build has an image for a later device */
     assert_int_equal(wk_built_for_wgmma(), EXPECTED >= 90);
 }
 
