@@ -3,6 +3,7 @@
 # served (packages, CI); off: not; emulated links the emulator of tests/emulator instead of the CUDA runtime and keeps
 # the kernels as PTX, so that the GPU's tests run on the processor. WORKER_CUDA_ARCHITECTURES names other architectures.
 include(WorkerGpu)
+include(${CMAKE_SOURCE_DIR}/sdk/cmake/kernel-sets.cmake)
 
 set(WORKER_CUDA auto CACHE STRING "build for CUDA: auto, on, off or emulated")
 set_property(CACHE WORKER_CUDA PROPERTY STRINGS auto on off emulated)
@@ -100,19 +101,26 @@ function(worker_cuda_module_options target)
     $<TARGET_FILE_DIR:${target}>)
 endfunction()
 
-# worker_plugin_cuda(PLUGIN C FILE KERNELS file...): PLUGIN-cuda.so beside PLUGIN.so: its kernels, and in C the exported
-# struct. The kernels are an object library, PLUGIN-kernels: tests link what the module is made of, compiled once.
+# worker_plugin_cuda(PLUGIN C FILE KERNELS file... PRODUCTS file...): PLUGIN-cuda.so beside PLUGIN.so: its kernels, and
+# in C the exported struct; PRODUCTS: families, compiled by sets of kernels. The property worker_kernels_PLUGIN has all
+# objects with kernels: tests link what the module is made of, compiled once.
 function(worker_plugin_cuda plugin)
   if(NOT WORKER_HAS_CUDA)
     return()
   endif()
-  cmake_parse_arguments(P "" "C" "KERNELS" ${ARGN})
-  if(NOT P_C OR NOT P_KERNELS OR P_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "worker_plugin_cuda(${plugin} C file KERNELS file...)")
+  cmake_parse_arguments(P "" "C" "KERNELS;PRODUCTS" ${ARGN})
+  if(NOT P_C OR NOT P_KERNELS OR NOT P_PRODUCTS OR P_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "worker_plugin_cuda(${plugin} C file KERNELS file... PRODUCTS file...)")
   endif()
   add_library(${plugin}-kernels OBJECT ${P_KERNELS})
-  worker_cuda_kernels(${plugin}-kernels)
-  add_library(${plugin}-cuda MODULE ${P_C} $<TARGET_OBJECTS:${plugin}-kernels>)
+  worker_kernel_sets(sets ${plugin}-products ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} FILES ${P_PRODUCTS})
+  set(objects)
+  foreach(target ${plugin}-kernels ${sets})
+    worker_cuda_kernels(${target})
+    list(APPEND objects $<TARGET_OBJECTS:${target}>)
+  endforeach()
+  set_property(GLOBAL PROPERTY worker_kernels_${plugin} ${objects})
+  add_library(${plugin}-cuda MODULE ${P_C} ${objects})
   worker_cuda_module_options(${plugin}-cuda)
   install(TARGETS ${plugin}-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/worker/plugins COMPONENT worker)
 endfunction()

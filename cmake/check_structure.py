@@ -27,7 +27,12 @@ BLOCKS = 20
 # folders of one level do not know each other. A header that stands here by its name is below the rest of its folder.
 LEVELS = (
     ("sdk/include/worker",),
-    ("sdk/include/worker/cuda/image.cuh", "sdk/include/worker/cuda/format.cuh", "sdk/include/worker/cuda/product.h"),
+    (
+        "sdk/include/worker/cuda/image.cuh",
+        "sdk/include/worker/cuda/kernel_set.cuh",
+        "sdk/include/worker/cuda/format.cuh",
+        "sdk/include/worker/cuda/product.h",
+    ),
     ("sdk/include/worker/cuda/part",),
     ("sdk/include/worker/cuda/kernel",),
     ("sdk/include/worker/cuda/select",),
@@ -78,7 +83,7 @@ KNOWN_BLOCKS = {
     "plugins/quant-basic/cuda": 1,
     "plugins/quant-iq4/cuda": 2,
     "plugins/quant-q4k/cuda": 1,
-    "sdk/include/worker/cuda/kernel": 2,
+    "sdk/include/worker/cuda/kernel": 1,
     "sdk/include/worker/cuda/part": 3,
 }
 # Kernels' files that include a sibling: path, sibling.

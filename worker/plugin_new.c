@@ -33,6 +33,7 @@ EMBED(quant_plugin, QUANT("myquant.c"));
 EMBED(quant_avx2, QUANT("product_avx2.c"));
 EMBED(quant_avx512, QUANT("product_avx512.c"));
 EMBED(quant_portable, QUANT("product_portable.c"));
+EMBED(quant_families, QUANT("products.cu"));
 EMBED(quant_products, QUANT("products.h"));
 EMBED(quant_reference, QUANT("reference.c"));
 EMBED(quant_test, QUANT("test_format.c"));
@@ -55,8 +56,8 @@ static const struct source quant_sources[] = {
     SOURCE("kernels.cu", quant_kernels),      SOURCE("module.c", quant_module),
     SOURCE("myquant.c", quant_plugin),        SOURCE("product_avx2.c", quant_avx2),
     SOURCE("product_avx512.c", quant_avx512), SOURCE("product_portable.c", quant_portable),
-    SOURCE("products.h", quant_products),     SOURCE("reference.c", quant_reference),
-    SOURCE("test_format.c", quant_test),
+    SOURCE("products.cu", quant_families),    SOURCE("products.h", quant_products),
+    SOURCE("reference.c", quant_reference),   SOURCE("test_format.c", quant_test),
 };
 
 /* A template, and the words in it that are replaced. */

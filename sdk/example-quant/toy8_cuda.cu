@@ -1,11 +1,9 @@
-/* toy8_cuda.cu: every kernel of toy8, from its device header. */
-#include <worker/cuda/product.cuh>
+/* toy8_cuda.cu: toy8's tiles on the device. */
 #include <worker/cuda/tiles.cuh>
 
 #include "toy8.cuh"
 
 WK_TYPE_CUDA(toy8_type, toy8);
-WK_PRODUCT_FAMILY(toy8_family, toy8);
 
 extern "C" wk_status toy8_image(int32_t device, const struct wk_err *err)
 {

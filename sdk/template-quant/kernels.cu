@@ -1,11 +1,9 @@
-/* kernels.cu: every kernel of the format, from its device header. */
-#include <worker/cuda/product.cuh>
+/* kernels.cu: the format's tiles on the device: packed, unpacked, expanded, gathered; products.cu has its products. */
 #include <worker/cuda/tiles.cuh>
 
 #include "format.cuh"
 
 WK_TYPE_CUDA(format_type, format);
-WK_PRODUCT_FAMILY(format_family, format);
 
 extern "C" wk_status format_image(int32_t device, const struct wk_err *err)
 {

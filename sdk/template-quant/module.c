@@ -1,4 +1,4 @@
-/* module.c: what the second shared object, myquant-cuda.so, exports: the kernels of kernels.cu. */
+/* module.c: what the second shared object, myquant-cuda.so, exports: the kernels of kernels.cu and products.cu. */
 #include <worker/cuda/product.h>
 #include <worker/plugin_cuda.h>
 

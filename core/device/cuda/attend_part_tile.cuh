@@ -241,7 +241,8 @@ __device__ void store_tile(state<D, ROWS> &w, const attend_args &a, const tile &
         }
 }
 
-/* The kernels of sm_90a; done: false where they do not run: another device, or a head size that has none. */
+/* The kernels of sm_90a, in builds for it; done: false where they do not run: another device, or a head size that has
+ * none. */
 wk_status attend_prompt_sm90_launch(const struct attend_args *a, uint32_t rows, const void *q_half, void *stream,
                                     const struct wk_err *err, bool *done);
 

@@ -344,7 +344,8 @@ wk_status cuda_attend_prompt(const struct cuda_attend *a, const void *q_half, vo
     bool done = false;
     wk_status s = attend_check_tiles(a, "attend_prompt", false, q_half, &x, err);
     if (s == WK_OK && cuda_attend_any(a)) return launch_any(a, x, q_half, stream, err);
-    if (s == WK_OK) s = attend_prompt_sm90_launch(&x, a->batch->rows, q_half, stream, err, &done);
+    if constexpr (wk_built_for_wgmma())
+        if (s == WK_OK) s = attend_prompt_sm90_launch(&x, a->batch->rows, q_half, stream, err, &done);
     if (s != WK_OK || done) return s;
     switch (x.head) {
     case 16: return launch_prompt<16, 2, 4, 2>(a, x, q_half, stream, err);

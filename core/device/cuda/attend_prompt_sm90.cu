@@ -1,5 +1,5 @@
-/* attend_prompt_sm90.cu: attention of prompt rows on sm_90a, for the common head sizes: a warpgroup has 64 rows, its
- * tensor products read keys and values where the copies left them.
+/* attend_prompt_sm90.cu: attention of prompt rows on sm_90a, compiled for it alone, for the common head sizes: a
+ * warpgroup has 64 rows, its tensor products read keys and values where the copies left them.
  *
  * Pages come in by bulk copies, three or four tiles ahead, announced by one barrier a stage; a second barrier a stage
  * says that every warp is done with it. No other barrier holds the warpgroups together, so that one forms its
@@ -23,7 +23,6 @@ template <int D, int G, int STAGES> struct group_shared {
 
 /* ---- barriers and bulk copies -------------------------------------------------------------------------- */
 
-#if WK_HAS_WGMMA
 __device__ __forceinline__ void barrier_init(uint64_t *b, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(shared_address(b)), "r"(count) : "memory");
@@ -105,7 +104,6 @@ __device__ __forceinline__ void add_tile(state<D, 1> &w, const attend_args &a, u
     wk_wgmma_commit();
     wk_wgmma_wait<0>();
 }
-#endif
 
 /* ---- the kernel ---------------------------------------------------------------------------------------- */
 
@@ -113,7 +111,6 @@ template <int D, int G, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(128 * G, BLOCKS)
     attend_prompt_sm90(const __grid_constant__ attend_args a, const __half *q_half)
 {
-#if WK_HAS_WGMMA
     extern __shared__ __align__(128) unsigned char memory[];
     group_shared<D, G, STAGES> &m = *reinterpret_cast<group_shared<D, G, STAGES> *>(memory);
     constexpr int M = 64 * G, T = 128 * G;
@@ -177,10 +174,6 @@ __global__ void __launch_bounds__(128 * G, BLOCKS)
         if ((threadIdx.x & 31u) == 0) barrier_arrive(&m.empty[at]);
     }
     store_tile<D, 1>(w, a, t, first, head, f);
-#else
-    (void)a, (void)q_half;
-    asm volatile("trap;");
-#endif
 }
 
 /* ---- launch -------------------------------------------------------------------------------------------- */
@@ -199,28 +192,18 @@ static wk_status launch_sm90(const struct attend_args &a, uint32_t rows, const v
                        stream, err, a, static_cast<const __half *>(q_half));
 }
 
-/* done: false where there is no kernel for the head. A template, so that a build without 90a instantiates none. */
-template <bool BUILT>
-static wk_status launch_head(const struct attend_args &a, uint32_t rows, const void *q_half, void *stream,
-                             const struct wk_err *err, bool *done)
-{
-    *done = BUILT;
-    if constexpr (BUILT) {
-        switch (a.head) {
-        case 64: return launch_sm90<64, 2, 2, 4>(a, rows, q_half, stream, err);
-        case 96: return launch_sm90<96, 3, 1, 4>(a, rows, q_half, stream, err);
-        case 128: return launch_sm90<128, 3, 1, 4>(a, rows, q_half, stream, err);
-        default: *done = false;
-        }
-    }
-    return WK_OK;
-}
-
 wk_status attend_prompt_sm90_launch(const struct attend_args *a, uint32_t rows, const void *q_half, void *stream,
                                     const struct wk_err *err, bool *done)
 {
     struct wk_image image;
     *done = false;
     const wk_status s = cuda_image(&image, err);
-    return s == WK_OK && image.wgmma ? launch_head<wk_built_for_wgmma()>(*a, rows, q_half, stream, err, done) : s;
+    if (s != WK_OK || !image.wgmma) return s;
+    *done = true;
+    switch (a->head) {
+    case 64: return launch_sm90<64, 2, 2, 4>(*a, rows, q_half, stream, err);
+    case 96: return launch_sm90<96, 3, 1, 4>(*a, rows, q_half, stream, err);
+    case 128: return launch_sm90<128, 3, 1, 4>(*a, rows, q_half, stream, err);
+    default: *done = false; return WK_OK;
+    }
 }

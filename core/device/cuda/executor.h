@@ -226,7 +226,7 @@ struct cuda_edge {
     const struct cuda_stage *from, *to; /* that makes it, that reads it */
     enum cuda_layout layout;            /* between them */
     uint32_t group;                     /* LAYOUT_PANELS: their order of k */
-    bool fused;  /* the stage in front of `to`, a route, has left the rows at x->act as `to` reads them, normed */
+    bool fused;        /* the stage in front of `to`, a route, has left the rows at x->act as `to` reads them, normed */
     bool groups_ready; /* of a route: its items by expert were there before the previous kernel of `to` ended, so that
                           `to` reads them before its dependency wait */
 };

@@ -60,18 +60,18 @@ wk_status cuda_product_finish(struct executor *x, const struct cuda_product_stag
                               const struct product_output *to, const struct wk_err *err);
 /* A stage whose segments have one result, and segments [first_seg, first_seg + n_seg) with a result each. */
 wk_status cuda_decode_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                          const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err);
+                             const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err);
 wk_status cuda_decode_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                            const struct product_input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows,
-                            const struct wk_err *err);
+                               const struct product_input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows,
+                               const struct wk_err *err);
 
 /* ---- product_prefill.c ------------------------------------------------------------------------------------ */
 
 /* As the two above, of all rows of prompts; a matrix that f16 would round only in the second. */
 wk_status cuda_prefill_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                           const struct product_input *i, uint32_t rows, const struct wk_err *err);
+                              const struct product_input *i, uint32_t rows, const struct wk_err *err);
 wk_status cuda_prefill_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                             const struct product_input *i, uint32_t rows, const struct wk_err *err);
+                                const struct product_input *i, uint32_t rows, const struct wk_err *err);
 
 /* attend reads q, k and v of prompts where the stage's product leaves them, side by side (LAYOUT_COLUMNS). */
 void cuda_attend_columns(const struct executor *x, const struct cuda_product_stage *p, struct cuda_attend *a);
@@ -81,8 +81,8 @@ void cuda_attend_columns(const struct executor *x, const struct cuda_product_sta
 /* The order of k of the panels that all segments read; 0: there is none. */
 uint32_t cuda_common_panels(const struct cuda_product_stage *p);
 /* A stage with large products, of all rows of prompts. */
-wk_status cuda_prefill_experts(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows,
-                            const struct wk_err *err);
+wk_status cuda_prefill_experts(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+                               uint32_t rows, const struct wk_err *err);
 /* A router of the stage; c: where its logits go, and the route behind it, if it makes one. */
 wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stage *p,
                               const struct cuda_router_segment *g, const struct run *r, uint32_t rows,

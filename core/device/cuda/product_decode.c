@@ -309,7 +309,7 @@ wk_status cuda_product_finish(struct executor *x, const struct cuda_product_stag
 /* ---- a stage ----------------------------------------------------------------------------------------------------- */
 
 static wk_status decode_glu(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                         const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
+                            const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     struct product_output to = cuda_stage_output(x, p, r);
     const struct product_output half[2] = { cuda_plain_output(x->tmp[0], to.n), cuda_plain_output(x->tmp[1], to.n) };
@@ -329,7 +329,7 @@ static wk_status decode_glu(struct executor *x, const struct cuda_product_stage 
 }
 
 static wk_status decode_single(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                            const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
+                               const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     const struct product_output to = cuda_stage_output(x, p, r);
     /* One list of picked rows serves input and residual; where only one of them is picked, the residual comes after. */
@@ -344,8 +344,8 @@ static wk_status decode_single(struct executor *x, const struct cuda_product_sta
 }
 
 wk_status cuda_decode_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                            const struct product_input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows,
-                            const struct wk_err *err)
+                               const struct product_input *i, uint32_t first_seg, uint32_t n_seg, uint32_t rows,
+                               const struct wk_err *err)
 {
     wk_status s = WK_OK;
     for (uint32_t g = first_seg, n; g < first_seg + n_seg && !s; g += n) {
@@ -359,7 +359,7 @@ wk_status cuda_decode_siblings(struct executor *x, const struct cuda_product_sta
 }
 
 wk_status cuda_decode_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                          const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
+                             const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     return p->glu ? decode_glu(x, p, r, i, first, rows, err) : decode_single(x, p, r, i, first, rows, err);
 }

@@ -110,8 +110,8 @@ static wk_status experts_single(struct executor *x, const struct cuda_product_st
     return s || is_value ? s : cuda_product_finish(x, p, &plain, NULL, false, 0, rows, to, err);
 }
 
-wk_status cuda_prefill_experts(struct executor *x, const struct cuda_product_stage *p, const struct run *r, uint32_t rows,
-                            const struct wk_err *err)
+wk_status cuda_prefill_experts(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
+                               uint32_t rows, const struct wk_err *err)
 {
     struct experts_input i;
     wk_status s = experts_input(x, p, r, rows, &i, err);

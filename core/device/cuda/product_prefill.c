@@ -1,6 +1,6 @@
-/* product_prefill.c: the prefill path of dense products: the matrices of a launch are expanded to f16, side by side, and
- * given to one product of the library; what is left of the stage (biases, gated activation, maps, residual) is done by
- * one launch after it. Matrices that f16 would round take the decode path. */
+/* product_prefill.c: the prefill path of dense products: the matrices of a launch are expanded to f16, side by side,
+ * and given to one product of the library; what is left of the stage (biases, gated activation, maps, residual) is done
+ * by one launch after it. Matrices that f16 would round take the decode path. */
 #include "device/cuda/product.h"
 
 #include "device/cuda/calls.h"
@@ -158,7 +158,7 @@ static struct product_output columns_at(const struct product_output *all, uint32
 /* ---- a stage ----------------------------------------------------------------------------------------------------- */
 
 wk_status cuda_prefill_joined(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                           const struct product_input *i, uint32_t rows, const struct wk_err *err)
+                              const struct product_input *i, uint32_t rows, const struct wk_err *err)
 {
     uint32_t first = 0;
     const struct columns l = next_columns(p, &first);
@@ -172,8 +172,8 @@ wk_status cuda_prefill_joined(struct executor *x, const struct cuda_product_stag
 
 /* One large product of siblings: straight into the value, or side by side and from there, with the biases. */
 static wk_status prefill_columns(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                              const struct product_input *i, const struct columns *l, uint32_t items,
-                              const struct wk_err *err)
+                                 const struct product_input *i, const struct columns *l, uint32_t items,
+                                 const struct wk_err *err)
 {
     const struct product_output all = sibling_output(x, p, r, l);
     wk_status s = large_product(x, p, i, l, items, &all, NULL, err);
@@ -206,7 +206,7 @@ void cuda_attend_columns(const struct executor *x, const struct cuda_product_sta
 }
 
 wk_status cuda_prefill_siblings(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
-                             const struct product_input *i, uint32_t rows, const struct wk_err *err)
+                                const struct product_input *i, uint32_t rows, const struct wk_err *err)
 {
     wk_status s = WK_OK;
     for (uint32_t g = 0; g < p->n_seg && !s; g++)

@@ -201,7 +201,8 @@ static wk_status enqueue_product(struct executor *x, const struct cuda_stage *s,
     if (!st) st = cuda_product_input(x, p, r, first, rows, &i, err);
     if (st) return st;
     if (s->launch->heads) return heads_product(x, p, r, &i, rows, err);
-    if (!few) return joined(s) ? cuda_prefill_joined(x, p, r, &i, rows, err) : cuda_prefill_siblings(x, p, r, &i, rows, err);
+    if (!few)
+        return joined(s) ? cuda_prefill_joined(x, p, r, &i, rows, err) : cuda_prefill_siblings(x, p, r, &i, rows, err);
     if (!joined(s)) return cuda_decode_siblings(x, p, r, &i, 0, p->n_seg, rows, err);
     return cuda_decode_joined(x, p, r, &i, first, rows, err);
 }

@@ -26,10 +26,13 @@ template <class F> __device__ __forceinline__ uint32_t five_pack(const wk_tile_r
 __device__ __forceinline__ uint32_t five_unpack(const unsigned char *words, uint32_t row, uint32_t b, uint32_t half)
 {
     auto bit = [&](uint32_t j, uint32_t n) { /* bit n of quant j */
-        const uint32_t lane = row % 8 * 4 + j / 8;
-        uint32_t w, at;
-        wk_five_at(b % 2 * 8 + row / 8 * 4 + j % 8 / 2, j % 2, n, &w, &at);
-        return *reinterpret_cast<const uint32_t *>(words + (w < 4 ? lane * 16 + w * 4 : 512 + lane * 4)) >> at & 1u;
+                                             const uint32_t lane = row % 8 * 4 + j / 8;
+                                             uint32_t w, at;
+                                             wk_five_at(b % 2 * 8 + row / 8 * 4 + j % 8 / 2, j % 2, n, &w, &at);
+                                             return *reinterpret_cast<const uint32_t *>(
+                                                        words + (w < 4 ? lane * 16 + w * 4 : 512 + lane * 4)) >>
+                                                        at &
+                                                    1u;
     };
     uint32_t v = 0;
     for (uint32_t i = 0; i < 16; i++)

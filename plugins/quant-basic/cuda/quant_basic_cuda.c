@@ -11,21 +11,14 @@ extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_bas
 static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_basic_q41, &quant_basic_f16,
                                                             &quant_basic_bf16, &quant_basic_f32 };
 WK_FAMILIES(families)
-extern const struct wk_large_family quant_basic_large;
 
 wk_status quant_basic_image(int32_t device, const struct wk_err *err);
 
 static wk_status open(int32_t device, const struct wk_err *err)
 {
-    wk_status status = quant_basic_image(device, err);
-    if (!status) status = wk_families_open(families, N_FAMILIES, device, err);
-    return status ? status : quant_basic_large.open(device, err);
-}
-static uint32_t panels(uint32_t ggml_type) { return quant_basic_large.panels(ggml_type); }
-static wk_status large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
-{
-    return wk_large_run(&quant_basic_large, p, stream, err);
+    const wk_status status = quant_basic_image(device, err);
+    return status ? status : wk_families_open(families, N_FAMILIES, device, err);
 }
 
 WORKER_PLUGIN_CUDA("org.worker.quant-basic", "ggml:0,1,2,3,6,7,8,30", .n_types = sizeof types / sizeof *types,
-                   .types = types, .open = open, .panels = panels, .large = large, WK_FAMILIES_CALLS);
+                   .types = types, .open = open, WK_FAMILIES_CALLS);

@@ -14,9 +14,7 @@
 
 #include "quant_formats.cuh"
 
-extern "C" const struct wk_large_family quant_basic_large, quant_q4k_large, quant_mxfp4_large, quant_iq4_large;
-static const struct wk_large_family *const large_families[] = { &quant_basic_large, &quant_q4k_large,
-                                                                &quant_mxfp4_large, &quant_iq4_large };
+enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static int failures;
 #define CHECK(cond, ...)                                    \
@@ -182,24 +180,20 @@ static float half_value(uint16_t bits)
 
 struct mixture {
     const struct format *f;
-    const struct wk_large_family *large;
     uint32_t experts, top_k, hidden, ff, group;
     weights gate, up, down;
 };
 static mixture make_mixture(const struct format *f, uint32_t experts, uint32_t top_k, uint32_t hidden, uint32_t ff)
 {
     mixture m = { f,
-                  NULL,
                   experts,
                   top_k,
                   hidden,
                   ff,
-                  0,
+                  wk_families_panels(families, N_FAMILIES, f->type),
                   make_weights(f, experts, ff, hidden),
                   make_weights(f, experts, ff, hidden),
                   make_weights(f, experts, hidden, ff) };
-    for (const struct wk_large_family *l : large_families)
-        if (l->panels(f->type)) m.large = l, m.group = l->panels(f->type);
     return m;
 }
 
@@ -278,7 +272,7 @@ static results run(const mixture &m, const std::vector<uint16_t> &x, const std::
     p.seg[0].out.kind = WK_CUDA_OUT_PANELS, p.seg[0].out.shift = 2, p.seg[0].out.y = d_middle.p,
     p.seg[0].out.y_stride = places;
     p.out_group = ff_group;
-    CHECK(wk_large_run(m.large, &p, NULL, &err) == WK_OK, "%s: %s", m.f->name, text);
+    CHECK(wk_families_large(families, N_FAMILIES, &p, NULL, &err) == WK_OK, "%s: %s", m.f->name, text);
     const std::vector<uint16_t> middle = receive(d_middle);
 
     /* A reader of the other order: only the values are looked at. */
@@ -286,7 +280,7 @@ static results run(const mixture &m, const std::vector<uint16_t> &x, const std::
         struct wk_cuda_product q = base(m, d_groups.p, items, m.ff, d_middle.p, places, 2, ticket.p);
         q.seg[0] = segment(m, m.down);
         q.seg[0].out.y = y.p, q.seg[0].out.y_stride = m.hidden;
-        CHECK(wk_large_run(m.large, &q, NULL, &err) == WK_OK, "%s: %s", m.f->name, text);
+        CHECK(wk_families_large(families, N_FAMILIES, &q, NULL, &err) == WK_OK, "%s: %s", m.f->name, text);
     }
     results r = { std::vector<uint16_t>((size_t)items * m.ff), receive(y) };
     CHECK(receive(ticket)[0] == 0, "%s: the ticket is left at %u", m.f->name, receive(ticket)[0]);
@@ -416,7 +410,7 @@ static void test_refusals(const mixture &m)
         p.seg[0].out.y = &word, p.seg[0].out.y_stride = m.ff;
         c.spoil(&p);
         text[0] = 0;
-        CHECK(wk_large_run(m.large, &p, NULL, &err) == WK_INVALID && strstr(text, c.names),
+        CHECK(wk_families_large(families, N_FAMILIES, &p, NULL, &err) == WK_INVALID && strstr(text, c.names),
               "'%s' was not refused: '%s'", c.names, text);
     }
 }
@@ -429,15 +423,12 @@ int main(void)
         printf("test_large: no GPU of compute capability 9.0 here, or no code for it\n");
         return 77;
     }
-    for (const struct wk_large_family *l : large_families)
-        if (l->open(0, &err)) {
-            printf("open: %s\n", text);
-            return 1;
-        }
+    if (wk_families_open(families, N_FAMILIES, 0, &err)) {
+        printf("open: %s\n", text);
+        return 1;
+    }
     for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
-        uint32_t served = 0;
-        for (const struct wk_large_family *l : large_families) served += l->panels(f->type) != 0;
-        if (!served) continue;
+        if (!wk_families_panels(families, N_FAMILIES, f->type)) continue;
         const uint32_t b = f->block == 256 ? 256 : 96,
                        ff = f->block == 256 ? 256 : 160; /* 96, 160: k ends inside of a unit */
         mixture m = make_mixture(f, 5, 2, b, ff);

@@ -32,8 +32,9 @@
  * size asserts that it needs no more; others read the device's limit. */
 enum { WK_LEAST_BLOCK_BYTES = 99 * 1024 };
 
-/* Is this file compiled for an architecture from `least` to `most`? Kernels are instantiated only where one can run
- * them. A compiler that does not tell counts as one that does. */
+/* Is this file compiled for an architecture from `least` to `most`? Kernels that need clusters or wgmma are compiled
+ * for those architectures alone, in files of their own (kernel_set.cuh): who calls them asks first whether the build
+ * has them. A compiler that does not tell counts as one that does. */
 constexpr bool wk_built_between(int least, int most)
 {
 #if defined(__CUDA_ARCH_LIST__)

@@ -9,10 +9,12 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 
+#include <worker/cuda/kernel_set.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/check.cuh>
 #include <worker/cuda/part/order.cuh>
 #include <worker/cuda/product.h>
+#include <worker/cuda/product_large.cuh>
 #include <worker/cuda/select/device.cuh>
 #include <worker/cuda/select/family.cuh>
 #include <worker/cuda/select/kernels.cuh>
@@ -327,14 +329,16 @@ template <class First, class... Rest> struct wk_product_of {
     static inline wk_kernel_pointers kernels;
     static inline wk_target target;
 
+    /* kernels: those of other sets are there. */
     static wk_status open(int32_t device, const struct wk_err *err)
     {
         target.family = &facts;
         target.measured = &wk_measured_h200;
-        wk_kernel_pointers_of<0, First, Rest...>(&kernels);
+        add<WK_KERNEL_SET_BASE>(&kernels);
         const wk_status status = wk_cuda_device_read(device, &target.device, err);
         return status ? status : wk_kernels_open(kernels, &target, err);
     }
+    template <uint32_t SET> static void add(wk_kernel_pointers *p) { wk_kernel_pointers_of<SET, 0, First, Rest...>(p); }
     static uint32_t norm_rows(const wk_cuda_product *p) { return wk_product_norm_rows(&target, p); }
     static struct wk_cuda_layout layout(const wk_cuda_product *p) { return wk_product_layout(&target, p); }
     static uint64_t workspace(uint32_t k, uint32_t rows) { return facts.whole ? wk_whole_workspace(k, rows) : 0; }
@@ -349,16 +353,57 @@ template <class First, class... Rest> struct wk_product_of {
     }
 };
 
-#define WK_PRODUCT_FAMILY(name, ...)                                               \
-    extern "C" const struct wk_product_family name;                                \
-    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types,     \
-                                            wk_product_of<__VA_ARGS__>::n_types,   \
-                                            0,                                     \
-                                            wk_product_of<__VA_ARGS__>::open,      \
-                                            wk_product_of<__VA_ARGS__>::norm_rows, \
-                                            wk_product_of<__VA_ARGS__>::layout,    \
-                                            wk_product_of<__VA_ARGS__>::workspace, \
-                                            wk_product_of<__VA_ARGS__>::product,   \
-                                            wk_product_of<__VA_ARGS__>::choice }
+/* What a file of products has, by the set of kernels that it is compiled for (kernel_set.cuh): the family; or what adds
+ * the kernels of the set to it. */
+#ifndef WK_KERNEL_SET
+#define WK_PRODUCT_FAMILY(name, ...)                                                                       \
+    static_assert(false, "a file of products is one of PRODUCTS of worker_add_plugin_cuda, which defines " \
+                         "WK_KERNEL_SET")
+#elif WK_KERNEL_SET == WK_KERNEL_SET_CLUSTERS
+#define WK_PRODUCT_FAMILY(name, ...)             \
+    void name##_clusters(wk_kernel_pointers *p); \
+    void name##_clusters(wk_kernel_pointers *p) { wk_product_of<__VA_ARGS__>::add<WK_KERNEL_SET>(p); }
+#elif WK_KERNEL_SET == WK_KERNEL_SET_WGMMA
+#define WK_PRODUCT_FAMILY(name, ...)          \
+    void name##_wgmma(wk_kernel_pointers *p); \
+    void name##_wgmma(wk_kernel_pointers *p) { wk_product_of<__VA_ARGS__>::add<WK_KERNEL_SET>(p); }
+#elif WK_KERNEL_SET == WK_KERNEL_SET_8X
+#define WK_PRODUCT_FAMILY(name, ...)       \
+    void name##_8x(wk_kernel_pointers *p); \
+    void name##_8x(wk_kernel_pointers *p) { wk_product_of<__VA_ARGS__>::add<WK_KERNEL_SET>(p); }
+#elif WK_KERNEL_SET == WK_KERNEL_SET_LARGE
+#define WK_PRODUCT_FAMILY(name, ...)                          \
+    void name##_large(wk_large_of<__VA_ARGS__>::pointers *p); \
+    void name##_large(wk_large_of<__VA_ARGS__>::pointers *p) { wk_large_of<__VA_ARGS__>::add(p); }
+#else
+#define WK_PRODUCT_FAMILY(name, ...)                                                                  \
+    void name##_clusters(wk_kernel_pointers *p);                                                      \
+    void name##_wgmma(wk_kernel_pointers *p);                                                         \
+    void name##_large(wk_large_of<__VA_ARGS__>::pointers *p);                                         \
+    void name##_8x(wk_kernel_pointers *p);                                                            \
+    static wk_status name##_open(int32_t device, const struct wk_err *err)                            \
+    {                                                                                                 \
+        if constexpr (wk_built_for_clusters()) name##_clusters(&wk_product_of<__VA_ARGS__>::kernels); \
+        if constexpr (wk_built_for_8x()) name##_8x(\&wk_product_of<__VA_ARGS__>::kernels);            \
+        if constexpr (wk_built_for_wgmma()) {                                                         \
+            name##_wgmma(&wk_product_of<__VA_ARGS__>::kernels);                                       \
+            name##_large(&wk_large_of<__VA_ARGS__>::kernels);                                         \
+        }                                                                                             \
+        const wk_status status = wk_product_of<__VA_ARGS__>::open(device, err);                       \
+        return status ? status : wk_large_of<__VA_ARGS__>::open(device, err);                         \
+    }                                                                                                 \
+    extern "C" const struct wk_product_family name;                                                   \
+    const struct wk_product_family name = { wk_product_of<__VA_ARGS__>::types,                        \
+                                            wk_product_of<__VA_ARGS__>::n_types,                      \
+                                            0,                                                        \
+                                            name##_open,                                              \
+                                            wk_product_of<__VA_ARGS__>::norm_rows,                    \
+                                            wk_product_of<__VA_ARGS__>::layout,                       \
+                                            wk_product_of<__VA_ARGS__>::workspace,                    \
+                                            wk_product_of<__VA_ARGS__>::product,                      \
+                                            wk_product_of<__VA_ARGS__>::choice,                       \
+                                            wk_large_of<__VA_ARGS__>::panels,                         \
+                                            wk_large_of<__VA_ARGS__>::product }
+#endif
 
 #endif

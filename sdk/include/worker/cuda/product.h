@@ -21,6 +21,9 @@ struct wk_product_family {
     wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
     wk_status (*choice)(const struct wk_cuda_device *d, const struct wk_cuda_product *p, struct wk_cuda_choice *c,
                         const struct wk_err *err);
+    /* As struct wk_quant_cuda has them, of one of these types. */
+    uint32_t (*panels)(uint32_t ggml_type);
+    wk_status (*large)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
 };
 
 static inline int32_t wk_family_has(const struct wk_product_family *f, uint32_t type)
@@ -114,6 +117,24 @@ static inline wk_status wk_families_choice(const struct wk_product_family *const
     return status ? status : f->choice(d, p, c, err);
 }
 
+/* Products of experts with many items each (struct wk_quant_cuda). */
+static inline uint32_t wk_families_panels(const struct wk_product_family *const *families, uint32_t n_families,
+                                          uint32_t type)
+{
+    const struct wk_product_family *f = wk_family_of(families, n_families, &type, 1);
+    return f ? f->panels(type) : 0;
+}
+
+static inline wk_status wk_families_large(const struct wk_product_family *const *families, uint32_t n_families,
+                                          const struct wk_cuda_product *p, void *stream, const struct wk_err *err)
+{
+    if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "large product: struct_size %u", p->struct_size);
+    const uint32_t type = p->seg[0].ggml_type;
+    const struct wk_product_family *f = wk_family_of(families, n_families, &type, 1);
+    if (!f || !f->panels(type)) return wk_fail(err, WK_INVALID, "large product: seg ggml_type: %u is not served", type);
+    return f->large(p, stream, err);
+}
+
 /* Defines what a module whose families are in the array `families` answers with; WORKER_PLUGIN_CUDA(...,
  * WK_FAMILIES_CALLS) hands it to the host. */
 #define WK_FAMILIES(families)                                                                                  \
@@ -125,6 +146,14 @@ static inline wk_status wk_families_choice(const struct wk_product_family *const
     static wk_status families_product(const struct wk_cuda_product *p, void *stream, const struct wk_err *err) \
     {                                                                                                          \
         return wk_families_product(families, N_FAMILIES, p, stream, err);                                      \
+    }                                                                                                          \
+    static uint32_t families_panels(uint32_t ggml_type)                                                        \
+    {                                                                                                          \
+        return wk_families_panels(families, N_FAMILIES, ggml_type);                                            \
+    }                                                                                                          \
+    static wk_status families_large(const struct wk_cuda_product *p, void *stream, const struct wk_err *err)   \
+    {                                                                                                          \
+        return wk_families_large(families, N_FAMILIES, p, stream, err);                                        \
     }                                                                                                          \
     static uint32_t families_norm_rows(const struct wk_cuda_product *p)                                        \
     {                                                                                                          \
@@ -143,25 +172,10 @@ static inline wk_status wk_families_choice(const struct wk_product_family *const
     {                                                                                                          \
         return wk_families_choice(families, N_FAMILIES, d, p, c, err);                                         \
     }
-#define WK_FAMILIES_CALLS                                                                    \
-    .serves = families_serves, .product = families_product, .norm_rows = families_norm_rows, \
-    .layout = families_layout, .workspace = families_workspace, .choice = families_choice
-
-/* Formats with products of many items an expert (worker/cuda/product_large.cuh). */
-struct wk_large_family {
-    uint32_t (*panels)(uint32_t ggml_type); /* as wk_plugin_cuda's */
-    wk_status (*open)(int32_t device, const struct wk_err *err);
-    wk_status (*product)(const struct wk_cuda_product *p, void *stream, const struct wk_err *err);
-};
-
-static inline wk_status wk_large_run(const struct wk_large_family *f, const struct wk_cuda_product *p, void *stream,
-                                     const struct wk_err *err)
-{
-    if (p->struct_size < sizeof *p) return wk_fail(err, WK_INVALID, "large product: struct_size %u", p->struct_size);
-    if (!f->panels(p->seg[0].ggml_type))
-        return wk_fail(err, WK_INVALID, "large product: seg ggml_type: %u is not served", p->seg[0].ggml_type);
-    return f->product(p, stream, err);
-}
+#define WK_FAMILIES_CALLS                                                                                       \
+    .serves = families_serves, .product = families_product, .panels = families_panels, .large = families_large, \
+    .norm_rows = families_norm_rows, .layout = families_layout, .workspace = families_workspace,                \
+    .choice = families_choice
 
 #ifdef __cplusplus
 }

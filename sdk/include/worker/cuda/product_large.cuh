@@ -1,5 +1,5 @@
-/* worker/cuda/product_large.cuh: products of experts with many items each, on sm_90a: WK_LARGE_FAMILY(name, format...)
- * defines `const struct wk_large_family name`.
+/* worker/cuda/product_large.cuh: products of experts with many items each, on sm_90a: part of every family
+ * (product.cuh).
  *
  * A block of three warpgroups takes units of 256 rows of weights (gated: 128 of gate and the same 128 of up) and a
  * chunk of up to 128 items of one expert. One warpgroup streams: a stage of the ring is one unit of k of the 16 tiles,
@@ -535,7 +535,6 @@ __device__ __forceinline__ void wk_large_consume(const wk_large_args &p, const w
 template <class F, int STAGES, bool GATED>
 __global__ void __launch_bounds__(WK_LARGE_THREADS, 1) wk_large_product(const __grid_constant__ wk_large_args p)
 {
-#if WK_HAS_WGMMA
     typedef wk_large_shared<F, STAGES, GATED> at;
     extern __shared__ unsigned char raw[];
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(raw), shared = (start + 1023) & ~1023u,
@@ -559,13 +558,11 @@ __global__ void __launch_bounds__(WK_LARGE_THREADS, 1) wk_large_product(const __
         asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
         wk_large_consume<F, STAGES, GATED>(p, tables, memory, shared);
     }
-#else
-    (void)p;
-    asm volatile("trap;");
-#endif
 }
 
 /* ---- launches: a family of formats --------------------------------------------------------------------- */
+
+typedef void (*wk_large_kernel)(const wk_large_args);
 
 enum { WK_LARGE_STAGES = 7, WK_LARGE_ROOM = 227 * 1024 };
 /* The longest ring that there is room for. */
@@ -577,65 +574,61 @@ template <class F, bool GATED, int STAGES = WK_LARGE_STAGES> __host__ __device__
         return wk_large_stages<F, GATED, STAGES - 1>();
 }
 
-template <class F> struct wk_large_of {
-    template <bool GATED> static constexpr auto kernel()
+/* Has the format such kernels? Not those whose weights stand in the tile as products take them, or are more than an
+ * f16; and of exact ones those that have what is said above. */
+template <class F, class = void> struct wk_has_half_scales {
+    static constexpr bool yes = !wk_is_exact<F>::yes;
+};
+template <class F> struct wk_has_half_scales<F, decltype((void)&F::half_scales)> {
+    static constexpr bool yes = true;
+};
+template <class F> constexpr bool wk_has_large()
+{
+    return F::parts == 1 && !wk_is_half<F>() && F::unit % WK_PANEL_K == 0 && wk_has_half_scales<F>::yes;
+}
+
+/* What a launch has of its format. */
+template <class F> struct wk_large_format {
+    template <bool GATED> static constexpr wk_large_kernel kernel()
     {
-        return wk_large_product<F, wk_large_stages<F, GATED>(), GATED>;
+        if constexpr (wk_has_large<F>())
+            return wk_large_product<F, wk_large_stages<F, GATED>(), GATED>;
+        else
+            return NULL;
     }
     template <bool GATED> static constexpr int bytes()
     {
-        return (int)wk_large_shared<F, wk_large_stages<F, GATED>(), GATED>::bytes;
+        if constexpr (wk_has_large<F>())
+            return (int)wk_large_shared<F, wk_large_stages<F, GATED>(), GATED>::bytes;
+        else
+            return 0;
     }
-
-    template <bool GATED> static wk_status prepare(const struct wk_err *err)
-    {
-        wk_status status = wk_tiles_status(
-            cudaFuncSetAttribute(kernel<GATED>(), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes<GATED>()),
-            "large product: kernel", err);
-        if (!status)
-            status =
-                wk_tiles_status(cudaFuncSetAttribute(kernel<GATED>(), cudaFuncAttributePreferredSharedMemoryCarveout,
-                                                     cudaSharedmemCarveoutMaxShared),
-                                "large product: kernel", err);
-        return status;
-    }
-    static wk_status open(const struct wk_err *err)
-    {
-        wk_status status = WK_OK;
-        if constexpr (wk_built_for_wgmma()) {
-            status = prepare<false>(err);
-            if (!status) status = prepare<true>(err);
-        }
-        return status;
-    }
-    static wk_status launch(wk_large_args *a, uint32_t processors, bool gated, uint32_t flags, void *stream,
-                            const struct wk_err *err)
+    static void complete(wk_large_args *a)
     {
         a->units = (a->k + F::unit - 1) / F::unit;
         a->tile_bytes = (uint32_t)F::tile_bytes(a->k);
         a->tile_stride = wk_tile_stride<F>(a->k);
         a->slab = a->n_tiles * a->tile_stride;
         if (!wk_is_exact<F>::yes) a->in_scale *= wk_unscale<F>(); /* those have it in their weights here */
-        cudaLaunchAttribute attribute = {};
-        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute.val.programmaticStreamSerializationAllowed = 1;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(processors);
-        config.blockDim = dim3(WK_LARGE_THREADS);
-        config.dynamicSmemBytes = (size_t)(gated ? bytes<true>() : bytes<false>());
-        config.stream = static_cast<cudaStream_t>(stream);
-        config.attrs = &attribute;
-        config.numAttrs = flags & WK_CUDA_DEPENDENT ? 1 : 0;
-        cudaError_t code = cudaErrorNoKernelImageForDevice;
-        if constexpr (wk_built_for_wgmma())
-            code = cudaLaunchKernelEx(&config, gated ? kernel<true>() : kernel<false>(), *a);
-        return wk_tiles_status(code, "large product", err);
     }
 };
 
-template <class... Formats> struct wk_large_family_of {
+template <class... Formats> struct wk_large_of {
     static constexpr uint32_t n_types = sizeof...(Formats), types[n_types] = { Formats::type... },
-                              groups[n_types] = { Formats::group... }, blocks[n_types] = { Formats::block... };
+                              groups[n_types] = { (wk_has_large<Formats>() ? Formats::group : 0u)... },
+                              blocks[n_types] = { Formats::block... };
+    static constexpr int bytes[n_types][2] = { { wk_large_format<Formats>::template bytes<false>(),
+                                                 wk_large_format<Formats>::template bytes<true>() }... };
+    /* The kernels of each format, plain and gated; NULL: it has none, or the build has no architecture for them. */
+    struct pointers {
+        wk_large_kernel of[n_types][2];
+    };
+    static inline pointers kernels;
+    static void add(pointers *p)
+    {
+        *p = { { { wk_large_format<Formats>::template kernel<false>(),
+                   wk_large_format<Formats>::template kernel<true>() }... } };
+    }
     static inline bool opened;
     static inline uint32_t processors; /* 0: the image has no such kernels */
 
@@ -657,7 +650,20 @@ template <class... Formats> struct wk_large_family_of {
         opened = !status;
         if (status || !image.wgmma) return status;
         processors = (uint32_t)count;
-        ((status = status ? status : wk_large_of<Formats>::open(err)), ...);
+        for (uint32_t i = 0; i < 2 * n_types && !status; i++) status = prepare(i / 2, i % 2, err);
+        return status;
+    }
+    static wk_status prepare(uint32_t type, uint32_t gated, const struct wk_err *err)
+    {
+        const wk_large_kernel kernel = kernels.of[type][gated];
+        if (!kernel) return WK_OK;
+        wk_status status = wk_tiles_status(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes[type][gated]),
+            "large product: kernel", err);
+        if (!status)
+            status = wk_tiles_status(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                          cudaSharedmemCarveoutMaxShared),
+                                     "large product: kernel", err);
         return status;
     }
 
@@ -729,17 +735,19 @@ template <class... Formats> struct wk_large_family_of {
                            "large product: there are no such kernels for this device (only of 90a, for 9.0)");
         wk_large_args a = arguments(p);
         uint32_t i = 0;
-        ((status =
-              i++ == type ? wk_large_of<Formats>::launch(&a, processors, p->glu != 0, p->flags, stream, err) : status),
-         ...);
-        return status;
+        ((i++ == type ? wk_large_format<Formats>::complete(&a) : (void)0), ...);
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(processors);
+        config.blockDim = dim3(WK_LARGE_THREADS);
+        config.dynamicSmemBytes = (size_t)bytes[type][p->glu != 0];
+        config.stream = static_cast<cudaStream_t>(stream);
+        config.attrs = &attribute;
+        config.numAttrs = p->flags & WK_CUDA_DEPENDENT ? 1 : 0;
+        return wk_tiles_status(cudaLaunchKernelEx(&config, kernels.of[type][p->glu != 0], a), "large product", err);
     }
 };
-
-#define WK_LARGE_FAMILY(name, ...)                                                 \
-    extern "C" const struct wk_large_family name;                                  \
-    const struct wk_large_family name = { wk_large_family_of<__VA_ARGS__>::panels, \
-                                          wk_large_family_of<__VA_ARGS__>::open,   \
-                                          wk_large_family_of<__VA_ARGS__>::product }
 
 #endif

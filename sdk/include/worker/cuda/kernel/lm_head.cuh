@@ -13,7 +13,6 @@
 #ifndef WORKER_CUDA_KERNEL_LM_HEAD_CUH
 #define WORKER_CUDA_KERNEL_LM_HEAD_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/columns.cuh>
@@ -225,7 +224,6 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_batch_args &a, unsigned
 template <int NT, class... F>
 __global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1) wk_product_lm_head(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_BULK_COPIES
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
@@ -287,10 +285,6 @@ __global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1) wk_product_lm_head(c
         if (p.glu) four(other, at + WK_LM_HEAD_PARTS * kept);
         wk_four_output<true>(p, o, more, value, other);
     }
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

@@ -15,7 +15,6 @@
 #ifndef WORKER_CUDA_KERNEL_LM_HEAD_WGMMA_CUH
 #define WORKER_CUDA_KERNEL_LM_HEAD_WGMMA_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/columns.cuh>
@@ -346,7 +345,6 @@ template <int NT, class F>
 __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
     wk_product_lm_head_wgmma(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u,
@@ -387,10 +385,6 @@ __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
         wk_wgmma_wait<1>();
         w.template make<0>();
     }
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

@@ -15,7 +15,6 @@
 #ifndef WORKER_CUDA_KERNEL_RESIDENT_CUH
 #define WORKER_CUDA_KERNEL_RESIDENT_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/act.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
@@ -351,7 +350,6 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
                                                                                       : WK_RESIDENT_TOGETHER)
     wk_product_resident(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_BULK_COPIES
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
@@ -408,10 +406,6 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
     });
     if (NT > 1) place = wk_resident_place<NT>(a, item, warp, lane);
     wk_resident_finish<NT>(a, item, place, shared, warp, lane);
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

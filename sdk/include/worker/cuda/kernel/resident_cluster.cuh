@@ -12,7 +12,6 @@
 #ifndef WORKER_CUDA_KERNEL_RESIDENT_CLUSTER_CUH
 #define WORKER_CUDA_KERNEL_RESIDENT_CLUSTER_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/cluster.cuh>
@@ -189,7 +188,6 @@ template <int NT, class F>
 __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 3)
     wk_product_resident_cluster(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_CLUSTERS
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[0];
@@ -249,10 +247,6 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
                     (lane / 8 % 2 * 2 + lane / 16) * 4,
                 0, WK_SLOTS, WK_CELL);
     place.put(p, o, other, sum[0], 0.0f);
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

@@ -13,7 +13,6 @@
 #ifndef WORKER_CUDA_KERNEL_SPLIT_K_CUH
 #define WORKER_CUDA_KERNEL_SPLIT_K_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/cluster.cuh>
@@ -211,7 +210,6 @@ __device__ __forceinline__ void wk_split_k_send(const float (&c)[NT][4], const u
 template <int NT, class F>
 __global__ void __launch_bounds__(32 * WK_SPLIT_K_WARPS, 1) wk_product_split_k(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
     constexpr uint32_t owned = NT / 2, outputs = NT / 4; /* cells that a block finishes, outputs of a lane */
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
@@ -283,10 +281,6 @@ __global__ void __launch_bounds__(32 * WK_SPLIT_K_WARPS, 1) wk_product_split_k(c
         wk_tree_sum(sum, shared + from[o], 0, WK_SLOTS, WK_CELL);
         place[o].put(p, at[o], other[o], sum[0], 0.0f);
     }
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

@@ -12,7 +12,6 @@
 #ifndef WORKER_CUDA_KERNEL_STREAM_CUH
 #define WORKER_CUDA_KERNEL_STREAM_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/accumulate.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
@@ -371,7 +370,6 @@ template <int NT, class... F>
 __global__ void __launch_bounds__(WK_STREAM_THREADS, WK_STREAM_TOGETHER)
     wk_product_stream(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_CLUSTERS
     extern __shared__ uint4 wk_shared[];
     uint32_t base = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u;
     asm volatile(""
@@ -411,10 +409,6 @@ __global__ void __launch_bounds__(WK_STREAM_THREADS, WK_STREAM_TOGETHER)
     } else {
         wk_stream_consume<NT, F...>(a, m, own, ring, rank, worker, warp, lane);
     }
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

@@ -15,7 +15,6 @@
 #ifndef WORKER_CUDA_KERNEL_STREAM_WGMMA_CUH
 #define WORKER_CUDA_KERNEL_STREAM_WGMMA_CUH
 
-#include <worker/cuda/image.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/barrier.cuh>
 #include <worker/cuda/part/cluster.cuh>
@@ -550,7 +549,6 @@ template <int NT, class... F>
 __global__ void __launch_bounds__(WK_STREAM_WGMMA_THREADS, 1)
     wk_product_stream_wgmma(const __grid_constant__ wk_batch_args a)
 {
-#if WK_HAS_WGMMA
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
@@ -582,10 +580,6 @@ __global__ void __launch_bounds__(WK_STREAM_WGMMA_THREADS, 1)
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((uint32_t)WK_STREAM_WGMMA_REGISTERS));
         wk_stream_wgmma_consume<NT, F...>(a, m, rank, worker, warp, lane);
     }
-#else
-    asm volatile("trap;");
-    (void)a;
-#endif
 }
 
 #endif

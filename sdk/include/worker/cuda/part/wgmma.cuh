@@ -10,15 +10,11 @@
  *   plain:    in blocks of 8 x 8 halves, 128 bytes each
  *
  * Relied on: a step of 16 values of k is added to a sum in one way, whatever the number of columns, and steps in the
- * order in which they were issued; so a column's bits do not depend on how many stand beside it. In a build for other
- * architectures alone these kernels are not instantiated; beside them, in a build for several, they are a trap there,
- * and nobody launches it: who launches asks the image (image.cuh). */
+ * order in which they were issued; so a column's bits do not depend on how many stand beside it. */
 #ifndef WORKER_CUDA_PART_WGMMA_CUH
 #define WORKER_CUDA_PART_WGMMA_CUH
 
 #include <stdint.h>
-
-#include <worker/cuda/image.cuh>
 
 /* Swizzled, from `address` in shared memory on; address + 32 i: from value 16 i of the 64 on. */
 __host__ __device__ __forceinline__ uint64_t wk_wgmma_swizzled(uint32_t address)
@@ -33,24 +29,12 @@ __host__ __device__ __forceinline__ uint64_t wk_wgmma_plain(uint32_t address, ui
 }
 
 /* Registers that a product reads or sums were written: before the next one. */
-__device__ __forceinline__ void wk_wgmma_begin()
-{
-#if WK_HAS_WGMMA
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wk_wgmma_commit()
-{
-#if WK_HAS_WGMMA
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
-}
+__device__ __forceinline__ void wk_wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wk_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /* Until at most N of the groups committed last are under way. */
 template <int N> __device__ __forceinline__ void wk_wgmma_wait()
 {
-#if WK_HAS_WGMMA
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-#endif
 }
 /* Registers of A have their values here and not later, between products: the compiler knows nothing of what is under
  * way. */
@@ -73,26 +57,11 @@ template <bool FROM_MEMORY> __device__ __forceinline__ void wk_wgmma_replace(uin
 }
 
 /* c[i] for the first N / 8: += A B, A in registers; add: B straight; add_turned: B transposed. */
-template <int N> struct wk_wgmma {
-    template <int M> static __device__ __forceinline__ void add(float (&)[M][4], const uint32_t (&)[4], uint64_t)
-    {
-        asm volatile("trap;");
-    }
-    template <int M> static __device__ __forceinline__ void add_turned(float (&)[M][4], const uint32_t (&)[4], uint64_t)
-    {
-        asm volatile("trap;");
-    }
-};
+template <int N> struct wk_wgmma;
 
 /* c[i] for the first N / 8: = A B, with `more` += A B, B straight. */
-template <int N> struct wk_wgmma_first {
-    template <int M> static __device__ __forceinline__ void add(float (&)[M][4], const uint32_t (&)[4], uint64_t, bool)
-    {
-        asm volatile("trap;");
-    }
-};
+template <int N> struct wk_wgmma_first;
 
-#if WK_HAS_WGMMA
 #define WK_SUMS1(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
 #define WK_SUMS2(c, i) WK_SUMS1(c, i), WK_SUMS1(c, i + 1)
 #define WK_SUMS4(c, i) WK_SUMS2(c, i), WK_SUMS2(c, i + 2)
@@ -166,23 +135,16 @@ WK_WGMMA_FIRST(8, WK_R4, "{%4,%5,%6,%7},%8", "%9", WK_SUMS1(c, 0));
 WK_WGMMA_FIRST(16, WK_R8, "{%8,%9,%10,%11},%12", "%13", WK_SUMS2(c, 0));
 WK_WGMMA_FIRST(32, WK_R16, "{%16,%17,%18,%19},%20", "%21", WK_SUMS4(c, 0));
 WK_WGMMA_FIRST(64, WK_R32, "{%32,%33,%34,%35},%36", "%37", WK_SUMS8(c, 0));
-#endif
 
 /* c (=, with `more`: +=) A B^T, 64 x 64, both straight in shared memory. */
 __device__ __forceinline__ void wk_wgmma_64(float (&c)[8][4], uint64_t a, uint64_t b, bool more)
 {
-#if WK_HAS_WGMMA
     asm volatile("{.reg .pred p; setp.ne.b32 p,%34,0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WK_R32
                  "},%32,%33,p,1,1,0,0;}"
                  : WK_SUMS8(c, 0)
                  : "l"(a), "l"(b), "r"((int)more));
-#else
-    asm volatile("trap;");
-    (void)c, (void)a, (void)b, (void)more;
-#endif
 }
 
-#if WK_HAS_WGMMA
 #undef WK_WGMMA_OF
 #undef WK_WGMMA_ADD
 #undef WK_WGMMA_FIRST
@@ -206,6 +168,5 @@ __device__ __forceinline__ void wk_wgmma_64(float (&c)[8][4], uint64_t a, uint64
 #undef WK_R56
 #undef WK_R60
 #undef WK_R64
-#endif
 
 #endif

@@ -1,21 +1,25 @@
 /* worker/cuda/select/kernels.cuh: the kernels of a family of formats as pointers, by their rows of the table: the one
- * place where kernels are instantiated. */
+ * place where kernels are instantiated, those of one set in a compilation (kernel_set.cuh). */
 #ifndef WORKER_CUDA_SELECT_KERNELS_CUH
 #define WORKER_CUDA_SELECT_KERNELS_CUH
 
-#include <worker/cuda/image.cuh>
+#include <worker/cuda/kernel_set.cuh>
 #include <worker/cuda/select/launch.cuh>
 #include <worker/cuda/select/table.cuh>
 
-/* Is there a kernel in row KERNEL for launches with formats F, in what this file is compiled for? Kernels of whole
- * numbers take at most four records of several formats: there are no registers for more. */
+/* The set that a kernel is of, by what it needs. */
+constexpr uint32_t wk_kernel_set_of(uint32_t kernel)
+{
+    const uint32_t needs = wk_kernels[kernel].needs;
+    if (needs & WK_NEEDS_8X) return WK_KERNEL_SET_8X;
+    return needs & WK_CUDA_CAN_WGMMA ? WK_KERNEL_SET_WGMMA : needs ? WK_KERNEL_SET_CLUSTERS : WK_KERNEL_SET_BASE;
+}
+/* Is there a kernel in row KERNEL for launches with formats F? Kernels of whole numbers take at most four records of
+ * several formats: there are no registers for more. */
 template <uint32_t KERNEL, class... F> constexpr bool wk_kernel_exists()
 {
     constexpr wk_kernel_row row = wk_kernels[KERNEL];
     constexpr uint32_t traits = wk_launch_traits<F...>();
-    if (row.needs & WK_CUDA_CAN_WGMMA && !wk_built_for_wgmma()) return false;
-    if (row.needs & WK_CUDA_CAN_CLUSTERS && !wk_built_for_clusters()) return false;
-    if (row.needs & WK_NEEDS_8X && !wk_built_for_8x()) return false;
     if (row.products == WK_PRODUCTS_EXPERTS && traits & WK_TRAIT_SEVERAL) return false;
     return !(row.formats.only & ~traits) && !(row.formats.not_with & traits);
 }
@@ -61,15 +65,20 @@ struct wk_kernel_pointers {
     const void *of[WK_KERNELS][WK_TYPES_MAX + 1]; /* by kernel and format (n_formats: several side by side) */
     const void *int8_rows; /* what makes whole numbers of activations before a kernel of whole numbers; NULL: none */
 };
-template <uint32_t KERNEL, class First, class... Rest> static void wk_kernel_pointers_of(wk_kernel_pointers *p)
+/* Those of a set; the others stay as they are. */
+template <uint32_t SET, uint32_t KERNEL, class First, class... Rest>
+static void wk_kernel_pointers_of(wk_kernel_pointers *p)
 {
-    if constexpr (KERNEL < WK_KERNELS) {
+    if constexpr (KERNEL == WK_KERNELS) {
+        if constexpr (SET == WK_KERNEL_SET_BASE && wk_is_whole<First>::yes)
+            p->int8_rows = (const void *)wk_int8_rows<First::block>;
+    } else if constexpr (wk_kernel_set_of(KERNEL) != SET) {
+        wk_kernel_pointers_of<SET, KERNEL + 1, First, Rest...>(p);
+    } else {
         const void *const row[] = { wk_kernel_pointer<KERNEL, First>(), wk_kernel_pointer<KERNEL, Rest>()...,
                                     sizeof...(Rest) ? wk_kernel_pointer<KERNEL, First, Rest...>() : NULL };
         for (uint32_t i = 0; i < sizeof row / sizeof *row; i++) p->of[KERNEL][i] = row[i];
-        wk_kernel_pointers_of<KERNEL + 1, First, Rest...>(p);
-    } else if constexpr (wk_is_whole<First>::yes) {
-        p->int8_rows = (const void *)wk_int8_rows<First::block>;
+        wk_kernel_pointers_of<SET, KERNEL + 1, First, Rest...>(p);
     }
 }
 
