@@ -384,7 +384,7 @@ template <class First, class... Rest> struct wk_product_of {
     static wk_status name##_open(int32_t device, const struct wk_err *err)                            \
     {                                                                                                 \
         if constexpr (wk_built_for_clusters()) name##_clusters(&wk_product_of<__VA_ARGS__>::kernels); \
-        if constexpr (wk_built_for_8x()) name##_8x(\&wk_product_of<__VA_ARGS__>::kernels);            \
+        if constexpr (wk_built_for_8x()) name##_8x(&wk_product_of<__VA_ARGS__>::kernels);             \
         if constexpr (wk_built_for_wgmma()) {                                                         \
             name##_wgmma(&wk_product_of<__VA_ARGS__>::kernels);                                       \
             name##_large(&wk_large_of<__VA_ARGS__>::kernels);                                         \
