@@ -5,6 +5,8 @@
  * to look at is bytes read a second as a share of the bandwidth that the GPU, or as many threads, reach by only
  * reading, measured in the same run.
  *
+ * --kernels: then the launches of as many decode steps of one sequence, each timed by itself (bench_launches.h).
+ *
  * --constrained: so many of the sequences have a mask for each id, as a grammar makes them: of every second id in turn,
  * so that they may generate for ever. It costs what the way of the masks costs, not their making. */
 #include <stdio.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #include "bandwidth.h"
+#include "bench_launches.h"
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
@@ -36,13 +39,14 @@ struct bench {
     struct generator *generator;
     struct sampler_params params;
     uint32_t sequences, constrained, n_prompt, n_generate, n_repeat, threads;
-    uint32_t depth;              /* positions before the decode: n_prompt, or what --depth says */
-    uint32_t *tokens;            /* [longest prompt] */
-    uint32_t *ids;               /* [sequences] */
-    struct half *halves;         /* [sequences] */
-    double *prefill, *decode;    /* [n_repeat] tokens a second, of all sequences together */
-    double bandwidth;            /* bytes a second */
-    double bytes_per_token;      /* weights and cache that an average decode step reads, by its sequences */
+    uint32_t depth;                /* positions before the decode: n_prompt, or what --depth says */
+    uint32_t *tokens;              /* [longest prompt] */
+    uint32_t *ids;                 /* [sequences] */
+    struct half *halves;           /* [sequences] */
+    struct launch_table *launches; /* NULL: without --kernels */
+    double *prefill, *decode;      /* [n_repeat] tokens a second, of all sequences together */
+    double bandwidth;              /* bytes a second */
+    double bytes_per_token;        /* weights and cache that an average decode step reads, by its sequences */
     double began, opened, first; /* seconds: when the command began; from there to the open model, to the first token */
 };
 
@@ -154,7 +158,11 @@ static int measure_all(struct bench *b)
     if (!status) status = measure_bandwidth(b, &err);
     if (status) return fail_status(STAGE_STEP, status, &err);
     b->bytes_per_token = decode_bytes(b->model, b->sequences, b->depth + b->n_generate / 2.0);
-    return EXIT_DONE;
+    if (!b->launches) return EXIT_DONE;
+    generator_close(b->generator);
+    b->generator = NULL;
+    status = launches_measure(b->launches, b->model, b->tokens, b->depth, b->n_generate, &err);
+    return status ? fail_status(STAGE_STEP, status, &err) : EXIT_DONE;
 }
 
 static int print_result(struct bench *b, bool json)
@@ -167,7 +175,7 @@ static int print_result(struct bench *b, bool json)
         return json_print(json_pack(
             "{s:o, s:s, s:s*, s:s*, s:i, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:{s:f, s:f, s:f}, s:{s:f, "
             "s:f, "
-            "s:f}, s:f, s:f, s:f, s:f}",
+            "s:f}, s:f, s:f, s:f, s:f, s:o*}",
             "model", json_bytes(m->name, strlen(m->name)), "device", m->device->name, "gpu",
             gpu ? b->x->gpu.name : NULL, "isa", gpu ? NULL : plugin_isa_name(m->dev.isa), "threads", (int)b->threads,
             "exact", m->dev.exact, "sequences", (json_int_t)b->sequences, "constrained", (json_int_t)b->constrained,
@@ -176,8 +184,8 @@ static int print_result(struct bench *b, bool json)
             (json_int_t)b->n_generate, "repeats", (json_int_t)b->n_repeat, "prefill_tokens_per_second", "median",
             prefill.median, "min", prefill.least, "max", prefill.most, "decode_tokens_per_second", "median",
             decode.median, "min", decode.least, "max", decode.most, "bytes_per_token", b->bytes_per_token,
-            "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share",
-            share));
+            "decode_bytes_per_second", rate, "read_bandwidth_bytes_per_second", b->bandwidth, "bandwidth_share", share,
+            "launches", b->launches ? launches_json(b->launches, b->bandwidth) : NULL));
     char device[DEVICE_TEXT], readers[32] = "the GPU", each[64] = "";
     if (!gpu) (void)snprintf(readers, sizeof readers, "%u threads", b->threads);
     (void)printf("model      %s, device %s\n", m->name, opened_device(b->x, device));
@@ -194,6 +202,7 @@ static int print_result(struct bench *b, bool json)
     (void)printf("start      %10.2f s to the open model, %.2f s to the first token\n", b->opened, b->first);
     (void)printf("bandwidth  %10.2f GB/s read by %s; decode reaches %.1f %% of it%s\n", b->bandwidth / 1e9, readers,
                  100 * share, share > 1 ? ": the caches hold the model" : "");
+    if (b->launches) launches_print(b->launches, b->bandwidth);
     return EXIT_DONE;
 }
 
@@ -217,10 +226,15 @@ int command_bench(const struct options *o)
 {
     struct opened x;
     struct bench b = { .began = seconds_now() };
+    struct launch_table launches;
     read_options(o, &b);
-    const uint32_t needed = (b.depth > b.n_prompt ? b.depth : b.n_prompt) + b.n_generate;
+    if (option_flag(o, OPT_BENCH_KERNELS)) b.launches = &launches;
+    const uint32_t needed = (b.depth > b.n_prompt ? b.depth : b.n_prompt) + b.n_generate + (b.launches ? 1 : 0);
     if (b.constrained > b.sequences)
         return fail_usage("bench", "--constrained %u: expected at most --sequences, %u", b.constrained, b.sequences);
+    if (b.launches && b.sequences > 1)
+        return fail_usage("bench", "--kernels: the launches of one sequence are timed, not of --sequences %u",
+                          b.sequences);
     interrupts_catch();
     const struct model_needs needs = { .max_rows = STEP_ROWS_BEST,
                                        .max_wanted = b.sequences,
@@ -232,6 +246,9 @@ int command_bench(const struct options *o)
         result = fail(CODE_CONTEXT_LENGTH_EXCEEDED,
                       "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context",
                       needed - b.n_generate, b.n_generate, x.model->dev.context);
+    if (!result && b.launches && !x.model->device->launches)
+        result = fail_usage("bench", "--kernels: --device %s does not tell the times of launches; use --device cuda",
+                            x.model->device->name);
     b.opened = seconds_now() - b.began;
     b.x = &x;
     b.model = x.model;

@@ -178,6 +178,10 @@ const struct option_def option_table[OPT_COUNT] = {
                               "sequences that generate together; their speeds are added" },
     [OPT_BENCH_CONSTRAINED] = { "constrained", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 0, 512, "0",
                                 "sequences with a mask for each token" },
+    [OPT_BENCH_KERNELS] = { "kernels", 0, OPTION_FLAG, false, ON(CMD_BENCH), NULL, 0, 1, NULL,
+                            "also time each launch of the decode by itself: a line a kind, with the bytes that it "
+                            "reads "
+                            "and their share of the bandwidth; of a GPU, one sequence" },
     [OPT_WORKER_ID] = { "worker-id", 0, OPTION_TEXT, true, ON(CMD_SERVE), "UUID", 36, 36, NULL,
                         "name of this worker in events, health and the ready callback; made up when not given" },
     [OPT_HOST] = { "host", 0, OPTION_TEXT, true, ON(CMD_SERVE) | ON(CMD_DOCTOR), "ADDRESS", 1, 64, "127.0.0.1",

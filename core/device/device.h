@@ -142,6 +142,9 @@ struct executor;
 /* Filled with the bytes of tensor `tensor` after every step that a tap asks for; see tape taps. rows: all rows of the
  * step. */
 typedef void (*tap_fn)(void *user, const char *name, const float *data, uint32_t rows, uint32_t width);
+/* A launch that has run: its kind with the name of its first matrix, equal in all layers; seconds; bytes of weights and
+ * cache that it had to read. name: until the call returns. */
+typedef void (*launch_fn)(void *user, const char *name, double seconds, uint64_t bytes);
 
 /* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row, its slot had come to an
  * end, or no id could be picked. */
@@ -256,6 +259,9 @@ struct device_ops {
                         const struct wk_err *err); /* the digest again, from device memory */
     wk_status (*residency)(struct executor *x,
                            const struct wk_err *err); /* every byte in device memory, and nowhere else? */
+    /* From now on `step` tells fn of every launch on generated rows but the first, and takes longer; NULL fn: off. No
+     * other thread uses the device meanwhile. */
+    void (*launches)(struct executor *x, launch_fn fn, void *user);
     wk_status (*bandwidth)(struct executor *x, double *out,
                            const struct wk_err *err); /* bytes a second that reading alone reaches, measured */
     /* Holds the kernels of one type to a rule, beside the type's CPU side: in a process that does nothing else and

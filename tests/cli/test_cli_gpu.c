@@ -1,6 +1,7 @@
 /* test_cli_gpu.c: --device cuda on a GPU, as a user meets it: generation, the sealed handle and its digest, a demanded
  * digest, a wrong index, too little memory. */
 #include <ctype.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -105,6 +106,33 @@ static void verify(void **state)
     json_decref(plan);
     json_decref(document);
     cli_free(&p);
+    cli_free(&r);
+}
+
+/* A line a kind of launch: each has its place in every token, and all products together read the weights once. */
+static void launches(void **state)
+{
+    (void)state;
+    struct cli_result r =
+        CLI("bench", "--device", "cuda", "-m", "tiny.gguf", "-p", "4", "-n", "2", "-r", "1", "--kernels", "--json");
+    json_t *b = json_loads(r.out, 0, NULL), *list = json_object_get(b, "launches"), *line;
+    double read = 0, weights = 4.0 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64 + 32 * TINY_VOCAB);
+    bool attends = false, down = false;
+    size_t i;
+    assert_int_equal(r.status, 0);
+    json_array_foreach (list, i, line) {
+        const char *name = text_of(line, "name");
+        const double bytes = json_number_value(json_object_get(line, "bytes")),
+                     n = json_number_value(json_object_get(line, "launches_per_token"));
+        assert_true(n >= 1 && n == floor(n));
+        assert_true(json_number_value(json_object_get(line, "seconds")) >= 0);
+        if (!strncmp(name, "product ", 8)) read += bytes * n;
+        attends |= !strcmp(name, "attend") && bytes > 0;
+        down |= !strcmp(name, "product ffn_down");
+    }
+    assert_true(attends && down);
+    assert_true(read >= weights && read < 2 * weights); /* tiles may be padded */
+    json_decref(b);
     cli_free(&r);
 }
 
@@ -218,11 +246,9 @@ int main(void)
         (void)fprintf(stderr, "no GPU here: skipped\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(run),
-                                        cmocka_unit_test(verify),
-                                        cmocka_unit_test(demanded_digest),
-                                        cmocka_unit_test(no_such_gpu),
-                                        cmocka_unit_test(too_little_memory),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(run),         cmocka_unit_test(verify),
+                                        cmocka_unit_test(launches),    cmocka_unit_test(demanded_digest),
+                                        cmocka_unit_test(no_such_gpu), cmocka_unit_test(too_little_memory),
                                         cmocka_unit_test(perplexity) };
     return cmocka_run_group_tests(tests, setup, leave_scratch);
 }

@@ -427,6 +427,20 @@ static void bench_measures(void **state)
     cli_free(&r);
 }
 
+/* The CPU's launches are not timed. */
+static void bench_kernels_want_a_gpu(void **state)
+{
+    (void)state;
+    struct cli_result r = CLI("bench", "-m", "tiny.gguf", "-p", "4", "-n", "1", "-r", "1", "--kernels");
+    assert_int_equal(r.status, 2);
+    if (!strstr(r.err, "use --device cuda")) fail_msg("%s", r.err);
+    cli_free(&r);
+    r = CLI("bench", "-m", "tiny.gguf", "--kernels", "--sequences", "2");
+    assert_int_equal(r.status, 2);
+    if (!strstr(r.err, "--kernels: the launches of one sequence")) fail_msg("%s", r.err);
+    cli_free(&r);
+}
+
 /* Three sequences read the weights once for all of them, and each its own cache of 40 positions and more. */
 /* By flag and by environment: the instruction set that computes is the one that was named, and what the processor does
  * not have is refused by name. */
@@ -724,6 +738,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(score_is_sane),
                                         cmocka_unit_test(score_in_windows),
                                         cmocka_unit_test(bench_measures),
+                                        cmocka_unit_test(bench_kernels_want_a_gpu),
                                         cmocka_unit_test(bench_of_several),
                                         cmocka_unit_test(isa_is_forced),
                                         cmocka_unit_test(tap_writes_a_folder),

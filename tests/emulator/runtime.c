@@ -434,6 +434,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     (void)clock_gettime(CLOCK_MONOTONIC, &event->at);
     return state();
 }
+/* In a graph, too: an event has the time of its capture. */
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
+{
+    (void)flags;
+    return cudaEventRecord(event, stream);
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     (void)event;

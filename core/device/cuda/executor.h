@@ -12,6 +12,7 @@
  *   stages.c   enqueues a stage of any kind, and whole programs
  *   run.c      cuts a step into runs, fills their inputs
  *   graph.c    the captured programs of generated rows
+ *   times.c    how long each launch of a run takes
  *   asks.c     what sampled steps may ask besides: masks, log probabilities
  *   queue.c    sampled steps;  step.c: steps with logits, taps
  *   pages.c    bytes of pages to and from the host and other processes
@@ -380,6 +381,10 @@ struct executor {
     tap_fn tap; /* told rows of tapped stages; NULL: nobody wants them */
     void *tap_user;
     struct tap_store *taps; /* of the step that runs; step.c */
+
+    launch_fn launched; /* told of the launches of generated rows; NULL: nobody wants them */
+    void *launched_user;
+    struct launch_times *times; /* of the run that is captured for that; times.c */
 };
 
 /* ---- buckets.c ----------------------------------------------------------------------------------------- */
@@ -469,11 +474,21 @@ wk_status cuda_enqueue_custom(struct executor *x, const struct cuda_stage *s, ui
 
 wk_status cuda_graphs_open(struct executor *x, const struct wk_err *err);
 void cuda_graphs_close(struct executor *x);
+/* A run as a graph, `exec` (cudaGraphExec_t), which the caller destroys; a pair of runs for PROGRAM_PAIR. seen: as of
+ * cuda_enqueue_run. */
+wk_status cuda_capture(struct executor *x, const struct run *r, enum program_kind kind, stage_fn seen, void **exec,
+                       const struct wk_err *err);
 /* The run x->run. With others under way a plain one may be held. */
 wk_status cuda_launch_few(struct executor *x, const struct run *r, enum program_kind kind, const struct wk_err *err);
 /* Before anything else is enqueued, and before its end is waited for: launches the run that is held,
  * if there is one. */
 wk_status cuda_launch_held(struct executor *x, const struct wk_err *err);
+
+/* ---- times.c ------------------------------------------------------------------------------------------- */
+
+void cuda_launches(struct executor *x, launch_fn fn, void *user);
+/* Runs r, generated rows of the step, and tells x->launched of its launches. */
+wk_status cuda_time_run(struct executor *x, const struct step *step, const struct run *r, const struct wk_err *err);
 
 /* ---- run.c --------------------------------------------------------------------------------------------- */
 

@@ -19,19 +19,18 @@ enum { HOLD_BEHIND = 2 /* runs under way behind which one is held */ };
 
 /* ---- capture ------------------------------------------------------------------------------------------- */
 
-static wk_status capture(struct executor *x, uint32_t rows, enum program_kind kind, void **exec,
-                         const struct wk_err *err)
+wk_status cuda_capture(struct executor *x, const struct run *r, enum program_kind kind, stage_fn seen, void **exec,
+                       const struct wk_err *err)
 {
     const bool pair = kind == PROGRAM_PAIR;
-    struct run run = { .few = true, .rows = rows, .seqs = rows };
     cudaGraph_t graph = NULL;
     cudaGraphExec_t instance = NULL;
     wk_status s = cuda_check(x->device, (int)cudaStreamBeginCapture(x->stream, cudaStreamCaptureModeRelaxed),
                              "cudaStreamBeginCapture", err);
     if (s) return s;
-    s = cuda_enqueue_run(x, &run, pair ? PROGRAM_PLAIN : kind, NULL, NULL, err);
-    run.behind = true;
-    if (!s && pair) s = cuda_enqueue_run(x, &run, PROGRAM_PLAIN, NULL, NULL, err);
+    s = cuda_enqueue_run(x, r, pair ? PROGRAM_PLAIN : kind, NULL, seen, err);
+    struct run behind = { .few = true, .behind = true, .rows = r->rows, .seqs = r->seqs };
+    if (!s && pair) s = cuda_enqueue_run(x, &behind, PROGRAM_PLAIN, NULL, seen, err);
     const cudaError_t end = cudaStreamEndCapture(x->stream, &graph);
     if (!s) s = cuda_check(x->device, (int)end, "cudaStreamEndCapture", err);
     if (!s) s = cuda_check(x->device, (int)cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate", err);
@@ -58,9 +57,11 @@ static wk_status capture_all(struct executor *x, const struct wk_err *err)
                              "capture: cudaStreamCreate", err);
     if (s) return s;
     x->stream = own;
-    for (uint32_t i = 0; i < cuda_captured(x) && !s; i++)
+    for (uint32_t i = 0; i < cuda_captured(x) && !s; i++) {
+        const struct run r = { .few = true, .rows = cuda_bucket_at(i), .seqs = cuda_bucket_at(i) };
         for (uint32_t kind = 0; kind < PROGRAM_KINDS && !s; kind++)
-            s = capture(x, cuda_bucket_at(i), (enum program_kind)kind, &x->graphs[i][kind].exec, err);
+            s = cuda_capture(x, &r, (enum program_kind)kind, NULL, &x->graphs[i][kind].exec, err);
+    }
     if (!s) s = cuda_check(x->device, (int)cudaStreamSynchronize(own), "capture", err); /* graphs are on the device */
     x->stream = steps;
     if (!cuda_device_dead(x->device)) (void)cudaStreamDestroy(own);

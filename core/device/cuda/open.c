@@ -273,6 +273,7 @@ const struct device_ops cuda_device_ops = {
     .seal = seal,
     .verify = verify,
     .residency = residency,
+    .launches = cuda_launches,
     .bandwidth = bandwidth,
     .check_format = cuda_check_format,
     .dead = cuda_dead,

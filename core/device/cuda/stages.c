@@ -321,7 +321,7 @@ wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program
         if (cancelled(cancel)) return wk_fail(err, WK_CANCELLED, "cancelled");
         if (!rows || (s->logits && !r->few)) continue;
         st = cuda_enqueue_stage(x, s, r, 0, rows, err);
-        if (!st && seen && s->tapped) st = seen(x, s, r, err);
+        if (!st && seen) st = seen(x, s, r, err);
     }
     if (!st && r->few && kind != PROGRAM_LOGITS)
         st = cuda_enqueue_sample(x, r->rows, (enum cuda_sample_kind)(kind - PROGRAM_SAMPLED), NULL, true, err);

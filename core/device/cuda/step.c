@@ -122,7 +122,7 @@ static wk_status see_stage(struct executor *x, const struct cuda_stage *s, const
                            const struct wk_err *err)
 {
     wk_status st = WK_OK;
-    for (uint32_t i = 0; i < s->launch->n_ops && !st; i++) {
+    for (uint32_t i = 0; s->tapped && i < s->launch->n_ops && !st; i++) {
         const struct tape_op *op = &x->program->ops[s->launch->ops[i]];
         if (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores) st = tap_scores(x, s, r, err);
         if (!st && op->out != TAPE_NONE && x->program->values[op->out].tapped && x->values[op->out].data)
@@ -197,11 +197,18 @@ static void find_failed(const struct executor *x, struct step *s)
 
 /* ---- a step -------------------------------------------------------------------------------------------- */
 
+/* Up to the logits, of prompts without them. */
+static wk_status start_run(struct executor *x, const struct step *s, const bool *cancel, const struct wk_err *err)
+{
+    const struct run *r = &x->run;
+    if (!r->few || x->tap) return cuda_enqueue_run(x, r, PROGRAM_LOGITS, cancel, x->tap ? see_stage : NULL, err);
+    return x->launched ? cuda_time_run(x, s, r, err) : cuda_launch_few(x, r, PROGRAM_LOGITS, err);
+}
+
 static wk_status run_logits(struct executor *x, struct step *s, const bool *cancel, const struct wk_err *err)
 {
     const struct run *r = &x->run;
-    wk_status st = r->few && !x->tap ? cuda_launch_few(x, r, PROGRAM_LOGITS, err)
-                                     : cuda_enqueue_run(x, r, PROGRAM_LOGITS, cancel, x->tap ? see_stage : NULL, err);
+    wk_status st = start_run(x, s, cancel, err);
     if (!st && r->few) st = give_logits(x, s, r, 0, r->n_wanted, err);
     for (uint32_t at = 0, n; !r->few && at < r->n_wanted && !st; at += n) {
         n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
