@@ -30,11 +30,16 @@ enum {
     WK_INT8_BARS = 2 * WK_INT8_DEPTH
 };
 
+/* What int8 is given. Shared memory, offsets in bytes from its start: at 0 the ring's weights; behind them its
+ * activations, sums, barriers. */
 struct wk_int8_args {
-    wk_product_args p;      /* items: of eight tiles; slot: bytes of a tile in a stage */
-    const unsigned char *x; /* records [steps][tiles] */
+    wk_product_args p;      /* items: of WK_INT8_TILES tiles; glu: of half as many pairs */
+    const unsigned char *x; /* records [steps][tiles]; the caller's workspace */
     uint32_t tiles;         /* of four rows */
     uint32_t blocks;        /* of a cluster: 1, 2, 4, 8 */
+    uint32_t tile_bytes;    /* of a tile in a stage: a step */
+    uint32_t depth;         /* stages of the ring, at most WK_INT8_DEPTH */
+    uint32_t x_at, sums_at, bars_at;
 };
 
 /* ---- activations --------------------------------------------------------------------------------------- */
@@ -144,15 +149,15 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
         const wk_segment_args &first = p.seg[both ? 0 : item.seg], &second = p.seg[both ? 1 : item.seg];
         wk_bar_expect(bars.full(i), bytes_x + (both ? item.count * (first.step_bytes + second.step_bytes)
                                                     : warps * first.step_bytes));
-        uint32_t to = base + i * (WK_INT8_TILES * p.slot);
-        for (uint32_t w = 0; w < warps; w++, to += p.slot) {
+        uint32_t to = base + i * (WK_INT8_TILES * a.tile_bytes);
+        for (uint32_t w = 0; w < warps; w++, to += a.tile_bytes) {
             const wk_segment_args &s = both && w % 2 ? second : first;
             copy(to, s.tiles + (uint64_t)item.tile_of(p, w) * s.tile_stride + at.step * s.step_bytes, s.step_bytes,
                  bars.full(i), gridDim.y > 1);
         }
     };
     auto numbers = [&](uint32_t i, uint32_t step) {
-        copy(base + p.x_at + i * (NT * WK_WHOLE_RECORD),
+        copy(base + a.x_at + i * (NT * WK_WHOLE_RECORD),
              a.x + ((uint64_t)step * a.tiles + blockIdx.y * NT) * WK_WHOLE_RECORD, bytes_x, bars.full(i), true);
 #if !WK_HAS_BULK_COPIES
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bars.full(i)) : "memory");
@@ -160,10 +165,10 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
     };
     wk_int8_walk walk(a), behind = walk;
     uint32_t first = 0;
-    for (; first < p.depth && !walk.done(a); first++, walk.next(a)) weights(first, walk);
+    for (; first < a.depth && !walk.done(a); first++, walk.next(a)) weights(first, walk);
     wk_depend();
     for (uint32_t i = 0; i < first; i++, behind.next(a)) numbers(i, behind.step);
-    for (wk_turn turn = { 0, 0 }; !walk.done(a); walk.next(a), turn.next(p.depth)) {
+    for (wk_turn turn = { 0, 0 }; !walk.done(a); walk.next(a), turn.next(a.depth)) {
         wk_stage_wait(bars.empty(turn.i), turn.parity);
         weights(turn.i, walk);
         numbers(turn.i, walk.step);
@@ -180,7 +185,7 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
     const uint32_t leaves = WK_SLOTS / a.blocks, first = blockIdx.x % a.blocks * leaves,
                    records = wk_int8_records<NT>(a);
     const bool have = warp < item.warps(p);
-    float *const own = reinterpret_cast<float *>(shared + p.red_at) + warp * (NT * WK_WHOLE_TILE * 16);
+    float *const own = reinterpret_cast<float *>(shared + a.sums_at) + warp * (NT * WK_WHOLE_TILE * 16);
     float y[NT][2];
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.segment(p, warp)].type : 0, [&](auto format) {
         typedef decltype(format) T;
@@ -192,11 +197,11 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
             for (uint32_t step = wk_leaf_slot(first + leaf); step < p.steps; step += WK_SLOTS) {
                 wk_stage_wait(bars.full(turn.i), turn.parity);
                 if (have)
-                    wk_whole_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * p.slot,
-                                            shared + p.x_at + turn.i * (NT * WK_WHOLE_RECORD), records, lane);
+                    wk_whole_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * a.tile_bytes,
+                                            shared + a.x_at + turn.i * (NT * WK_WHOLE_RECORD), records, lane);
                 __syncwarp();
                 wk_bar_arrive_warp(bars.empty(turn.i), lane);
-                turn.next(p.depth);
+                turn.next(a.depth);
             }
             uint32_t level = 0; /* sums of 1, 2 and 4 slots wait in shared memory, in the warp's places, for those of as
                                    many others */
@@ -278,7 +283,7 @@ __device__ __forceinline__ void wk_int8_finish(const wk_int8_args &a, const wk_i
     for (uint32_t i = blockIdx.x % a.blocks + a.blocks * warp; i < item.count * eights; i += a.blocks * WK_INT8_TILES) {
         const uint32_t tile = i / eights, in = i % eights * 8 + lane / 4, row = blockIdx.y * rows + in,
                        warp_of = p.glu ? 2 * tile : tile;
-        const uint32_t at = p.red_at + ((warp_of * rows + min(in, rows - 1)) * 16 + lane % 4 * 4) * 4;
+        const uint32_t at = a.sums_at + ((warp_of * rows + min(in, rows - 1)) * 16 + lane % 4 * 4) * 4;
         const wk_four_at o = { item.seg, item.tile + tile, row, in < rows && row < p.rows };
         wk_four_more more = wk_four_ahead(p, o);
         float sum[4], up[4] = {};
@@ -297,8 +302,8 @@ __global__ void __launch_bounds__(WK_INT8_THREADS, WK_INT8_TOGETHER)
     const wk_product_args &p = a.p;
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
                    base = (uint32_t)__cvta_generic_to_shared(shared);
-    const wk_int8_bars bars = { base + p.bars_at };
-    if (threadIdx.x < p.depth) {
+    const wk_int8_bars bars = { base + a.bars_at };
+    if (threadIdx.x < a.depth) {
         wk_bar_init(bars.full(threadIdx.x), WK_BAR_COPIES);
         wk_bar_init(bars.empty(threadIdx.x), WK_INT8_TILES * WK_BAR_WARP);
     }

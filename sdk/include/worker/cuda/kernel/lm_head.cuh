@@ -30,13 +30,24 @@ enum {
     WK_LM_HEAD_WARPS = 20 /* most of a block, as registers allow */
 };
 
+/* What lm_head is given. Shared memory, offsets in bytes from its start: at 0 the warps' rings; behind them
+ * activations, sums, barriers of the rings, the barrier of activations. */
+struct wk_lm_head_args {
+    wk_product_args p;    /* items: tiles; glu: pairs */
+    uint32_t leaves;      /* slots of a tile that a warp has, side by side in the tree of slots */
+    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
+    uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
+    uint32_t x_at, sums_at, bars_at;
+    uint32_t x_bar_at; /* the barrier of activations that lie by runs */
+};
+
 /* What a warp asks for: steps of its tiles, slot after slot. */
 struct wk_lm_head_tiles {
     const unsigned char *from;  /* of the tile; not used where there is none */
     uint32_t unit, each;        /* the warp's tile of all (glu: pair); from one of its tiles to the next */
     uint32_t first, leaf, step; /* first: of its leaves; asked for next */
     uint32_t tile_bytes, step_bytes;
-    __device__ __forceinline__ void locate(const wk_batch_args &a, uint32_t up)
+    __device__ __forceinline__ void locate(const wk_lm_head_args &a, uint32_t up)
     {
         const wk_product_args &p = a.p;
         leaf = first;
@@ -50,7 +61,7 @@ struct wk_lm_head_tiles {
         step_bytes = s.step_bytes;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
-    __device__ __forceinline__ void ask(const wk_batch_args &a, uint32_t to, uint32_t bar, uint32_t up, uint32_t lane)
+    __device__ __forceinline__ void ask(const wk_lm_head_args &a, uint32_t to, uint32_t bar, uint32_t up, uint32_t lane)
     {
         if (unit >= a.p.items) return;
         const uint32_t at = step * step_bytes, bytes = min(step_bytes, tile_bytes - at);
@@ -67,7 +78,7 @@ struct wk_lm_head_tiles {
             wk_fetch(to, from + at, bytes, bar, once);
         }
         for (step += WK_SLOTS; step >= a.p.steps;) {
-            if (++leaf == first + a.owned) {
+            if (++leaf == first + a.leaves) {
                 unit += each;
                 locate(a, up);
                 return;
@@ -115,7 +126,7 @@ __device__ __forceinline__ void wk_lm_head_bring_runs(const wk_product_args &p, 
 /* All activations of the block's columns, a run of 32 values after the other, placed as lanes read them
  * (kernel/stream.cuh). A column that is not there is the last one again. */
 template <int NT, class... F>
-__device__ __forceinline__ void wk_lm_head_bring(const wk_batch_args &a, uint32_t to, uint32_t warp, uint32_t lane)
+__device__ __forceinline__ void wk_lm_head_bring(const wk_lm_head_args &a, uint32_t to, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t warps = blockDim.x / 32, runs = p.k32 / 32;
@@ -174,14 +185,14 @@ __device__ __forceinline__ void wk_lm_head_unit(float (&c)[2][NT][4], const type
 /* The sum of the warp's slots of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1 and 2
  * slots wait there and behind it: between slots no registers are needed, and few instructions. */
 template <class T, int NT>
-__device__ __forceinline__ void wk_lm_head_sums(const wk_batch_args &a, unsigned char *shared, uint32_t base,
+__device__ __forceinline__ void wk_lm_head_sums(const wk_lm_head_args &a, unsigned char *shared, uint32_t base,
                                                 wk_lm_head_tiles &tiles, wk_warp_ring &ring, uint32_t up,
                                                 unsigned char *own, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const wk_run_words<T, NT> xs(shared + p.x_at, lane);
+    const wk_run_words<T, NT> xs(shared + a.x_at, lane);
 #pragma unroll 1
-    for (uint32_t leaf = 0; leaf < a.owned; leaf++) {
+    for (uint32_t leaf = 0; leaf < a.leaves; leaf++) {
         float c[2][NT][4] = {};
 #pragma unroll 1
         for (uint32_t step = wk_leaf_slot(tiles.first + leaf); step < p.steps; step += WK_SLOTS) {
@@ -215,14 +226,15 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_batch_args &a, unsigned
                 c[0][n][3] = __fadd_rn(v.w, c[0][n][3]);
             }
         }
-        if (leaf + 1 == a.owned) at = reinterpret_cast<float4 *>(own);
+        if (leaf + 1 == a.leaves) at = reinterpret_cast<float4 *>(own);
 #pragma unroll
         for (int n = 0; n < NT; n++) at[n * 32] = make_float4(c[0][n][0], c[0][n][1], c[0][n][2], c[0][n][3]);
     }
 }
 
 template <int NT, class... F>
-__global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1) wk_product_lm_head(const __grid_constant__ wk_batch_args a)
+__global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1)
+    wk_product_lm_head(const __grid_constant__ wk_lm_head_args a)
 {
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
@@ -234,30 +246,30 @@ __global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1) wk_product_lm_head(c
     wk_warp_ring ring;
     wk_lm_head_tiles tiles;
     ring.parity = 1;
-    ring.start = base + warp * p.depth * p.slot;
-    ring.bars = base + p.bars_at + warp * WK_WARP_DEPTH * 8;
+    ring.start = base + warp * a.depth * a.stage_bytes;
+    ring.bars = base + a.bars_at + warp * WK_WARP_DEPTH * 8;
     ring.begin(a);
-    if (lane < p.depth) wk_bar_init(ring.bar + lane * 8, 1);
+    if (lane < a.depth) wk_bar_init(ring.bar + lane * 8, 1);
     wk_bar_init_done();
     __syncwarp();
-    tiles.first = member % WK_LM_HEAD_PARTS * a.owned;
+    tiles.first = member % WK_LM_HEAD_PARTS * a.leaves;
     tiles.unit = group * gridDim.x + blockIdx.x;
     tiles.each = p.items; /* no second one */
     const uint32_t unit = tiles.unit;
     tiles.locate(a, up);
 #pragma unroll 1
-    for (uint32_t i = p.depth; i; i--, ring.next(a)) tiles.ask(a, ring.at, ring.bar, up, lane);
+    for (uint32_t i = a.depth; i; i--, ring.next(a)) tiles.ask(a, ring.at, ring.bar, up, lane);
     wk_release();
     if (p.in.kind == WK_CUDA_IN_RUNS) {
-        wk_lm_head_bring_runs<NT>(p, base + p.x_at, base + a.order_at, warp, lane);
+        wk_lm_head_bring_runs<NT>(p, base + a.x_at, base + a.x_bar_at, warp, lane);
     } else {
-        wk_lm_head_bring<NT, F...>(a, base + p.x_at, warp, lane);
+        wk_lm_head_bring<NT, F...>(a, base + a.x_at, warp, lane);
         asm volatile("cp.async.wait_all;" ::: "memory");
         __syncthreads();
     }
     if (unit >= p.items) return;
     const uint32_t kept = NT * 512 * 2, t = lane / 8, q = lane % 4;
-    unsigned char *const own = shared + a.kept_at + warp * kept;
+    unsigned char *const own = shared + a.sums_at + warp * kept;
     const unsigned char *at = own - member * kept + member * 512 + t * 128 + ((q & 1u) * 4 ^ (2 * t & 4u)) * 16 +
                               q / 2 * 8 + (lane / 4 & 1u) * 4;
     uint32_t seg = 0, tile = unit;

@@ -25,7 +25,17 @@
 #include <worker/cuda/part/weights.cuh>
 #include <worker/cuda/part/wgmma.cuh>
 
-enum { WK_LM_HEAD_WGMMA_TILES = 16 }; /* more than that a multiprocessor */
+/* What lm_head_wgmma is given. Shared memory, offsets in bytes from its start, which is a multiple of 1024: at 0 all
+ * activations; behind them the warps' rings, their tiles, barriers of the rings, the order of a tile's work. */
+struct wk_lm_head_wgmma_args {
+    wk_product_args p;    /* items: tiles */
+    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
+    uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
+    uint32_t rings_at;
+    uint32_t tiles_at; /* struct wk_lm_head_wgmma_tiles of each warp */
+    uint32_t bars_at;
+    uint32_t order_at; /* of a tile's steps, a word each; then of its pieces */
+};
 
 /* Warps of a block: as registers allow. */
 __host__ __device__ constexpr uint32_t wk_lm_head_wgmma_warps(uint32_t columns) { return columns > 4 ? 8 : 12; }
@@ -169,7 +179,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     static_assert(T::super == 1 && T::unit == 64, "units stand alone, two of them a piece");
     static_assert(!wk_is_half<T>(), "values from memory would need wk_wgmma_replace");
     static constexpr uint32_t panel = NT * 1024; /* 64 values of all columns */
-    const wk_batch_args &a;
+    const wk_lm_head_wgmma_args &a;
     unsigned char *const shared;
     const uint32_t base, lane;
     wk_lm_head_wgmma_tiles *const tiles;
@@ -179,17 +189,17 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     uint32_t b[2][4][4];     /* of a chain of a piece as f16 */
     const unsigned char *at; /* the piece */
     uint32_t left;           /* stages that are still to come */
-    __device__ __forceinline__ wk_lm_head_wgmma_warp(const wk_batch_args &args, unsigned char *memory, uint32_t start,
-                                                     uint32_t warp, uint32_t number)
+    __device__ __forceinline__ wk_lm_head_wgmma_warp(const wk_lm_head_wgmma_args &args, unsigned char *memory,
+                                                     uint32_t start, uint32_t warp, uint32_t number)
         : a(args), shared(memory), base(start), lane(number),
-          tiles(reinterpret_cast<wk_lm_head_wgmma_tiles *>(memory + args.kept_at) + warp)
+          tiles(reinterpret_cast<wk_lm_head_wgmma_tiles *>(memory + args.tiles_at) + warp)
     {
         const wk_product_args &p = a.p;
         ring.parity = 1;
-        ring.start = base + p.x_at + warp * p.depth * p.slot;
-        ring.bars = base + p.bars_at + warp * WK_WARP_DEPTH * 8;
+        ring.start = base + a.rings_at + warp * a.depth * a.stage_bytes;
+        ring.bars = base + a.bars_at + warp * WK_WARP_DEPTH * 8;
         ring.begin(a);
-        if (lane < p.depth) wk_bar_init(ring.bar + lane * 8, 1);
+        if (lane < a.depth) wk_bar_init(ring.bar + lane * 8, 1);
         wk_bar_init_done();
         wk_lm_head_wgmma_order(p, panel, reinterpret_cast<uint32_t *>(shared + a.order_at));
         __syncthreads();
@@ -198,7 +208,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
         tiles->sums = unit;
         left = unit < p.items ? (p.items - unit + each - 1) / each * p.steps : 0;
 #pragma unroll 1
-        for (uint32_t i = p.depth; i; i--, ring.next(a)) ask();
+        for (uint32_t i = a.depth; i; i--, ring.next(a)) ask();
     }
     /* The ring's next stage; where there is none, what happens to lie there: nothing of it is stored. */
     __device__ __forceinline__ void open()
@@ -343,7 +353,7 @@ __device__ __forceinline__ void wk_lm_head_wgmma_sum(const wk_product_args &p, u
 
 template <int NT, class F>
 __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
-    wk_product_lm_head_wgmma(const __grid_constant__ wk_batch_args a)
+    wk_product_lm_head_wgmma(const __grid_constant__ wk_lm_head_wgmma_args a)
 {
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;

@@ -36,10 +36,21 @@ enum {
                               the activations of others */
 };
 
+/* What resident is given. Shared memory, offsets in bytes from its start: at 0 the weights of the slots; behind them
+ * activations, sums, barriers with the scales of a norm, rows that wait for their norm. */
+struct wk_resident_args {
+    wk_product_args p;
+    uint32_t tiles;        /* of a block; glu: pairs */
+    uint32_t slot_bytes;   /* weights of a slot: a step of all of the block's tiles */
+    uint32_t slot_x_bytes; /* activations of a slot: a step of all columns */
+    uint32_t x_at, sums_at, bars_at;
+    uint32_t rows_at; /* rows that wait for their norm */
+};
+
 /* The tiles of a block: neighbours in a segment; with glu pairs of tiles of both. */
 struct wk_resident_item {
     uint32_t seg, tile, count;
-    __device__ __forceinline__ wk_resident_item(const wk_batch_args &a, uint32_t item) : seg(0)
+    __device__ __forceinline__ wk_resident_item(const wk_resident_args &a, uint32_t item) : seg(0)
     {
         const wk_product_args &p = a.p;
         if (!p.glu)
@@ -52,7 +63,7 @@ struct wk_resident_item {
 
 /* The step of the warp's slot, of all tiles, with glu by turns of both segments; what lies past the end of k becomes
  * zeros. */
-__device__ __forceinline__ void wk_resident_ask(const wk_batch_args &a, const wk_resident_item &item, uint32_t to,
+__device__ __forceinline__ void wk_resident_ask(const wk_resident_args &a, const wk_resident_item &item, uint32_t to,
                                                 uint32_t bar, uint32_t slot, uint32_t lane)
 {
     const wk_product_args &p = a.p;
@@ -91,7 +102,7 @@ __device__ __forceinline__ void wk_resident_ask(const wk_batch_args &a, const wk
 /* The warp's activations, of its step if it has one, a run of 32 values after the other, placed as lanes read them
  * (kernel/stream.cuh). A column that is not there is the last one again. */
 template <int NT, class... F>
-__device__ __forceinline__ void wk_resident_bring(const wk_batch_args &a, uint32_t to, uint32_t slot, bool have,
+__device__ __forceinline__ void wk_resident_bring(const wk_resident_args &a, uint32_t to, uint32_t slot, bool have,
                                                   uint32_t lane)
 {
     const wk_product_args &p = a.p;
@@ -134,7 +145,7 @@ __device__ __forceinline__ void wk_resident_bring(const wk_batch_args &a, uint32
 
 /* The same of activations that come by runs (quant_cuda.h): those of eight rows are 512 bytes side by side. */
 template <int NT, class... F>
-__device__ __forceinline__ void wk_resident_bring_runs(const wk_batch_args &a, uint32_t to, uint32_t slot, bool have,
+__device__ __forceinline__ void wk_resident_bring_runs(const wk_resident_args &a, uint32_t to, uint32_t slot, bool have,
                                                        uint32_t lane)
 {
     constexpr uint32_t apart = 2048; /* bytes from run to run */
@@ -174,11 +185,11 @@ template <class... F> __host__ __device__ constexpr bool wk_resident_norms()
  * values take the other first, so that no banks collide. Rows from the fifth on wait in shared memory, not in
  * registers: more than 64 of these would keep blocks of the next launch out. A row that is not there is the last one
  * again, or nothing. */
-__device__ __forceinline__ void wk_resident_norm(const wk_batch_args &a, uint32_t base, unsigned char *shared,
+__device__ __forceinline__ void wk_resident_norm(const wk_resident_args &a, uint32_t base, unsigned char *shared,
                                                  uint32_t to, uint32_t slot, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = p.bars_at + WK_SLOTS * 8;
+    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = a.bars_at + WK_SLOTS * 8;
     uint32_t have = slot < p.steps && lane * 4 >> p.step_shift == 0, left = parts > lane ? parts - lane : 0;
     const uint32_t k = have ? (slot << p.step_shift) + lane * 4 : 0;
     uint64_t from[5],
@@ -195,7 +206,7 @@ __device__ __forceinline__ void wk_resident_norm(const wk_batch_args &a, uint32_
         all ^= (uint32_t)from[i] ^ (uint32_t)(from[i] >> 32);
     }
     to += lane / 8 * 512 + lane % 8 * 8 + odd * 64;
-    uint32_t later = to + 64 - odd * 128, kept = a.kept_at + (warp * 32 + lane) * 16,
+    uint32_t later = to + 64 - odd * 128, kept = a.rows_at + (warp * 32 + lane) * 16,
              even = kept + odd * WK_RESIDENT_KEPT, scales = scale_at + odd * 32;
     uint32_t uneven = kept + WK_RESIDENT_KEPT - odd * WK_RESIDENT_KEPT,
              mine = lane < 2 ? scale_at + lane * 32 + (warp ^ lane) * 4
@@ -294,15 +305,15 @@ template <int NT> struct wk_resident_place {
     wk_place to;
     uint32_t from; /* byte of its sums */
     __device__ __forceinline__ wk_resident_place() {}
-    __device__ __forceinline__ wk_resident_place(const wk_batch_args &a, const wk_resident_item &item, uint32_t i,
+    __device__ __forceinline__ wk_resident_place(const wk_resident_args &a, const wk_resident_item &item, uint32_t i,
                                                  uint32_t lane)
         : at(at_of(a, item, i, lane)), to(a.p, at)
     {
-        from = a.p.red_at + (i / (4 * NT) * (a.p.glu ? 2 : 1) * NT + i / 4 % NT) * WK_SLOTS * WK_CELL +
+        from = a.sums_at + (i / (4 * NT) * (a.p.glu ? 2 : 1) * NT + i / 4 % NT) * WK_SLOTS * WK_CELL +
                wk_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
         asm volatile("" : "+r"(from));
     }
-    static __device__ __forceinline__ wk_output_at at_of(const wk_batch_args &a, const wk_resident_item &item,
+    static __device__ __forceinline__ wk_output_at at_of(const wk_resident_args &a, const wk_resident_item &item,
                                                          uint32_t i, uint32_t lane)
     {
         const uint32_t tile = i / (4 * NT), row = (blockIdx.y * 4 * NT + i % (4 * NT)) * 2 + lane / 16;
@@ -311,7 +322,7 @@ template <int NT> struct wk_resident_place {
 };
 /* All outputs of the block; place: of the warp's first. */
 template <int NT, bool ANY>
-__device__ __forceinline__ void wk_resident_finish_way(const wk_batch_args &a, const wk_resident_item &item,
+__device__ __forceinline__ void wk_resident_finish_way(const wk_resident_args &a, const wk_resident_item &item,
                                                        wk_resident_place<NT> &place, const unsigned char *shared,
                                                        float other, uint32_t warp, uint32_t lane)
 {
@@ -331,7 +342,7 @@ __device__ __forceinline__ void wk_resident_finish_way(const wk_batch_args &a, c
 }
 
 template <int NT>
-__device__ __forceinline__ void wk_resident_finish(const wk_batch_args &a, const wk_resident_item &item,
+__device__ __forceinline__ void wk_resident_finish(const wk_resident_args &a, const wk_resident_item &item,
                                                    wk_resident_place<NT> &place, const unsigned char *shared,
                                                    uint32_t warp, uint32_t lane)
 {
@@ -348,7 +359,7 @@ __device__ __forceinline__ void wk_resident_finish(const wk_batch_args &a, const
 template <int NT, class... F>
 __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F...>() ? WK_RESIDENT_TOGETHER + 1
                                                                                       : WK_RESIDENT_TOGETHER)
-    wk_product_resident(const __grid_constant__ wk_batch_args a)
+    wk_product_resident(const __grid_constant__ wk_resident_args a)
 {
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
@@ -358,7 +369,7 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
     const wk_resident_item item(a, blockIdx.x);
     const uint32_t slot = wk_leaf_slot(warp);
     const bool have = slot < p.steps; /* a step: of as many as there are slots, at most */
-    const uint32_t w = warp * p.slot, x = p.x_at + warp * a.x_bytes, bar = base + p.bars_at + warp * 8;
+    const uint32_t w = warp * a.slot_bytes, x = a.x_at + warp * a.slot_x_bytes, bar = base + a.bars_at + warp * 8;
     if (have)
         wk_resident_ask(a, item, base + w, bar, slot, lane);
     else
@@ -378,7 +389,7 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
         wk_resident_bring_runs<NT, F...>(a, base + x, slot, have, lane);
     else
         wk_resident_bring<NT, F...>(a, base + x, slot, have, lane);
-    uint32_t to = p.red_at + warp * WK_CELL + wk_in_cell(lane / 4, lane % 4);
+    uint32_t to = a.sums_at + warp * WK_CELL + wk_in_cell(lane / 4, lane % 4);
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
         typedef decltype(format) T;
         const unsigned char *from = shared + w;

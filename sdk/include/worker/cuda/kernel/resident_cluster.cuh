@@ -34,19 +34,30 @@ enum {
     WK_RESIDENT_CLUSTER_BARS = 2 * WK_RESIDENT_CLUSTER_SLOTS * WK_RESIDENT_CLUSTER_PARTS + 1
 };
 
+/* What resident_cluster is given. Shared memory, offsets in bytes from its start: at 0 the activations of the block's
+ * steps, [steps][slots]; behind them weights, sums of all slots, sums on their way, barriers. */
+struct wk_resident_cluster_args {
+    wk_product_args p;     /* one segment */
+    uint32_t step_bytes;   /* weights of a step of the tile */
+    uint32_t step_x_bytes; /* activations of a step: all columns */
+    uint32_t weights_at;   /* [steps][slots of the block] */
+    uint32_t sums_at, bars_at;
+    uint32_t way_at; /* sums of a chain on their way from one warp to the other one that has the slot */
+};
+
 /* All weights of a warp's steps, every second one of the slot from `part` on: `n` of them, places and steps `apart`
  * from each other. */
-__device__ __forceinline__ void wk_resident_cluster_ask(const wk_product_args &p, const unsigned char *from,
+__device__ __forceinline__ void wk_resident_cluster_ask(const wk_resident_cluster_args &a, const unsigned char *from,
                                                         uint32_t to, uint32_t n, uint32_t bar)
 {
     if (wk_elected()) {
-        const uint32_t bytes = p.seg[0].step_bytes;
+        const uint32_t bytes = a.p.seg[0].step_bytes;
         const uint64_t once = wk_fetch_once();
         wk_bar_init(bar, 1);
         wk_bar_init_done();
         wk_bar_expect(bar, n * bytes);
 #pragma unroll 1
-        for (; n; n--, to += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_SLOTS * p.slot,
+        for (; n; n--, to += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_SLOTS * a.step_bytes,
                   from += WK_RESIDENT_CLUSTER_PARTS * WK_SLOTS * bytes)
             wk_fetch(to, from, bytes, bar, once);
     }
@@ -57,7 +68,7 @@ __device__ __forceinline__ void wk_resident_cluster_ask(const wk_product_args &p
 template <int NT, class F> struct wk_resident_cluster_rows {
     uint64_t from[NT];
     uint32_t to, step, apart; /* apart: bytes from run to run */
-    __device__ __forceinline__ wk_resident_cluster_rows(const wk_batch_args &a, uint32_t x, uint32_t first,
+    __device__ __forceinline__ wk_resident_cluster_rows(const wk_resident_cluster_args &a, uint32_t x, uint32_t first,
                                                         uint32_t chain, uint32_t lane)
     {
         const wk_product_args &p = a.p;
@@ -74,12 +85,12 @@ template <int NT, class F> struct wk_resident_cluster_rows {
         }
         wk_at_hand(all);
     }
-    __device__ __forceinline__ void bring(const wk_batch_args &a, uint32_t n, uint32_t bar) const
+    __device__ __forceinline__ void bring(const wk_resident_cluster_args &a, uint32_t n, uint32_t bar) const
     {
         uint32_t at = 0, place = to;
 #pragma unroll 1
         for (; n; n--, at += WK_RESIDENT_CLUSTER_PARTS * WK_SLOTS * step / 32 * apart,
-                  place += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_SLOTS * a.x_bytes)
+                  place += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_SLOTS * a.step_x_bytes)
 #pragma unroll
             for (uint32_t j = 0; j < WK_RESIDENT_CLUSTER_RUNS * NT; j++)
                 if (j / NT % 2 == 0 && j / NT * 32 < step)
@@ -131,7 +142,7 @@ struct wk_resident_cluster_warp {
 
 /* The warp's steps of chain CHAIN. True: it is chain 0's last, and c the slot's sums. */
 template <class T, int NT, int CHAIN>
-__device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], const wk_batch_args &a,
+__device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], const wk_resident_cluster_args &a,
                                                           unsigned char *shared, const wk_resident_cluster_warp &m,
                                                           uint32_t lane)
 {
@@ -144,10 +155,10 @@ __device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], con
     for (uint32_t r = m.part; r < m.rounds; r += WK_RESIDENT_CLUSTER_PARTS) {
         const uint32_t at = r * WK_RESIDENT_CLUSTER_SLOTS + m.own;
         uint32_t v[WK_RESIDENT_CLUSTER_RUNS][4];
-        wk_resident_cluster_make<T, CHAIN>(p, v, shared + p.x_at + at * p.slot, lane);
+        wk_resident_cluster_make<T, CHAIN>(p, v, shared + a.weights_at + at * a.step_bytes, lane);
         if (!met) wk_stage_wait(m.x_bar, 0);
         met = true;
-        const wk_run_words<T, NT> x(shared + at * a.x_bytes, lane);
+        const wk_run_words<T, NT> x(shared + at * a.step_x_bytes, lane);
         if (r) asm volatile("bar.sync %0, 64;" ::"r"(turn + m.part) : "memory");
 #pragma unroll
         for (int n = 0; n < NT; n++) {
@@ -182,11 +193,9 @@ __device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], con
     return true;
 }
 
-/* Shared memory: activations, [steps][slots]; from x_at on weights, the same; red_at: sums of all slots; kept_at: sums
- * on their way; bars_at: barriers. */
 template <int NT, class F>
 __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 3)
-    wk_product_resident_cluster(const __grid_constant__ wk_batch_args a)
+    wk_product_resident_cluster(const __grid_constant__ wk_resident_cluster_args a)
 {
     extern __shared__ uint4 wk_shared[];
     const wk_product_args &p = a.p;
@@ -199,20 +208,20 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
     wk_resident_cluster_warp m;
     m.own = warp % WK_RESIDENT_CLUSTER_SLOTS;
     m.part = warp / (2 * WK_RESIDENT_CLUSTER_SLOTS);
-    const uint32_t leaf = rank * WK_RESIDENT_CLUSTER_SLOTS + m.own, slot = wk_leaf_slot(leaf), bars = base + p.bars_at,
+    const uint32_t leaf = rank * WK_RESIDENT_CLUSTER_SLOTS + m.own, slot = wk_leaf_slot(leaf), bars = base + a.bars_at,
                    ready = bars, first = slot + m.part * WK_SLOTS, at = m.part * WK_RESIDENT_CLUSTER_SLOTS + m.own;
     m.rounds = (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
     m.weights_bar = bars + 8 + at * 16;
     m.x_bar = m.weights_bar + 8;
-    m.cell = shared + a.kept_at + (m.own * 2 + chain) * NT * WK_CELL + lane * 16;
+    m.cell = shared + a.way_at + (m.own * 2 + chain) * NT * WK_CELL + lane * 16;
     m.other = m.cell + NT * WK_CELL;
     const uint32_t n = m.rounds > m.part
                            ? (m.rounds - m.part + WK_RESIDENT_CLUSTER_PARTS - 1) / WK_RESIDENT_CLUSTER_PARTS
                            : 0; /* steps of the warp's */
     if (chain == 0) {
         if (n)
-            wk_resident_cluster_ask(p, s.tiles + (uint64_t)tile * s.tile_stride + first * s.step_bytes,
-                                    base + p.x_at + at * p.slot, n, m.weights_bar);
+            wk_resident_cluster_ask(a, s.tiles + (uint64_t)tile * s.tile_stride + first * s.step_bytes,
+                                    base + a.weights_at + at * a.step_bytes, n, m.weights_bar);
     } else if (wk_elected()) {
         wk_bar_init(m.x_bar, 64);
         if (at == 0 && rank == 0) wk_bar_init(ready, 1);
@@ -224,7 +233,7 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
     const uint32_t row = warp * 2 + lane / 16;
     const wk_output_at o = { 0, tile, lane % 16, row, warp < 4 * NT && row < p.rows };
     const wk_place place(p, o);
-    const wk_resident_cluster_rows<NT, F> rows(a, base + at * a.x_bytes, first, chain, lane);
+    const wk_resident_cluster_rows<NT, F> rows(a, base + at * a.step_x_bytes, first, chain, lane);
     if (n) wk_stage_wait(m.weights_bar, 0);
     wk_release(); /* not before (kernel/resident.cuh) */
     wk_depend();
@@ -236,14 +245,14 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
               : wk_resident_cluster_chain<F, NT, 0>(c, a, shared, m, lane)) {
 #pragma unroll
         for (int n = 0; n < NT; n++)
-            wk_cluster_send(base + p.red_at + (n * WK_SLOTS + leaf) * WK_CELL + wk_in_cell(lane / 4, lane % 4), ready,
+            wk_cluster_send(base + a.sums_at + (n * WK_SLOTS + leaf) * WK_CELL + wk_in_cell(lane / 4, lane % 4), ready,
                             0, c[n]);
     }
     if (rank || warp >= 4 * NT) return;
     wk_stage_wait(ready, 0);
     float sum[1];
     wk_tree_sum(sum,
-                shared + p.red_at + warp / 4 * WK_SLOTS * WK_CELL + wk_in_cell(lane % 8, warp % 4) +
+                shared + a.sums_at + warp / 4 * WK_SLOTS * WK_CELL + wk_in_cell(lane % 8, warp % 4) +
                     (lane / 8 % 2 * 2 + lane / 16) * 4,
                 0, WK_SLOTS, WK_CELL);
     place.put(p, o, other, sum[0], 0.0f);

@@ -27,8 +27,19 @@
 enum {
     WK_SPLIT_K_TILES = 4, /* of a block: a warpgroup's */
     WK_SPLIT_K_WARPS = 8,
+    WK_SPLIT_K_THREADS = 32 * WK_SPLIT_K_WARPS,
     WK_SPLIT_K_ROUNDS = 4, /* most steps of a slot */
     WK_SPLIT_K_BARS = WK_SPLIT_K_TILES + WK_SPLIT_K_ROUNDS + 1
+};
+
+/* What split_k is given. Shared memory, offsets in bytes from its start, which is a multiple of 1024: at 0 the
+ * activations of the slot's steps; behind them weights, sums of all slots, sums of chains on their way, barriers. */
+struct wk_split_k_args {
+    wk_product_args p;   /* one segment */
+    uint32_t weights_at; /* [WK_SPLIT_K_TILES] */
+    uint32_t tile_bytes; /* all of a slot's steps of a tile */
+    uint32_t sums_at, bars_at;
+    uint32_t way_at; /* sums of one warpgroup's chain on their way to the other one */
 };
 
 /* The warp's tile: all steps of the slot. */
@@ -208,7 +219,7 @@ __device__ __forceinline__ void wk_split_k_send(const float (&c)[NT][4], const u
 }
 
 template <int NT, class F>
-__global__ void __launch_bounds__(32 * WK_SPLIT_K_WARPS, 1) wk_product_split_k(const __grid_constant__ wk_batch_args a)
+__global__ void __launch_bounds__(WK_SPLIT_K_THREADS, 1) wk_product_split_k(const __grid_constant__ wk_split_k_args a)
 {
     constexpr uint32_t owned = NT / 2, outputs = NT / 4; /* cells that a block finishes, outputs of a lane */
     extern __shared__ uint4 wk_shared[];
@@ -219,7 +230,7 @@ __global__ void __launch_bounds__(32 * WK_SPLIT_K_WARPS, 1) wk_product_split_k(c
     const uint32_t rank = blockIdx.x % WK_SLOTS, first = blockIdx.x / WK_SLOTS * WK_SPLIT_K_TILES,
                    mine = warp % WK_SPLIT_K_TILES, group = warp / WK_SPLIT_K_TILES;
     const uint32_t slot = wk_leaf_slot(rank), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
-    const uint32_t weights = p.x_at + mine * p.slot, bars = base + p.bars_at, weights_bar = bars + mine * 8,
+    const uint32_t weights = a.weights_at + mine * a.tile_bytes, bars = base + a.bars_at, weights_bar = bars + mine * 8,
                    x_bars = bars + WK_SPLIT_K_TILES * 8, ready = x_bars + WK_SPLIT_K_ROUNDS * 8;
     const wk_segment_args &s = p.seg[0];
     const bool panels = p.in.kind == WK_CUDA_IN_PANELS;
@@ -243,7 +254,7 @@ __global__ void __launch_bounds__(32 * WK_SPLIT_K_WARPS, 1) wk_product_split_k(c
         at[o] = { 0, tile, lane % 16, row, tile < s.n_tiles && row < p.rows };
         place[o] = wk_place(p, at[o]);
         from[o] =
-            p.red_at + i / 4 * WK_SLOTS * WK_CELL + wk_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+            a.sums_at + i / 4 * WK_SLOTS * WK_CELL + wk_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
         asm volatile("" : "+r"(from[o]));
     }
     wk_split_k_rows<NT, F> rows;
@@ -258,8 +269,8 @@ __global__ void __launch_bounds__(32 * WK_SPLIT_K_WARPS, 1) wk_product_split_k(c
     for (uint32_t o = 0; o < outputs; o++) other[o] = place[o].ahead();
     if (!panels) rows.bring(rounds, x_bars);
     float c[NT][4];
-    unsigned char *const exchange = shared + a.kept_at + mine * NT * WK_CELL + lane * 16;
-    const uint32_t to = base + p.red_at + rank * WK_CELL + wk_in_cell(lane / 4, lane % 4);
+    unsigned char *const exchange = shared + a.way_at + mine * NT * WK_CELL + lane * 16;
+    const uint32_t to = base + a.sums_at + rank * WK_CELL + wk_in_cell(lane / 4, lane % 4);
     if (group == 0) {
         wk_split_k_sums<F, NT, 0>(c, p, shared + weights, base, weights_bar, x_bars, rounds, lane);
         wk_split_k_leave<NT, 0>(c, exchange);

@@ -13,39 +13,48 @@ enum {
 };
 enum { WK_WAY_ANY, WK_WAY_SILU, WK_WAY_F32, WK_WAY_F32_FOURS }; /* of outputs: part/epilogue.cuh */
 
+/* One matrix of a product. Pointers are the caller's. */
 struct wk_segment_args {
-    const unsigned char *tiles;
-    const float *bias;
-    void *y;
-    float *aux;
-    uint64_t y_stride;
-    uint32_t tile_stride, tile_bytes; /* from tile to tile; of a tile */
-    uint32_t step_bytes, stage_bytes;
-    uint32_t n, n_tiles, type; /* type: index in the family */
-    float scale;               /* what its sums are multiplied by: 2^shift of the input times the format's unscale */
-    uint32_t kind, shift;      /* of the output */
-    uint32_t end;              /* without glu: first item of the next segment */
+    const unsigned char *tiles; /* of 16 rows of weights (format.cuh); experts: of expert 0 */
+    const float *bias;          /* [n], experts: [experts][n]; NULL: none */
+    void *y;                    /* where results go, of `kind` */
+    float *aux;                 /* F32 results: their partials (worker/quant_cuda.h); NULL: none */
+    uint64_t y_stride;          /* values from row to row of y; panels: places in a panel */
+    uint32_t tile_stride;       /* bytes from tile to tile */
+    uint32_t tile_bytes;        /* of a tile */
+    uint32_t step_bytes;        /* of a step of k of a tile */
+    uint32_t stage_bytes;       /* gemv, moe, stream: of a warp's part of a stage of the ring, of a tile */
+    uint32_t n, n_tiles;        /* rows of the matrix; tiles, the last with zeros */
+    uint32_t type;              /* format: index among those of the kernel */
+    float scale;                /* what its sums are multiplied by: 2^shift of the input times the format's unscale */
+    uint32_t kind, shift;       /* WK_CUDA_OUT_*; of what is stored as acts */
+    uint32_t end;               /* without glu: first item of the next segment */
 };
 
+/* What all kernels are given; each has a struct of its own that begins with it (kernel/NAME.cuh), gemv this alone. The
+ * first part is of the product, the second of the rings of gemv, moe_* and stream*: others leave it. */
 struct wk_product_args {
-    uint32_t rows, k, k32, steps; /* k32: k rounded up to 32 */
-    uint32_t step_units, stage_units, depth,
-        slot; /* units of a warp in a step and in a stage of the ring, powers of 2; stages of the ring; bytes a stage */
-    uint32_t step_shift;                      /* log2 of the values in a step */
-    uint16_t run, rounds;                     /* stages in a step; gemv: steps of a slot in a stage */
-    uint32_t stages;                          /* in a tile */
-    uint32_t flight;                          /* stages that are under way at once */
-    uint32_t turn;                            /* gemv: slots that a warp moves on from tile to tile */
-    uint32_t blocks;                          /* a multiprocessor */
-    uint32_t n_seg, glu, items;               /* items: tiles (glu: pairs of tiles) in all */
-    uint32_t bars_at, x_at, x_stride, red_at; /* shared memory: bytes; x_stride: halves from column to column */
-    uint32_t types;                           /* mask of family members in this launch */
+    uint32_t rows, k, k32, steps;     /* k32: k rounded up to 32; steps: that k is cut into */
+    uint32_t step_units, stage_units; /* units of a step; ring: of a warp's part of a stage; powers of 2 */
+    uint32_t depth;                   /* ring: stages that it holds */
+    uint32_t slot;                    /* ring: gemv, moe_*: bytes of a stage; stream*: bytes of a tile in a stage */
+    uint32_t step_shift;              /* log2 of the values in a step */
+    uint16_t run, rounds;             /* ring: stages in a step; gemv: steps of a slot in a stage */
+    uint32_t stages;                  /* ring: gemv, moe_*: in a tile; stream: of a block's share of k */
+    uint32_t flight;                  /* ring: stages that are asked for at once */
+    uint32_t turn;                    /* gemv: slots that a warp moves on from tile to tile */
+    uint32_t blocks;                  /* gemv, moe_*: blocks a multiprocessor */
+    uint32_t n_seg, glu, items;       /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: pairs of tiles) */
+    /* Ring kernels: shared memory, offsets in bytes from its start, of barriers, sums, and in gemv and moe_* of
+     * activations, in stream* of weights; x_stride: halves from column to column of activations. */
+    uint32_t bars_at, x_at, x_stride, red_at;
+    uint32_t types; /* mask of formats in this launch */
     struct wk_cuda_input in;
-    const float *residual;
-    uint64_t residual_stride;
-    float alpha, limit;
+    const float *residual;    /* F32 rows, the caller's; NULL: none */
+    uint64_t residual_stride; /* floats from row to row */
+    float alpha, limit;       /* of glu */
     struct {
-        uint32_t fn;
+        uint32_t fn; /* WK_UNARY_*; 0: none, nor are there more */
         float p;
     } map[4];
     uint32_t x_items;   /* experts: items that share an input row */
@@ -121,27 +130,23 @@ __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t 
     return ((warp + (i >> p.step_shift) * WK_SLOTS) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
 }
 
-/* ---- products of 2 to 64 rows ---------------------------------------------------------------------------- */
+/* ---- stream and stream_wgmma -------------------------------------------------------------------------------- */
 
+/* What stream and stream_wgmma are given. */
 struct wk_batch_args {
-    wk_product_args p;      /* items: of 8 tiles; slot: bytes of a tile in a stage */
-    uint32_t workers;       /* clusters */
-    uint32_t tiles;         /* of an item; stream, resident (glu: pairs); lm_head, lm_head_wgmma: warps of a
-                               block */
-    uint32_t blocks;        /* of a cluster: 1, 2, 4, 8 */
-    uint32_t groups;        /* stream_wgmma, resident, lm_head: of as many rows as the kernel has columns, with
-                               clusters of their own */
-    uint32_t owned;         /* cells (glu: pairs of them) that a block finishes of an item; stream_wgmma: a power of 2;
-                               lm_head: slots of a tile that a warp has */
-    uint32_t owned_inverse; /* stream: 2^16 over that, rounded up */
-    uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes */
-    uint32_t run_shift;        /* log2 of the stages in a step */
+    wk_product_args p;        /* items: of `tiles` or WK_ITEM_TILES tiles */
+    uint32_t workers;         /* clusters of a group of rows */
+    uint32_t tiles;           /* stream: of an item */
+    uint32_t blocks;          /* of a cluster: 1, 2, 4, 8 */
+    uint32_t groups;          /* stream_wgmma: of rows, as many as the kernel has columns, with clusters of their own */
+    uint32_t owned;           /* cells (glu: pairs of them) that a block finishes of an item */
+    uint32_t owned_inverse;   /* stream: 2^16 over that, rounded up */
+    uint32_t buffers, buffer; /* of sums: 1 or 2; bytes of one */
+    uint32_t run_shift;       /* log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
-    uint32_t order_at; /* where the order of the item's stages stands; lm_head_wgmma: of a tile's steps, and its pieces;
-                          lm_head: the barrier of activations by runs */
-    uint32_t kept_at;  /* lm_head: where sums wait; lm_head_wgmma: what its warps ask for; resident: where rows
-                          wait for their norm; else where sums of two slots wait for those of two others, if a block has
-                          four; stream: and those of four */
+    uint32_t order_at;         /* stream_wgmma: shared memory: the order of an item's stages */
+    uint32_t
+        kept_at; /* shared memory: clusters of one or two blocks: where sums of some slots wait for those of others */
 };
 /* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
 struct wk_batch_memory {

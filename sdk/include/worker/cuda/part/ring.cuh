@@ -32,19 +32,19 @@ struct wk_turn {
     }
 };
 
-/* The warp's place in its ring. */
+/* The warp's place in its ring. Args: depth, stages; stage_bytes, of one. */
 struct wk_warp_ring {
     uint32_t at, bar, left, parity;
     uint32_t start, bars;
-    __device__ __forceinline__ void begin(const wk_batch_args &a)
+    template <class Args> __device__ __forceinline__ void begin(const Args &a)
     {
         at = start;
         bar = bars;
-        left = a.p.depth;
+        left = a.depth;
     }
-    __device__ __forceinline__ void next(const wk_batch_args &a)
+    template <class Args> __device__ __forceinline__ void next(const Args &a)
     {
-        at += a.p.slot;
+        at += a.stage_bytes;
         bar += 8;
         if (--left == 0) {
             begin(a);

@@ -32,8 +32,8 @@ static inline const char *wk_int8_suits(const wk_plan &plan)
 static inline uint32_t wk_int8_cut(wk_plan &plan, uint32_t blocks, uint32_t room)
 {
     wk_int8_args &w = plan.args.int8;
-    wk_product_args &a = w.p;
-    const uint32_t records = plan.row->tiles, stage = WK_INT8_TILES * a.slot + records * WK_WHOLE_RECORD,
+    const wk_product_args &a = w.p;
+    const uint32_t records = plan.row->tiles, stage = WK_INT8_TILES * w.tile_bytes + records * WK_WHOLE_RECORD,
                    sums = WK_INT8_TILES * records * WK_WHOLE_TILE * 64;
     const uint32_t fixed = (blocks == 1   ? 3
                             : blocks == 2 ? 2
@@ -41,13 +41,13 @@ static inline uint32_t wk_int8_cut(wk_plan &plan, uint32_t blocks, uint32_t room
                                sums +
                            WK_INT8_BARS * 8; /* those that wait, and in the end all, in the places of the first */
     const uint32_t most = wk_parts(a.steps, blocks) + 1; /* stages that a block has, about */
-    a.depth = room > fixed ? wk_min(wk_min((room - fixed) / stage, WK_INT8_DEPTH), most) : 0;
-    if (a.depth < 2) return 0;
+    w.depth = room > fixed ? wk_min(wk_min((room - fixed) / stage, WK_INT8_DEPTH), most) : 0;
+    if (w.depth < 2) return 0;
     w.blocks = blocks;
-    a.x_at = a.depth * WK_INT8_TILES * a.slot;
-    a.red_at = a.depth * stage;
-    a.bars_at = a.red_at + fixed - WK_INT8_BARS * 8;
-    return a.red_at + fixed;
+    w.x_at = w.depth * WK_INT8_TILES * w.tile_bytes;
+    w.sums_at = w.depth * stage;
+    w.bars_at = w.sums_at + fixed - WK_INT8_BARS * 8;
+    return w.sums_at + fixed;
 }
 /* Variants: clusters of 1, 2, 4, 8 blocks. One block to an item: as many as find places take items by turns, without
  * clusters, which older devices do not know. */
@@ -58,7 +58,7 @@ static inline const char *wk_shape_int8(wk_plan &plan, uint32_t variant)
     if (blocks > 1 && !(plan.target->device.can & WK_CUDA_CAN_CLUSTERS)) return "the device has no clusters";
     if (clusters == 0) return "the device has no room for a cluster";
     wk_count_items(w.p, w.p.glu ? WK_INT8_TILES / 2 : (uint32_t)WK_INT8_TILES);
-    w.p.slot = wk_largest_step(w.p);
+    w.tile_bytes = wk_largest_step(w.p);
     w.x = static_cast<const unsigned char *>(plan.product->workspace);
     w.tiles = wk_whole_tiles(w.p.rows);
     plan.shared = wk_int8_cut(plan, blocks, wk_room(plan, plan.row->launch.together));

@@ -17,30 +17,28 @@ static inline const char *wk_lm_head_suits(const wk_plan &plan)
 /* All tiles are at work at once. */
 static inline const char *wk_shape_lm_head(wk_plan &plan, uint32_t)
 {
-    wk_batch_args &w = plan.args.batch;
+    wk_lm_head_args &w = plan.args.lm_head;
     wk_product_args &a = w.p;
     const uint32_t columns = plan.row->tiles, team = (a.glu ? 2 : 1) * WK_LM_HEAD_PARTS,
                    room = wk_room(plan, plan.row->launch.together);
     wk_count_items(a, 1);
-    a.slot = wk_largest_step(a);
-    w.groups = wk_parts(a.rows, 8 * columns);
-    w.blocks = 1;
-    w.owned = WK_SLOTS / WK_LM_HEAD_PARTS;
-    w.workers = wk_min(a.items, wk_processors(plan) / w.groups);
-    w.tiles = wk_parts(a.items, w.workers) * team;
-    if (w.tiles > WK_LM_HEAD_WARPS) return "a block would have more tiles than warps";
-    const uint32_t x = a.steps * columns * 512 << (a.step_shift - 5), kept = w.tiles * columns * 512 * 2,
-                   fixed = x + kept + w.tiles * WK_WARP_DEPTH * 8 + 8,
+    w.stage_bytes = wk_largest_step(a);
+    w.leaves = WK_SLOTS / WK_LM_HEAD_PARTS;
+    const uint32_t groups = wk_parts(a.rows, 8 * columns), blocks = wk_min(a.items, wk_processors(plan) / groups),
+                   warps = wk_parts(a.items, blocks) * team;
+    if (warps > WK_LM_HEAD_WARPS) return "a block would have more tiles than warps";
+    const uint32_t x = a.steps * columns * 512 << (a.step_shift - 5), kept = warps * columns * 512 * 2,
+                   fixed = x + kept + warps * WK_WARP_DEPTH * 8 + 8,
                    most = wk_min(WK_WARP_DEPTH, wk_parts(a.steps, WK_LM_HEAD_PARTS));
-    a.depth = room > fixed ? wk_min((room - fixed) / (w.tiles * a.slot), most) : 0;
-    if (a.depth < 2) return "two stages do not fit into shared memory";
-    a.x_at = w.tiles * a.depth * a.slot;
-    w.kept_at = a.x_at + x;
-    a.bars_at = w.kept_at + kept;
-    w.order_at = a.bars_at + w.tiles * WK_WARP_DEPTH * 8;
-    plan.shared = w.order_at + 8;
-    plan.threads = 32 * w.tiles;
-    wk_batch_grid(plan, true);
+    w.depth = room > fixed ? wk_min((room - fixed) / (warps * w.stage_bytes), most) : 0;
+    if (w.depth < 2) return "two stages do not fit into shared memory";
+    w.x_at = warps * w.depth * w.stage_bytes;
+    w.sums_at = w.x_at + x;
+    w.bars_at = w.sums_at + kept;
+    w.x_bar_at = w.bars_at + warps * WK_WARP_DEPTH * 8;
+    plan.shared = w.x_bar_at + 8;
+    plan.threads = 32 * warps;
+    wk_plan_grid(plan, 1, blocks, groups);
     return NULL;
 }
 
@@ -59,26 +57,23 @@ static inline const char *wk_lm_head_wgmma_suits(const wk_plan &plan)
 }
 static inline const char *wk_shape_lm_head_wgmma(wk_plan &plan, uint32_t)
 {
-    wk_batch_args &w = plan.args.batch;
+    wk_lm_head_wgmma_args &w = plan.args.lm_head_wgmma;
     wk_product_args &a = w.p;
     const uint32_t columns = plan.row->tiles, warps = wk_lm_head_wgmma_warps(columns),
                    room = wk_room(plan, plan.row->launch.together);
     wk_count_items(a, 1);
-    a.slot = wk_largest_step(a);
-    w.groups = w.blocks = 1;
-    w.workers = wk_min(a.items, wk_processors(plan));
-    w.tiles = warps;
-    a.x_at = a.steps * columns * 1024 << (a.step_shift - 6);
+    w.stage_bytes = wk_largest_step(a);
+    w.rings_at = a.steps * columns * 1024 << (a.step_shift - 6);
     const uint32_t tiles = warps * (uint32_t)sizeof(wk_lm_head_wgmma_tiles), bars = warps * WK_WARP_DEPTH * 8,
                    order = (a.steps + (a.steps << (a.step_shift - 7))) * 4,
-                   fixed = a.x_at + tiles + bars + order + 1024;
-    a.depth = room > fixed ? wk_min((room - fixed) / (warps * a.slot), WK_WARP_DEPTH) : 0;
-    if (a.depth < 3) return "three stages do not fit into shared memory";
-    w.kept_at = a.x_at + warps * a.depth * a.slot;
-    a.bars_at = w.kept_at + tiles;
-    w.order_at = a.bars_at + bars;
-    plan.shared = fixed + warps * a.depth * a.slot;
-    wk_batch_grid(plan, false);
+                   fixed = w.rings_at + tiles + bars + order + 1024;
+    w.depth = room > fixed ? wk_min((room - fixed) / (warps * w.stage_bytes), WK_WARP_DEPTH) : 0;
+    if (w.depth < 3) return "three stages do not fit into shared memory";
+    w.tiles_at = w.rings_at + warps * w.depth * w.stage_bytes;
+    w.bars_at = w.tiles_at + tiles;
+    w.order_at = w.bars_at + bars;
+    plan.shared = fixed + warps * w.depth * w.stage_bytes;
+    wk_plan_grid(plan, 1, wk_min(a.items, wk_processors(plan)), 1);
     return NULL;
 }
 

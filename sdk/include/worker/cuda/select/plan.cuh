@@ -4,6 +4,11 @@
 #define WORKER_CUDA_SELECT_PLAN_CUH
 
 #include <worker/cuda/kernel/int8.cuh>
+#include <worker/cuda/kernel/lm_head.cuh>
+#include <worker/cuda/kernel/lm_head_wgmma.cuh>
+#include <worker/cuda/kernel/resident.cuh>
+#include <worker/cuda/kernel/resident_cluster.cuh>
+#include <worker/cuda/kernel/split_k.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/experts.cuh>
 #include <worker/cuda/part/order.cuh>
@@ -98,6 +103,11 @@ struct wk_plan {
     uint64_t cost;    /* to compare with other kernels by */
     union {           /* what the kernel is given; all begin with `common` */
         wk_product_args common;
+        wk_resident_args resident;
+        wk_resident_cluster_args resident_cluster;
+        wk_split_k_args split_k;
+        wk_lm_head_args lm_head;
+        wk_lm_head_wgmma_args lm_head_wgmma;
         wk_batch_args batch;
         wk_experts_args experts;
         wk_int8_args int8;
@@ -198,13 +208,12 @@ static inline void wk_batch_share(wk_plan &plan, uint32_t blocks, uint32_t clust
     w.owned = wk_parts(cells, blocks);
     w.owned_inverse = 65535 / w.owned + 1;
 }
-/* The launch, once workers, blocks and groups are known. by_axis: are groups the grid's second axis? */
-static inline void wk_batch_grid(wk_plan &plan, bool by_axis)
+/* The grid: clusters of so many blocks; y: groups of rows, each with all of these. */
+static inline void wk_plan_grid(wk_plan &plan, uint32_t cluster, uint32_t clusters, uint32_t y)
 {
-    const wk_batch_args &w = plan.args.batch;
-    plan.cluster = w.blocks;
-    plan.grid_x = w.workers * w.blocks * (by_axis ? 1 : w.groups);
-    plan.grid_y = by_axis ? w.groups : 1;
+    plan.cluster = cluster;
+    plan.grid_x = clusters * cluster;
+    plan.grid_y = y;
 }
 
 #endif

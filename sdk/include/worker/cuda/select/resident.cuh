@@ -21,7 +21,7 @@ static inline const char *wk_resident_suits(const wk_plan &plan)
  * products lose 15 % so. */
 static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
 {
-    wk_batch_args &w = plan.args.batch;
+    wk_resident_args &w = plan.args.resident;
     wk_product_args &a = w.p;
     const uint32_t columns = plan.row->tiles, places = WK_RESIDENT_TOGETHER * wk_processors(plan), each = a.glu ? 2 : 1,
                    cell = columns * WK_CELL;
@@ -29,20 +29,18 @@ static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
     w.tiles = wk_parts(a.items, places);
     if (w.tiles > WK_RESIDENT_TILES) return "a block would have more than two tiles";
     wk_count_items(a, w.tiles);
-    w.blocks = 1;
-    w.workers = a.items;
-    w.groups = wk_parts(a.rows, 8 * columns);
-    w.x_bytes = cell << (a.step_shift - 5);
-    a.slot = w.tiles * each * wk_largest_step(a);
-    a.x_at = WK_SLOTS * a.slot;
-    a.red_at = a.x_at + WK_SLOTS * w.x_bytes;
-    a.bars_at = a.red_at + w.tiles * each * WK_SLOTS * cell;
-    w.kept_at = a.bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
-    const uint32_t bytes = w.kept_at + (a.in.kind == WK_CUDA_IN_RMS && a.rows > 4 ? 4 * WK_RESIDENT_KEPT : 0);
+    const uint32_t groups = wk_parts(a.rows, 8 * columns);
+    w.slot_x_bytes = cell << (a.step_shift - 5);
+    w.slot_bytes = w.tiles * each * wk_largest_step(a);
+    w.x_at = WK_SLOTS * w.slot_bytes;
+    w.sums_at = w.x_at + WK_SLOTS * w.slot_x_bytes;
+    w.bars_at = w.sums_at + w.tiles * each * WK_SLOTS * cell;
+    w.rows_at = w.bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
+    const uint32_t bytes = w.rows_at + (a.in.kind == WK_CUDA_IN_RMS && a.rows > 4 ? 4 * WK_RESIDENT_KEPT : 0);
     if (bytes > wk_room(plan, plan.row->launch.together)) return "a block's weights do not fit into shared memory";
-    if (a.items * w.groups > places) return "not all blocks find places at once";
+    if (a.items * groups > places) return "not all blocks find places at once";
     plan.shared = wk_max(bytes, WK_RESIDENT_LEAST);
-    wk_batch_grid(plan, true);
+    wk_plan_grid(plan, 1, a.items, groups);
     return NULL;
 }
 
@@ -61,24 +59,21 @@ static inline const char *wk_resident_cluster_suits(const wk_plan &plan)
 /* Tiles so few that their blocks find places at once, two a multiprocessor. */
 static inline const char *wk_shape_resident_cluster(wk_plan &plan, uint32_t)
 {
-    wk_batch_args &w = plan.args.batch;
-    wk_product_args &a = w.p;
+    wk_resident_cluster_args &w = plan.args.resident_cluster;
+    const wk_product_args &a = w.p;
     const uint32_t places = wk_parts(a.steps, WK_SLOTS) * WK_RESIDENT_CLUSTER_SLOTS, cell = plan.row->tiles * WK_CELL;
-    w.tiles = 1;
-    w.blocks = WK_RESIDENT_CLUSTER_BLOCKS;
-    w.workers = a.seg[0].n_tiles;
-    w.groups = 1;
-    w.x_bytes = cell << (a.step_shift - 5);
-    a.slot = a.seg[0].step_bytes;
-    a.x_at = places * w.x_bytes;
-    a.red_at = a.x_at + places * a.slot;
-    w.kept_at = a.red_at + WK_SLOTS * cell;
-    a.bars_at = w.kept_at + 2 * WK_RESIDENT_CLUSTER_SLOTS * cell;
-    plan.shared = a.bars_at + WK_RESIDENT_CLUSTER_BARS * 8;
+    w.step_x_bytes = cell << (a.step_shift - 5);
+    w.step_bytes = a.seg[0].step_bytes;
+    w.weights_at = places * w.step_x_bytes;
+    w.sums_at = w.weights_at + places * w.step_bytes;
+    w.way_at = w.sums_at + WK_SLOTS * cell;
+    w.bars_at = w.way_at + 2 * WK_RESIDENT_CLUSTER_SLOTS * cell;
+    plan.shared = w.bars_at + WK_RESIDENT_CLUSTER_BARS * 8;
     if (plan.shared > wk_room(plan, plan.row->launch.together))
         return "a block's weights do not fit into shared memory";
-    if (w.workers * WK_RESIDENT_CLUSTER_BLOCKS > 2 * wk_processors(plan)) return "not all blocks find places at once";
-    wk_batch_grid(plan, false);
+    if (a.seg[0].n_tiles * WK_RESIDENT_CLUSTER_BLOCKS > 2 * wk_processors(plan))
+        return "not all blocks find places at once";
+    wk_plan_grid(plan, WK_RESIDENT_CLUSTER_BLOCKS, a.seg[0].n_tiles, 1);
     return NULL;
 }
 

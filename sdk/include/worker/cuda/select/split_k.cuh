@@ -20,23 +20,21 @@ static inline const char *wk_split_k_suits(const wk_plan &plan)
 /* Few tiles: a block a multiprocessor, all at once. */
 static inline const char *wk_shape_split_k(wk_plan &plan, uint32_t)
 {
-    wk_batch_args &w = plan.args.batch;
-    wk_product_args &a = w.p;
+    wk_split_k_args &w = plan.args.split_k;
+    const wk_product_args &a = w.p;
     const uint32_t columns = plan.row->tiles, rounds = wk_parts(a.steps, WK_SLOTS);
-    w.blocks = WK_SLOTS;
-    w.workers = wk_parts(a.seg[0].n_tiles, WK_SPLIT_K_TILES);
-    w.groups = 1;
-    a.slot = rounds * a.seg[0].step_bytes;
-    a.x_at = rounds * columns * 1024 << (a.step_shift - 6);
-    a.red_at = a.x_at + WK_SPLIT_K_TILES * a.slot;
-    w.kept_at = a.red_at + columns / 2 * WK_SLOTS * WK_CELL;
-    a.bars_at = w.kept_at + columns * WK_SPLIT_K_TILES * WK_CELL;
-    plan.shared = a.bars_at + WK_SPLIT_K_BARS * 8 + 1024;
+    const uint32_t clusters = wk_parts(a.seg[0].n_tiles, WK_SPLIT_K_TILES);
+    w.tile_bytes = rounds * a.seg[0].step_bytes;
+    w.weights_at = rounds * columns * 1024 << (a.step_shift - 6);
+    w.sums_at = w.weights_at + WK_SPLIT_K_TILES * w.tile_bytes;
+    w.way_at = w.sums_at + columns / 2 * WK_SLOTS * WK_CELL;
+    w.bars_at = w.way_at + columns * WK_SPLIT_K_TILES * WK_CELL;
+    plan.shared = w.bars_at + WK_SPLIT_K_BARS * 8 + 1024;
     if (plan.shared > wk_room(plan, plan.row->launch.together))
         return "a block's weights do not fit into shared memory";
-    if (w.workers * WK_SLOTS > wk_processors(plan) || w.workers > wk_clusters(plan, plan.kernel, WK_SLOTS))
+    if (clusters * WK_SLOTS > wk_processors(plan) || clusters > wk_clusters(plan, plan.kernel, WK_SLOTS))
         return "not all blocks find places at once";
-    wk_batch_grid(plan, false);
+    wk_plan_grid(plan, WK_SLOTS, clusters, 1);
     return NULL;
 }
 

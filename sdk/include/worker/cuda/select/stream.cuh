@@ -46,7 +46,7 @@ static inline const char *wk_shape_stream(wk_plan &plan, uint32_t variant)
     a.bars_at = w.kept_at + kept;
     plan.shared = a.bars_at + WK_STREAM_BARS * 8;
     plan.threads = 32 * (w.tiles + WK_STREAM_STREAMS);
-    wk_batch_grid(plan, false);
+    wk_plan_grid(plan, w.blocks, w.workers * w.groups, 1);
     return NULL;
 }
 /* Clocks of the multiplying warps of the busiest multiprocessor: a stage takes each warp so long alone, longer beside
@@ -96,7 +96,7 @@ static inline const char *wk_stream_wgmma_cut(wk_plan &plan, uint32_t blocks, ui
     a.bars_at = w.kept_at + kept;
     w.order_at = a.bars_at + WK_STREAM_WGMMA_BARS * 8;
     plan.shared = w.order_at + WK_STREAM_WGMMA_STAGES * 2 + 1024;
-    wk_batch_grid(plan, false);
+    wk_plan_grid(plan, w.blocks, w.workers * w.groups, 1);
     return NULL;
 }
 /* Variants: clusters of 1, 2, 4, 8 blocks. Groups of rows in clusters of 8 leave the next launch no room to begin
