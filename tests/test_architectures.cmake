@@ -1,5 +1,6 @@
 # cmake -D SOURCE=... -D WORK=... -D DRIVER=... -D C_COMPILER=... -P test_architectures.cmake: which GPUs a build is
-# for, by a driver of the test's own, and which architectures are refused. SOURCE: gpu_probe; DRIVER: its libcuda.so.1.
+# for, by a driver of the test's own, which architectures are refused, and which kernels are compiled for the others.
+# SOURCE: gpu_probe; DRIVER: its libcuda.so.1.
 get_filename_component(driver_folder ${DRIVER} DIRECTORY)
 
 function(configure)
@@ -32,3 +33,7 @@ configure(FOR "native" SAYS "architectures by number are expected")
 configure(FOR "all-major" SAYS "architectures by number are expected")
 configure(FOR "75-real" SAYS "80 is the oldest")
 configure(FOR "80-real,86,89-virtual,90a-real,90a,100f-real" GPUS "80" SAYS "found [80-real]")
+configure(FOR "80,90a-real,120-real" SAYS "sets [probe-base 80,90a-real,120-real;probe-clusters 90a-real,120-real;")
+configure(FOR "80,90a-real,120-real" SAYS ";probe-wgmma 90a-real;probe-large 90a-real]")
+configure(FOR "120-virtual" SAYS "sets [probe-base 120-virtual;probe-clusters 120-virtual]")
+configure(FOR "80,86-real,89-real" SAYS "sets [probe-base 80,86-real,89-real]")
