@@ -2,8 +2,8 @@
 # (worker/cuda/kernel_set.cuh, whose rule is this one).
 
 # worker_kernel_sets(OUT TARGET ARCHITECTURES list FILES file...): object libraries TARGET-base, TARGET-clusters,
-# TARGET-wgmma, TARGET-large and TARGET-8x, those for which there is an architecture; OUT: their names. Libraries and options are
-# the caller's to add.
+# TARGET-wgmma, TARGET-large and TARGET-8x, those for which there is an architecture; OUT: their names. Libraries and
+# options are the caller's to add.
 function(worker_kernel_sets out target)
   cmake_parse_arguments(S "" "" "ARCHITECTURES;FILES" ${ARGN})
   set(for_base ${S_ARCHITECTURES})
