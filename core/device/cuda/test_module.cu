@@ -254,10 +254,13 @@ const struct wk_type_cuda types[] = { TYPE(0),  TYPE(1),  TYPE(2),  TYPE(6), TYP
                                       TYPE(12), TYPE(13), TYPE(14), TYPE(30) };
 const struct wk_type_cuda *const list[] = { &types[0], &types[1], &types[2], &types[3], &types[4],
                                             &types[5], &types[6], &types[7], &types[8] };
-const struct wk_quant_cuda module = {
-    sizeof module, sizeof list / sizeof *list, "test", list, open, serves, product, NULL, NULL, norm_rows, layout,
-    workspace
-};
+const struct wk_quant_cuda module = { sizeof module, sizeof list / sizeof *list,
+                                      "test",        list,
+                                      open,          serves,
+                                      product,       NULL,
+                                      NULL,          norm_rows,
+                                      layout,        workspace,
+                                      NULL };
 
 } // namespace
 
