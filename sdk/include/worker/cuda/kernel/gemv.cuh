@@ -22,16 +22,10 @@
 
 enum {
     WK_GEMV_THREADS = 32 * (WK_SLOTS + 2),
-    WK_GEMV_FLIGHT = 104 << 10,   /* bytes that a multiprocessor asks for before any has arrived */
-    WK_GEMV_ONE_LEAST = 40 << 10, /* the same of one row: half of what a launch gives it, within these bounds. What is
-                                    more than memory needs is a queue in which all small loads wait, */
-    WK_GEMV_ONE_MOST = 76 << 10,  /* (few_flight may round this one up) and small launches stand beside those that do
-                                    nothing else: attention, routers, combinations */
-    WK_GEMV_ONE_STAGE =
-        4224, /* the same of one row: two units of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
-    WK_GEMV_ROUNDS = 3500, /* of one row: most bytes of a warp's part of a stage that is several rounds of steps */
-    WK_GEMV_DEPTH = 8,     /* most stages */
-    WK_GEMV_SUMS = 4,      /* tiles whose sums may wait to be finished */
+    WK_GEMV_ONE_STAGE = 4224, /* most bytes of a warp's part of a stage, of one row, where a step can be cut: two units
+                                 of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
+    WK_GEMV_DEPTH = 8,        /* most stages */
+    WK_GEMV_SUMS = 4,         /* tiles whose sums may wait to be finished */
     WK_GEMV_BARS = 2 * (WK_GEMV_DEPTH + WK_GEMV_SUMS)
 };
 
@@ -437,7 +431,6 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
  * part/weights.cuh. */
 enum {
     WK_GEMV_TALL_PAIRS = WK_SLOTS / 2, /* of a block */
-    WK_GEMV_TALL_TILES = 4,            /* at least, of a pair */
     WK_GEMV_TALL_THREADS = 32 * (WK_SLOTS + 1)
 };
 static_assert(WK_GEMV_DEPTH % WK_GEMV_TALL_PAIRS == 0,

@@ -34,10 +34,11 @@ enum {
  * activations, sums, barriers of the rings, the barrier of activations. */
 struct wk_lm_head_args {
     wk_product_args p;    /* items: tiles; glu: pairs */
-    uint32_t leaves;      /* slots of a tile that a warp has, side by side in the tree of slots */
-    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
     uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
-    uint32_t x_at, sums_at, bars_at;
+    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
+    uint32_t bars_at, x_at;
+    uint32_t leaves; /* slots of a tile that a warp has, side by side in the tree of slots */
+    uint32_t sums_at;
     uint32_t x_bar_at; /* the barrier of activations that lie by runs */
 };
 

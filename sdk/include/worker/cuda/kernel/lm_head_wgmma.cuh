@@ -29,11 +29,10 @@
  * activations; behind them the warps' rings, their tiles, barriers of the rings, the order of a tile's work. */
 struct wk_lm_head_wgmma_args {
     wk_product_args p;    /* items: tiles */
-    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
     uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
-    uint32_t rings_at;
+    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
+    uint32_t bars_at, rings_at;
     uint32_t tiles_at; /* struct wk_lm_head_wgmma_tiles of each warp */
-    uint32_t bars_at;
     uint32_t order_at; /* of a tile's steps, a word each; then of its pieces */
 };
 

@@ -21,11 +21,6 @@
 #include <worker/cuda/part/prologue.cuh>
 #include <worker/cuda/part/ring.cuh>
 
-enum {
-    WK_MOE_ONE_FLIGHT = 36 << 10 /* bytes that a multiprocessor asks for before any has arrived: more would only be a
-                                longer queue, in which all else that is read stands, too */
-};
-
 /* A block's units: the run of its item's. */
 __device__ __forceinline__ wk_experts_walk wk_moe_one_walk(const wk_experts_args &a)
 {

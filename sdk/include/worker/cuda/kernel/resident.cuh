@@ -29,22 +29,20 @@
 #include <worker/cuda/part/weights.cuh>
 
 enum {
-    WK_RESIDENT_TOGETHER = 3,          /* blocks a multiprocessor */
-    WK_RESIDENT_TILES = 2,             /* most tiles of a block; glu: pairs */
-    WK_RESIDENT_KEPT = WK_SLOTS * 512, /* bytes of a row that waits for its norm */
-    WK_RESIDENT_LEAST = 60000 /* least shared memory of a block: launches that stand too far ahead load weights beside
-                              the activations of others */
+    WK_RESIDENT_TOGETHER = 3,         /* blocks a multiprocessor */
+    WK_RESIDENT_TILES = 2,            /* most tiles of a block; glu: pairs */
+    WK_RESIDENT_KEPT = WK_SLOTS * 512 /* bytes of a row that waits for its norm */
 };
 
 /* What resident is given. Shared memory, offsets in bytes from its start: at 0 the weights of the slots; behind them
  * activations, sums, barriers with the scales of a norm, rows that wait for their norm. */
 struct wk_resident_args {
-    wk_product_args p;
+    wk_product_args p;   /* items: of `tiles` tiles; glu: pairs */
+    uint32_t slot_bytes; /* weights of a slot: a step of all of the block's tiles */
+    uint32_t bars_at, x_at, sums_at;
     uint32_t tiles;        /* of a block; glu: pairs */
-    uint32_t slot_bytes;   /* weights of a slot: a step of all of the block's tiles */
     uint32_t slot_x_bytes; /* activations of a slot: a step of all columns */
-    uint32_t x_at, sums_at, bars_at;
-    uint32_t rows_at; /* rows that wait for their norm */
+    uint32_t rows_at;      /* rows that wait for their norm */
 };
 
 /* The tiles of a block: neighbours in a segment; with glu pairs of tiles of both. */

@@ -21,28 +21,31 @@ static inline void wk_gemv_stages(wk_plan &plan, uint32_t most)
     if (a.steps < WK_SLOTS) a.slot = a.steps * chunk; /* the last step's chunk ends the stage */
 }
 /* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
-static inline void wk_gemv_rounds(wk_product_args &a)
+static inline void wk_gemv_rounds(wk_plan &plan)
 {
-    const uint32_t step = wk_largest_step(a), all = wk_parts(a.steps, WK_SLOTS), most = WK_GEMV_ROUNDS / step;
+    wk_product_args &a = plan.args.common;
+    const uint32_t step = wk_largest_step(a), all = wk_parts(a.steps, WK_SLOTS),
+                   most = plan.target->measured->gemv.one_rounds / step;
     if (a.run > 1 || all == 1 || most < 2) return;
     a.stages = wk_parts(all, most);
     a.rounds = (uint16_t)wk_parts(all, a.stages);
     for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].stage_bytes = a.rounds * a.seg[i].step_bytes;
     a.slot = wk_min(WK_SLOTS * a.rounds, a.steps) * step;
 }
-/* Stages that a block may ask for before one has arrived. Of one row WK_GEMV_ONE_*'s bytes; where the matrix is large
+/* Stages that a block may ask for before one has arrived. Of one row within measured bounds; where the matrix is large
  * and they are one stage and a half, two, up to a third more: with one a block asks for nothing while it waits. More
  * than that small launches pay for, and stages above 50 KB gain nothing by it. */
 static inline uint32_t wk_gemv_flight(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
+    const auto &m = plan.target->measured->gemv;
     const uint32_t stage = a.blocks * a.slot;
-    if (a.rows > 1) return wk_max(WK_GEMV_FLIGHT / stage, 1);
+    if (a.rows > 1) return wk_max(m.flight / stage, 1);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < a.n_seg; i++) bytes += (uint64_t)a.seg[i].n_tiles * a.seg[i].tile_bytes;
     bytes /= 2 * wk_processors(plan);
-    if (bytes <= WK_GEMV_ONE_MOST) return wk_max(wk_max((uint32_t)bytes, WK_GEMV_ONE_LEAST) / stage, 1);
-    return wk_max(WK_GEMV_ONE_MOST / stage, 2 * WK_GEMV_ONE_MOST >= 3 * stage ? 2 : 1);
+    if (bytes <= m.one_most) return wk_max(wk_max((uint32_t)bytes, m.one_least) / stage, 1);
+    return wk_max(m.one_most / stage, 2 * m.one_most >= 3 * stage ? 2 : 1);
 }
 /* Is one block a multiprocessor better? Of a large matrix with two bytes a weight or more, whose tiles take long, where
  * the last round of two would cost too much. */
@@ -51,7 +54,7 @@ static inline bool wk_gemv_heavy(const wk_plan &plan)
     const wk_product_args &a = plan.args.common;
     const uint32_t two = 2 * wk_processors(plan);
     return a.rows == 1 && a.items > two && wk_largest_step(a) >= 32u << a.step_shift &&
-           wk_parts(a.items, two) * two > a.items + a.items / plan.target->measured->heavy_part;
+           wk_parts(a.items, two) * two > a.items + a.items / plan.target->measured->gemv.heavy_part;
 }
 /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's
  * are there early, too. */
@@ -63,7 +66,7 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     wk_count_items(a, 1);
     const uint32_t padded = a.steps * a.step_units * plan.target->family->unit, grid = device.processors;
     wk_gemv_stages(plan, one ? (uint32_t)WK_GEMV_ONE_STAGE : (uint32_t)WK_STAGE_BYTES);
-    if (one) wk_gemv_rounds(a);
+    if (one) wk_gemv_rounds(plan);
     a.slot = (a.slot + 127) & ~127u; /* stages begin with a line, as tiles do */
     a.x_stride = one ? padded : padded + 32;
     const uint32_t sums = plan.target->family->whole ? a.steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0,
@@ -110,7 +113,7 @@ static inline const char *wk_shape_gemv_tall(wk_plan &plan, uint32_t variant)
     if (why) return why;
     if (a.stages > 1) return "a tile has several stages";
     if (a.depth < WK_GEMV_DEPTH) return "stages are so large that the ring is not full";
-    return a.items < a.blocks * wk_processors(plan) * WK_GEMV_TALL_PAIRS * WK_GEMV_TALL_TILES
+    return a.items < a.blocks * wk_processors(plan) * WK_GEMV_TALL_PAIRS * plan.target->measured->gemv.tall_tiles
                ? "there are few tiles for each pair of warps"
                : NULL;
 }

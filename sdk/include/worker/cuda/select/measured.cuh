@@ -12,10 +12,27 @@
 #include <stdint.h>
 
 struct wk_measured {
-    /* gemv: one more block a multiprocessor is not worth it where the last round of two costs more than 1 / heavy_part
-     * of all (matrices of two bytes a weight and more). */
-    uint32_t heavy_part;
+    struct {
+        /* Bytes that a multiprocessor asks for before any has arrived: of several rows; of one row half of what a
+         * launch gives it, within these bounds. What is more than memory needs is a queue in which all small loads
+         * wait, and small launches stand beside those that do nothing else: attention, routers, combinations. The upper
+         * bound may be rounded up to two stages. */
+        uint32_t flight, one_least, one_most;
+        /* Of one row: most bytes of a warp's part of a stage that is several rounds of steps. */
+        uint32_t one_rounds;
+        /* gemv_tall: tiles of a pair of warps, at least. */
+        uint32_t tall_tiles;
+        /* One more block a multiprocessor is not worth it where the last round of two costs more than 1 / heavy_part of
+         * all (matrices of two bytes a weight and more). */
+        uint32_t heavy_part;
+    } gemv;
+    /* moe_one: bytes that a multiprocessor asks for before any has arrived: more would only be a longer queue, in which
+     * all else that is read stands, too. */
+    uint32_t moe_one_flight;
 
+    /* resident: least shared memory of a block: launches that stand too far ahead load weights beside the activations
+     * of others. */
+    uint32_t resident_least;
     /* resident: rows whose norm each block makes for itself, where a multiprocessor has several blocks: with more rows
      * a launch of its own costs less. */
     uint32_t norm_rows_beside;
@@ -59,7 +76,9 @@ struct wk_measured {
     } int8;
 };
 
-static constexpr wk_measured wk_measured_h200 = { 10,
+static constexpr wk_measured wk_measured_h200 = { { 104 << 10, 40 << 10, 76 << 10, 3500, 4, 10 },
+                                                  36 << 10,
+                                                  60000,
                                                   4,
                                                   2,
                                                   16,

@@ -39,7 +39,7 @@ static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
     const uint32_t bytes = w.rows_at + (a.in.kind == WK_CUDA_IN_RMS && a.rows > 4 ? 4 * WK_RESIDENT_KEPT : 0);
     if (bytes > wk_room(plan, plan.row->launch.together)) return "a block's weights do not fit into shared memory";
     if (a.items * groups > places) return "not all blocks find places at once";
-    plan.shared = wk_max(bytes, WK_RESIDENT_LEAST);
+    plan.shared = wk_max(bytes, plan.target->measured->resident_least);
     wk_plan_grid(plan, 1, a.items, groups);
     return NULL;
 }
