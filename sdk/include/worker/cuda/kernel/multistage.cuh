@@ -40,9 +40,9 @@ __device__ __forceinline__ uint32_t wk_multistage_slot(const wk_batch_args &a, u
     return wk_leaf_slot(part * wk_batch_leaves(a));
 }
 
-/* Shared memory: the ring's activations, [stages][parts]; from x_at on its weights, [stages][warps]; red_at: sums, a
- * cell a warp and eight columns: those of two slots wait there, and in the end a warp's; kept_at: if there is one part,
- * those of four slots. */
+/* Shared memory: the ring's activations, [stages][parts]; from weights_at on its weights, [stages][warps]; sums_at:
+ * sums, a cell a warp and eight columns: those of two slots wait there, and in the end a warp's; kept_at: if there is
+ * one part, those of four slots. */
 struct wk_multistage_warp : wk_batch_memory {
     using wk_batch_memory::wk_batch_memory;
     uint32_t warp, part, tile, group, lane; /* group: of columns */
@@ -63,7 +63,7 @@ struct wk_multistage_warp : wk_batch_memory {
     }
     __device__ __forceinline__ uint32_t w_place(const wk_batch_args &a, uint32_t stage) const
     {
-        return w + (stage * WK_MULTISTAGE_WARPS + warp) * a.p.slot;
+        return w + (stage * WK_MULTISTAGE_WARPS + warp) * a.tile_bytes;
     }
     __device__ __forceinline__ unsigned char *generic(uint32_t address) const { return at + (address - base); }
 };
@@ -99,11 +99,11 @@ struct wk_multistage_copies {
         while ((steps = wk_multistage_steps(a.p, wk_leaf_slot(leaf))) == 0) leaf++;
         k = wk_leaf_slot(leaf) << a.p.step_shift;
         first = (wk_leaf_slot(leaf) + m.slot) * step_bytes;
-        pieces = a.p.run;
+        pieces = a.step_stages;
     }
     __device__ __forceinline__ void locate(const wk_batch_args &a, const wk_multistage_warp &m)
     {
-        left = a.p.stages;
+        left = a.stages;
         if (item >= a.p.items) return;
         const wk_tile_at t = wk_batch_tile_of(a, item, m.tile);
         const wk_segment_args &s = a.p.seg[t.seg];
@@ -116,7 +116,7 @@ struct wk_multistage_copies {
     }
     __device__ __forceinline__ void next(const wk_batch_args &a, const wk_multistage_warp &m)
     {
-        if (++place == a.p.depth) place = 0;
+        if (++place == a.depth) place = 0;
         if (--left == 0) {
             item += a.workers;
             locate(a, m);
@@ -125,7 +125,7 @@ struct wk_multistage_copies {
         k += a.stage_k;
         first += stage_bytes;
         if (--pieces) return;
-        pieces = a.p.run;
+        pieces = a.step_stages;
         k += (WK_SLOTS - 1) << a.p.step_shift;
         first += (WK_SLOTS - 1) * step_bytes;
         if (--steps) return;
@@ -175,19 +175,19 @@ __device__ __forceinline__ void wk_multistage_sums(const wk_batch_args &a, const
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
         const uint32_t slot = wk_leaf_slot(leaf);
-        uint32_t own = real ? wk_multistage_steps(p, slot + m.slot) * p.run : 0;
+        uint32_t own = real ? wk_multistage_steps(p, slot + m.slot) * a.step_stages : 0;
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t n = wk_multistage_steps(p, slot) * p.run; n; n--) {
-            wk_copy_wait_but(p.depth - 2); /* the stage has arrived, */
+        for (uint32_t n = wk_multistage_steps(p, slot) * a.step_stages; n; n--) {
+            wk_copy_wait_but(a.depth - 2); /* the stage has arrived, */
             wk_sync_slots();               /* and the place of the one before is free */
             copies.ask<NT>(a, m);
             if (own) {
                 own--;
                 const wk_run_words<T, NT> x(m.generic(m.x_place(a, stage) + m.part * a.x_bytes), m.lane);
-                wk_add_stage<T, NT>(c, m.generic(m.w_place(a, stage)), x, p.stage_units, m.lane);
+                wk_add_stage<T, NT>(c, m.generic(m.w_place(a, stage)), x, a.stage_units, m.lane);
             }
-            if (++stage == p.depth) stage = 0;
+            if (++stage == a.depth) stage = 0;
         }
         wk_slot_done<NT>(sum, c, leaf, leaves, two, four);
     }
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(WK_MULTISTAGE_THREADS, wk_multistage_together<
     wk_multistage_copies copies;
     copies.begin<NT>(a, m);
 #pragma unroll 1
-    for (uint32_t i = 1; i < p.depth; i++) copies.ask<NT>(a, m);
+    for (uint32_t i = 1; i < a.depth; i++) copies.ask<NT>(a, m);
     uint32_t stage = 0;
 #pragma unroll 1
     for (uint32_t item = blockIdx.x; item < p.items; item += a.workers) {

@@ -71,7 +71,7 @@ struct wk_stream_walk {
     }
     __device__ __forceinline__ bool next(const wk_batch_args &a) /* false: there are no more */
     {
-        if (++piece < a.p.run) return true;
+        if (++piece < a.step_stages) return true;
         piece = 0;
         step += WK_SLOTS;
         if (step < a.p.steps) return true;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void wk_stream_bring(const wk_batch_args &a, const wk
 #pragma unroll 1
     for (uint32_t i = 0; more; i++, more = walk.next(a)) {
         if (i % WK_STREAM_STREAMS != warp) continue;
-        const uint32_t k0 = (walk.step * a.p.run + walk.piece) * a.stage_k, to = at + i * a.x_bytes;
+        const uint32_t k0 = (walk.step * a.step_stages + walk.piece) * a.stage_k, to = at + i * a.x_bytes;
 #pragma unroll 4
         for (uint32_t j = 0; j < runs; j++)
 #pragma unroll
@@ -166,13 +166,13 @@ struct wk_stream_ring {
                                        its parity is when it is there */
     __device__ __forceinline__ void begin(const wk_batch_args &a, const wk_stream_memory &m, uint32_t warp)
     {
-        at = m.w + warp * a.p.slot;
+        at = m.w + warp * a.tile_bytes;
         bar = m.full(warp, 0);
-        left = a.p.depth;
+        left = a.depth;
     }
     __device__ __forceinline__ void next(const wk_batch_args &a, const wk_stream_memory &m, uint32_t warp)
     {
-        at += a.tiles * a.p.slot;
+        at += a.tiles * a.tile_bytes;
         bar += 8;
         if (--left == 0) {
             begin(a, m, warp);
@@ -198,10 +198,10 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
         const uint32_t slot = wk_leaf_slot(rank * leaves + leaf);
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * p.run : 0; n; n--) {
+        for (uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * a.step_stages : 0; n; n--) {
             wk_stage_wait(ring.bar, ring.parity);
             wk_stage_wait(x_bar, 0);
-            wk_add_stage<T, NT>(c, m.at + (ring.at - m.base), x, p.stage_units, lane);
+            wk_add_stage<T, NT>(c, m.at + (ring.at - m.base), x, a.stage_units, lane);
             __syncwarp();
             tiles.ask(a, ring.at, ring.bar, rank, warp, lane);
             ring.next(a, m, warp);
@@ -358,7 +358,7 @@ __device__ __forceinline__ void wk_stream_consume(const wk_batch_args &a, const 
 __device__ __forceinline__ void wk_stream_begin(const wk_batch_args &a, const wk_stream_memory &m, uint32_t warp)
 {
 #pragma unroll 1
-    for (uint32_t i = warp; i < a.p.stages; i += WK_STREAM_STREAMS) wk_bar_init(m.x_full(i), 32);
+    for (uint32_t i = warp; i < a.stages; i += WK_STREAM_STREAMS) wk_bar_init(m.x_full(i), 32);
     if (warp < a.buffers) {
         wk_bar_init(m.ready(warp), a.blocks > 1 ? 1 : a.tiles * WK_BAR_WARP);
         wk_bar_init(m.freed(warp), WK_STREAM_STREAMS * a.blocks * WK_BAR_WARP);
@@ -390,12 +390,12 @@ __global__ void __launch_bounds__(WK_STREAM_THREADS, WK_STREAM_TOGETHER)
         ring.begin(a, m, warp);
         if (lane == 0) {
 #pragma unroll 1
-            for (uint32_t i = 0; i < a.p.depth; i++) wk_bar_init(ring.bar + i * 8, 1);
+            for (uint32_t i = 0; i < a.depth; i++) wk_bar_init(ring.bar + i * 8, 1);
             wk_bar_init_done();
         }
         own.locate(a, worker, rank, warp);
 #pragma unroll 1
-        for (uint32_t i = 0; i < a.p.depth; i++, ring.next(a, m, warp)) own.ask(a, ring.at, ring.bar, rank, warp, lane);
+        for (uint32_t i = 0; i < a.depth; i++, ring.next(a, m, warp)) own.ask(a, ring.at, ring.bar, rank, warp, lane);
     }
     __syncthreads();
     if (a.blocks > 1) wk_cluster_arrive();

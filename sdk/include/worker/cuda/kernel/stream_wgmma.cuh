@@ -109,7 +109,7 @@ __device__ __forceinline__ uint32_t wk_stream_wgmma_stages(const wk_batch_args &
         const uint32_t slot = wk_leaf_slot(rank * leaves + i);
         if (slot < a.p.steps) n += (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
     }
-    return n * a.p.run;
+    return n * a.step_stages;
 }
 /* Which stage of k the i-th of an item is: the block's slots as the tree has them, their steps, the steps' pieces. */
 __device__ __forceinline__ uint32_t wk_stream_wgmma_order(const wk_batch_args &a, uint32_t rank, uint32_t i)
@@ -118,7 +118,7 @@ __device__ __forceinline__ uint32_t wk_stream_wgmma_order(const wk_batch_args &a
     for (uint32_t leaf = rank * (WK_SLOTS / a.blocks);; leaf++) {
         const uint32_t slot = wk_leaf_slot(leaf),
                        n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
-        if (step < n) return (slot + step * WK_SLOTS) * a.p.run + (i & (a.p.run - 1));
+        if (step < n) return (slot + step * WK_SLOTS) * a.step_stages + (i & (a.step_stages - 1));
         step -= n;
     }
 }
@@ -150,14 +150,14 @@ struct wk_stream_wgmma_weights {
                                           uint32_t i, uint32_t k, uint32_t lane)
     {
         if (i != item) locate(a, i);
-        const uint32_t in = (k & (a.p.run - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in,
+        const uint32_t in = (k & (a.step_stages - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in,
                        whole = min(stage_bytes, step_bytes - in);
         const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
-        const uint32_t to = m.w + stage * WK_ITEM_TILES * a.p.slot, bar = m.full(stage);
+        const uint32_t to = m.w + stage * WK_ITEM_TILES * a.tile_bytes, bar = m.full(stage);
         if (bytes < whole) {
 #pragma unroll 1
             for (uint32_t j = bytes + lane % 4 * 16; j < whole; j += 64)
-                asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + lane / 4 * a.p.slot + j), "r"(0)
+                asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + lane / 4 * a.tile_bytes + j), "r"(0)
                              : "memory");
             wk_publish();
             __syncwarp();
@@ -168,7 +168,7 @@ struct wk_stream_wgmma_weights {
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++) {
                     const unsigned char *tile = from[half] + first;
-                    uint32_t place = to + half * 4 * a.p.slot;
+                    uint32_t place = to + half * 4 * a.tile_bytes;
 #pragma unroll
                     for (uint32_t i = 0; i < 4; i++) {
                         if (i < real[half])
@@ -177,7 +177,7 @@ struct wk_stream_wgmma_weights {
                                          "l"(tile), "r"(bytes), "r"(bar)
                                          : "memory");
                         tile += tile_stride;
-                        place += a.p.slot;
+                        place += a.tile_bytes;
                         asm volatile("" : "+l"(tile), "+r"(place)); /* one addition, and not again from the beginning */
                     }
                 }
@@ -270,7 +270,7 @@ __device__ __forceinline__ void wk_stream_wgmma_stream(const wk_batch_args &a, c
                 lane);
         at += WK_STREAM_WGMMA_STREAMS;
     };
-    const uint32_t ahead = min(p.depth, all);
+    const uint32_t ahead = min(a.depth, all);
 #pragma unroll 1
     for (uint32_t i = warp; i < ahead; i += WK_STREAM_WGMMA_STREAMS) ask(i);
     wk_stream_wgmma_inputs<NT> x;
@@ -296,7 +296,7 @@ __device__ __forceinline__ void wk_stream_wgmma_stream(const wk_batch_args &a, c
         else
             x.template load<0>(a, order[next], group);
         if (++next == stages) next = 0;
-        if (++stage == p.depth) {
+        if (++stage == a.depth) {
             stage = 0;
             parity ^= 1u;
         }
@@ -360,7 +360,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     constexpr uint32_t halves = T::unit / 64;                                  /* buffers of a unit */
     constexpr uint32_t pieces = T::super * halves > 1 ? T::super * halves : 2; /* of the unrolled loop */
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_SLOTS / a.blocks, units = p.stage_units, step_pieces = 1u << (p.step_shift - 6),
+    const uint32_t leaves = WK_SLOTS / a.blocks, units = a.stage_units, step_pieces = 1u << (p.step_shift - 6),
                    zero = p.k32 % 32;
     uint32_t left = wk_stream_wgmma_stages(a, rank) * units * halves, unit = 0,
              x = 0; /* left: pieces of the item; unit: in the stage */
@@ -373,7 +373,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
                          *const two = m.at + (m.kept - m.base) + warp * WK_CELL; /* sums of so many slots wait */
     auto open = [&] {
         wk_stage_wait(m.full(ring.stage), ring.parity);
-        w = m.at + (m.w - m.base) + (ring.stage * WK_ITEM_TILES + warp) * p.slot;
+        w = m.at + (m.w - m.base) + (ring.stage * WK_ITEM_TILES + warp) * a.tile_bytes;
         x = m.x + ring.stage * a.x_bytes;
     };
     /* To the next piece, number i of the unrolled: its unit's place, and which half of it. */
@@ -384,7 +384,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
         if (++unit == units) {
             unit = 0;
             ring.given = m.empty(ring.stage);
-            ring.next(p.depth);
+            ring.next(a.depth);
             if (left) open();
         } else {
             w += T::offset(1);
@@ -557,7 +557,7 @@ __global__ void __launch_bounds__(WK_STREAM_WGMMA_THREADS, 1)
     const uint32_t base = (start + 1023u) & ~1023u;
     const wk_stream_wgmma_memory m(a, base, reinterpret_cast<unsigned char *>(wk_shared) + (base - start), 8 * NT);
     if (lane == 0) { /* a lane of each warp: those of one warp would take turns */
-        for (uint32_t i = warp; i < p.depth; i += WK_STREAM_WGMMA_THREADS / 32) {
+        for (uint32_t i = warp; i < a.depth; i += WK_STREAM_WGMMA_THREADS / 32) {
             wk_bar_init(m.full(i), 1 + WK_STREAM_WGMMA_STREAMS * WK_BAR_WARP);
             wk_bar_init(m.empty(i), WK_ITEM_TILES * WK_BAR_WARP);
         }

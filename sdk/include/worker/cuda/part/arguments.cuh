@@ -23,7 +23,7 @@ struct wk_segment_args {
     uint32_t tile_stride;       /* bytes from tile to tile */
     uint32_t tile_bytes;        /* of a tile */
     uint32_t step_bytes;        /* of a step of k of a tile */
-    uint32_t stage_bytes;       /* gemv, moe, stream: of a warp's part of a stage of the ring, of a tile */
+    uint32_t stage_bytes;       /* of a tile in a stage of a ring, for one slot of k */
     uint32_t n, n_tiles;        /* rows of the matrix; tiles, the last with zeros */
     uint32_t type;              /* format: index among those of the kernel */
     float scale;                /* what its sums are multiplied by: 2^shift of the input times the format's unscale */
@@ -31,22 +31,22 @@ struct wk_segment_args {
     uint32_t end;               /* without glu: first item of the next segment */
 };
 
-/* What all kernels are given; each has a struct of its own that begins with it (kernel/NAME.cuh), gemv this alone. The
- * first part is of the product, the second of the rings of gemv, moe_* and stream*: others leave it. */
+/* What all kernels are given; each has a struct that begins with it (kernel/NAME.cuh), gemv this alone. The fields of
+ * rings are those of gemv and moe_*: others leave them. */
 struct wk_product_args {
-    uint32_t rows, k, k32, steps;     /* k32: k rounded up to 32; steps: that k is cut into */
-    uint32_t step_units, stage_units; /* units of a step; ring: of a warp's part of a stage; powers of 2 */
-    uint32_t depth;                   /* ring: stages that it holds */
-    uint32_t slot;                    /* ring: gemv, moe_*: bytes of a stage; stream*: bytes of a tile in a stage */
-    uint32_t step_shift;              /* log2 of the values in a step */
-    uint16_t run, rounds;             /* ring: stages in a step; gemv: steps of a slot in a stage */
-    uint32_t stages;                  /* ring: gemv, moe_*: in a tile; stream: of a block's share of k */
-    uint32_t flight;                  /* ring: stages that are asked for at once */
-    uint32_t turn;                    /* gemv: slots that a warp moves on from tile to tile */
-    uint32_t blocks;                  /* gemv, moe_*: blocks a multiprocessor */
-    uint32_t n_seg, glu, items;       /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: pairs of tiles) */
-    /* Ring kernels: shared memory, offsets in bytes from its start, of barriers, sums, and in gemv and moe_* of
-     * activations, in stream* of weights; x_stride: halves from column to column of activations. */
+    uint32_t rows, k, k32, steps; /* k32: k rounded up to 32; steps: that k is cut into */
+    uint32_t step_units;          /* units of a step, a power of 2 */
+    uint32_t stage_units;         /* ring: units of a stage, for one slot of k, a power of 2 */
+    uint32_t depth, slot;         /* ring: stages that it holds; bytes of a stage */
+    uint32_t step_shift;          /* log2 of the values in a step */
+    uint16_t run, rounds;         /* ring: stages in a step; gemv: steps of a slot in a stage */
+    uint32_t stages;              /* ring: of a tile */
+    uint32_t flight;              /* ring: stages that are asked for at once */
+    uint32_t turn;                /* gemv: slots that a warp moves on from tile to tile */
+    uint32_t blocks;              /* gemv, moe_*: blocks a multiprocessor */
+    uint32_t n_seg, glu, items;   /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: of pairs of tiles) */
+    /* gemv, moe_*: shared memory, offsets in bytes from its start, of barriers, activations, sums; x_stride: halves
+     * from column to column of activations. */
     uint32_t bars_at, x_at, x_stride, red_at;
     uint32_t types; /* mask of formats in this launch */
     struct wk_cuda_input in;
@@ -130,31 +130,38 @@ __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t 
     return ((warp + (i >> p.step_shift) * WK_SLOTS) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
 }
 
-/* ---- stream and stream_wgmma -------------------------------------------------------------------------------- */
+/* ---- kernels with rings of tiles: stream, stream_wgmma, multistage
+ * -------------------------------------------------------------------------------- */
 
-/* What stream and stream_wgmma are given. */
+/* What stream, stream_wgmma and multistage are given. */
 struct wk_batch_args {
-    wk_product_args p;        /* items: of `tiles` or WK_ITEM_TILES tiles */
-    uint32_t workers;         /* clusters of a group of rows */
-    uint32_t tiles;           /* stream: of an item */
-    uint32_t blocks;          /* of a cluster: 1, 2, 4, 8 */
-    uint32_t groups;          /* stream_wgmma: of rows, as many as the kernel has columns, with clusters of their own */
-    uint32_t owned;           /* cells (glu: pairs of them) that a block finishes of an item */
-    uint32_t owned_inverse;   /* stream: 2^16 over that, rounded up */
-    uint32_t buffers, buffer; /* of sums: 1 or 2; bytes of one */
-    uint32_t run_shift;       /* log2 of the stages in a step */
+    wk_product_args p;         /* items: of `tiles` or WK_ITEM_TILES tiles */
+    uint32_t stage_units;      /* units of a stage, a power of 2 */
+    uint32_t depth;            /* stages that the ring holds */
+    uint32_t tile_bytes;       /* of a tile in a stage */
+    uint32_t step_stages;      /* stages in a step of k */
+    uint32_t stages;           /* stream, multistage: of the busiest block's or part's share of k */
+    uint32_t run_shift;        /* stream_wgmma: log2 of the stages in a step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
-    uint32_t order_at;         /* stream_wgmma: shared memory: the order of an item's stages */
-    uint32_t
-        kept_at; /* shared memory: clusters of one or two blocks: where sums of some slots wait for those of others */
+    uint32_t workers;          /* clusters, or blocks, of a group of rows */
+    uint32_t tiles;            /* stream, multistage: of an item */
+    uint32_t blocks;           /* of a cluster: 1, 2, 4, 8; multistage: parts of k in a block */
+    uint32_t groups;           /* of rows, as many as the kernel has columns, each with workers of its own; stream: 1 */
+    uint32_t owned;            /* cells (glu: pairs of them) that a block finishes of an item */
+    uint32_t owned_inverse;    /* stream: 2^16 over that, rounded up */
+    uint32_t buffers, buffer;  /* of sums: 1 or 2; bytes of one */
+    /* Shared memory, offsets in bytes from its start, where activations lie. */
+    uint32_t bars_at, weights_at, sums_at;
+    uint32_t order_at; /* stream_wgmma: the order of an item's stages */
+    uint32_t kept_at;  /* where sums of some slots wait for those of others, in clusters of one or two blocks */
 };
 /* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
 struct wk_batch_memory {
     uint32_t base, x, w, sums, kept, bars; /* shared addresses */
     unsigned char *at;                     /* generic: of base */
     __device__ __forceinline__ wk_batch_memory(const wk_batch_args &a, uint32_t start, unsigned char *generic)
-        : base(start), x(start), w(start + a.p.x_at), sums(start + a.p.red_at), kept(start + a.kept_at),
-          bars(start + a.p.bars_at), at(generic)
+        : base(start), x(start), w(start + a.weights_at), sums(start + a.sums_at), kept(start + a.kept_at),
+          bars(start + a.bars_at), at(generic)
     {
     }
 };

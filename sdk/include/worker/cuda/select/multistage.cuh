@@ -19,17 +19,17 @@ static inline const char *wk_multistage_cut(wk_plan &plan, uint32_t parts, uint3
     w.tiles = WK_MULTISTAGE_WARPS / parts;
     w.blocks = parts;
     w.groups = wk_parts(a.rows, 8 * columns);
-    a.stages = wk_busiest_k(a, parts) / w.stage_k;
+    w.stages = wk_busiest_k(a, parts) / w.stage_k;
     a.items = wk_parts(wk_all_tiles(a), w.tiles);
     w.workers = wk_min(a.items, wk_max(together * wk_processors(plan) / w.groups, 1));
     const uint32_t sums = WK_MULTISTAGE_WARPS * columns * WK_CELL, fixed = parts == 1 ? 2 * sums : sums,
-                   x = parts * w.x_bytes, stage = x + WK_MULTISTAGE_WARPS * a.slot;
-    a.depth = room > fixed ? wk_min((room - fixed) / stage, WK_MULTISTAGE_DEPTH) : 0;
-    if (a.depth < 2) return "two stages do not fit into shared memory";
-    a.x_at = a.depth * x;
-    a.red_at = a.depth * stage;
-    w.kept_at = a.red_at + sums;
-    plan.shared = a.red_at + fixed;
+                   x = parts * w.x_bytes, stage = x + WK_MULTISTAGE_WARPS * w.tile_bytes;
+    w.depth = room > fixed ? wk_min((room - fixed) / stage, WK_MULTISTAGE_DEPTH) : 0;
+    if (w.depth < 2) return "two stages do not fit into shared memory";
+    w.weights_at = w.depth * x;
+    w.sums_at = w.depth * stage;
+    w.kept_at = w.sums_at + sums;
+    plan.shared = w.sums_at + fixed;
     plan.grid_x = w.workers;
     plan.grid_y = w.groups;
     return NULL;
@@ -42,7 +42,7 @@ static inline const char *wk_shape_multistage(wk_plan &plan, uint32_t variant)
                    together = variant < WK_MULTISTAGE_PARTS ? plan.row->launch.together : 1;
     if (plan.args.common.glu && parts == WK_MULTISTAGE_WARPS) return "a pair of tiles has two warps";
     if (plan.target->family->super == 2) return wk_multistage_cut(plan, parts, together, 256);
-    if (!wk_multistage_cut(plan, parts, together, 128) && plan.args.common.depth > 2) return NULL;
+    if (!wk_multistage_cut(plan, parts, together, 128) && plan.args.batch.depth > 2) return NULL;
     return wk_multistage_cut(plan, parts, together, 64);
 }
 /* Clocks of the busiest multiprocessor: of a stage of each of its blocks, what is multiplied there, which takes a block
@@ -57,9 +57,9 @@ static inline uint64_t wk_multistage_cost(const wk_plan &plan)
                    beside = wk_parts(blocks, processors), runs = w.stage_k / 32,
                    share = wk_min(m.memory * processors * w.groups / wk_min(blocks, processors), m.l2);
     const uint32_t multiply = runs * (wk_max(m.run_alone, m.run * beside) + m.run_tile * columns * beside) + m.stage,
-                   bytes = WK_MULTISTAGE_WARPS * a.slot / share + w.blocks * w.x_bytes / m.l2,
-                   stage = wk_max(wk_max(multiply, beside * bytes), m.latency / (a.depth - 1));
-    return wk_parts(a.items, w.workers) * ((uint64_t)a.stages * stage + m.round + m.round_tile * columns);
+                   bytes = WK_MULTISTAGE_WARPS * w.tile_bytes / share + w.blocks * w.x_bytes / m.l2,
+                   stage = wk_max(wk_max(multiply, beside * bytes), m.latency / (w.depth - 1));
+    return wk_parts(a.items, w.workers) * ((uint64_t)w.stages * stage + m.round + m.round_tile * columns);
 }
 
 #endif

@@ -188,15 +188,15 @@ static inline void wk_batch_stages(wk_plan &plan, uint32_t tiles, uint32_t stage
     wk_batch_args &w = plan.args.batch;
     wk_product_args &a = w.p;
     const uint32_t step_k = 1u << a.step_shift;
-    a.run = (uint16_t)(step_k > stage_k ? step_k / stage_k : 1);
-    w.run_shift = wk_log2(a.run);
-    a.stage_units = a.step_units / a.run;
-    a.slot = 0;
+    w.step_stages = step_k > stage_k ? step_k / stage_k : 1;
+    w.run_shift = wk_log2(w.step_stages);
+    w.stage_units = a.step_units / w.step_stages;
+    w.tile_bytes = 0;
     for (uint32_t i = 0; i < a.n_seg; i++) {
-        a.seg[i].stage_bytes = plan.target->family->formats[a.seg[i].type].units_bytes(a.stage_units);
-        a.slot = wk_max(a.slot, a.seg[i].stage_bytes);
+        a.seg[i].stage_bytes = plan.target->family->formats[a.seg[i].type].units_bytes(w.stage_units);
+        w.tile_bytes = wk_max(w.tile_bytes, a.seg[i].stage_bytes);
     }
-    w.stage_k = step_k / a.run;
+    w.stage_k = step_k / w.step_stages;
     w.x_bytes = (w.stage_k + 63) / 64 * tiles * 1024;
 }
 /* cells: of an item, which the blocks of a cluster finish in equal parts. */

@@ -29,22 +29,22 @@ static inline const char *wk_shape_stream(wk_plan &plan, uint32_t variant)
     w.tiles = WK_STREAM_TILES - variant % WK_STREAM_SIZES * 2;
     w.groups = 1;
     wk_batch_stages(plan, columns, plan.target->family->super == 2 ? 256 : 128);
-    a.stages = wk_busiest_k(a, blocks) / w.stage_k;
+    w.stages = wk_busiest_k(a, blocks) / w.stage_k;
     a.items = wk_parts(wk_all_tiles(a), w.tiles);
     if (clusters == 0) return "the device has no room for a cluster";
-    if (a.stages > WK_STREAM_STAGES) return "a block's share of k has too many stages";
+    if (w.stages > WK_STREAM_STAGES) return "a block's share of k has too many stages";
     wk_batch_share(plan, blocks, clusters, w.tiles / each * columns);
     w.buffers = w.workers < a.items ? 2 : 1;
     w.buffer = w.owned * blocks * each * WK_CELL;
-    const uint32_t x = a.stages * w.x_bytes, kept = blocks <= 2 ? 2 / blocks * WK_ITEM_TILES * columns * WK_CELL : 0,
+    const uint32_t x = w.stages * w.x_bytes, kept = blocks <= 2 ? 2 / blocks * WK_ITEM_TILES * columns * WK_CELL : 0,
                    fixed = x + w.buffers * w.buffer + kept + WK_STREAM_BARS * 8;
-    a.depth = room > fixed ? wk_min((room - fixed) / (w.tiles * a.slot), WK_STREAM_DEPTH) : 0;
-    if (a.depth < 2) return "activations and two stages do not fit into shared memory";
-    a.x_at = x;
-    a.red_at = x + a.depth * w.tiles * a.slot;
-    w.kept_at = a.red_at + w.buffers * w.buffer;
-    a.bars_at = w.kept_at + kept;
-    plan.shared = a.bars_at + WK_STREAM_BARS * 8;
+    w.depth = room > fixed ? wk_min((room - fixed) / (w.tiles * w.tile_bytes), WK_STREAM_DEPTH) : 0;
+    if (w.depth < 2) return "activations and two stages do not fit into shared memory";
+    w.weights_at = x;
+    w.sums_at = x + w.depth * w.tiles * w.tile_bytes;
+    w.kept_at = w.sums_at + w.buffers * w.buffer;
+    w.bars_at = w.kept_at + kept;
+    plan.shared = w.bars_at + WK_STREAM_BARS * 8;
     plan.threads = 32 * (w.tiles + WK_STREAM_STREAMS);
     wk_plan_grid(plan, w.blocks, w.workers * w.groups, 1);
     return NULL;
@@ -62,9 +62,9 @@ static inline uint64_t wk_stream_cost(const wk_plan &plan)
     auto stage = [&](uint32_t clusters) {
         const uint32_t warps = clusters * w.blocks > wk_processors(plan) ? WK_STREAM_TOGETHER * w.tiles : w.tiles;
         return wk_max((m.stage_alone + m.stage_beside * warps) * w.stage_k / 256 + m.stage_fixed,
-                      m.stage_latency / (2 * a.depth - 1));
+                      m.stage_latency / (2 * w.depth - 1));
     };
-    const uint64_t clocks = a.stages * ((uint64_t)(rounds - 1) * stage(w.workers) + stage(last)) +
+    const uint64_t clocks = w.stages * ((uint64_t)(rounds - 1) * stage(w.workers) + stage(last)) +
                             (plan.row->tiles == 4 ? m.round32 * rounds : 0);
     return (clocks + (w.blocks == 8 && w.workers == wk_clusters(plan, plan.kernel, 8) ? m.full8 : 0)) *
            (100 + WK_STREAM_TILES - w.tiles);
@@ -82,19 +82,19 @@ static inline const char *wk_stream_wgmma_cut(wk_plan &plan, uint32_t blocks, ui
                    kept = blocks <= 2 ? WK_ITEM_TILES * columns * WK_CELL : 0;
     wk_batch_stages(plan, columns, stage_k);
     if (clusters == 0) return "the device has no room for a cluster of each group of rows";
-    if (a.steps * a.run > WK_STREAM_WGMMA_STAGES) return "k has too many stages";
+    if (a.steps * w.step_stages > WK_STREAM_WGMMA_STAGES) return "k has too many stages";
     wk_batch_share(plan, blocks, clusters, WK_ITEM_TILES / each * columns);
     w.buffers = blocks > 1 && w.workers < a.items ? 2 : 1; /* one: each item is finished before the next */
     w.buffer = w.owned * blocks * each * WK_CELL;
     const uint32_t fixed = 1024 + w.buffers * w.buffer + kept + WK_STREAM_WGMMA_BARS * 8 + WK_STREAM_WGMMA_STAGES * 2,
-                   stage = w.x_bytes + WK_ITEM_TILES * a.slot;
-    a.depth = room > fixed ? wk_min((room - fixed) / stage, WK_STREAM_WGMMA_DEPTH) : 0;
-    if (a.depth < 2) return "two stages do not fit into shared memory";
-    a.x_at = a.depth * w.x_bytes;
-    a.red_at = a.depth * stage;
-    w.kept_at = a.red_at + w.buffers * w.buffer;
-    a.bars_at = w.kept_at + kept;
-    w.order_at = a.bars_at + WK_STREAM_WGMMA_BARS * 8;
+                   stage = w.x_bytes + WK_ITEM_TILES * w.tile_bytes;
+    w.depth = room > fixed ? wk_min((room - fixed) / stage, WK_STREAM_WGMMA_DEPTH) : 0;
+    if (w.depth < 2) return "two stages do not fit into shared memory";
+    w.weights_at = w.depth * w.x_bytes;
+    w.sums_at = w.depth * stage;
+    w.kept_at = w.sums_at + w.buffers * w.buffer;
+    w.bars_at = w.kept_at + kept;
+    w.order_at = w.bars_at + WK_STREAM_WGMMA_BARS * 8;
     plan.shared = w.order_at + WK_STREAM_WGMMA_STAGES * 2 + 1024;
     wk_plan_grid(plan, w.blocks, w.workers * w.groups, 1);
     return NULL;
@@ -105,7 +105,7 @@ static inline const char *wk_shape_stream_wgmma(wk_plan &plan, uint32_t variant)
 {
     const uint32_t columns = plan.row->tiles, blocks = 1u << variant;
     if (blocks == 8 && 8 * columns < plan.args.common.rows) return "groups of rows are not in clusters of 8";
-    if (columns == 4 && !wk_stream_wgmma_cut(plan, blocks, 256) && plan.args.common.depth >= 3) return NULL;
+    if (columns == 4 && !wk_stream_wgmma_cut(plan, blocks, 256) && plan.args.batch.depth >= 3) return NULL;
     return wk_stream_wgmma_cut(plan, blocks, 128);
 }
 static inline uint64_t wk_stream_wgmma_cost(const wk_plan &plan)
