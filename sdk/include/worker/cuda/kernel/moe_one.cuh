@@ -55,7 +55,7 @@ __device__ __forceinline__ void wk_moe_one_bars_init(const wk_experts_args &a, c
 __device__ __forceinline__ uint32_t wk_moe_one_expert(const wk_experts_args &a)
 {
     if (!a.known) wk_depend();
-    return __ldcg(a.groups + blockIdx.x);
+    return __ldcg(a.chosen + blockIdx.x);
 }
 
 /* The streaming lane, where stages are runs of a tile's bytes. The wait stands between a barrier's count and its copy,

@@ -30,15 +30,19 @@ enum {
     WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
 };
 
+/* What the kernels of experts are given. */
 struct wk_experts_args {
-    wk_product_args p;                         /* items: units of a chunk */
-    const uint32_t *groups;                    /* worker/quant_cuda.h */
-    uint32_t experts, capacity, rounds, known; /* capacity: most columns of a chunk; rounds: steps of a slot in a stage;
-                                                  known: groups may be read before the wait */
-    uint32_t whole, tail; /* whole: a stage is a run of a tile's bytes; what the last one then lacks of whole steps,
-                             `tail` bytes, has its places in the rings */
-    uint32_t start_at;    /* shared memory: bytes */
-    uint32_t ring;        /* moe_several: bytes from a group's ring to the next one's */
+    wk_product_args p;      /* items: units of a chunk: tiles of a segment, one or WK_MOE_SEVERAL_TILES; glu: pairs */
+    const uint32_t *groups; /* the items by expert (worker/quant_cuda.h), the caller's */
+    const uint32_t *chosen; /* moe_one: [top_k] experts of the row's items, the caller's */
+    uint32_t experts;       /* of the layer */
+    uint32_t capacity;      /* most columns of a chunk */
+    uint32_t rounds;        /* moe_decode, moe_one: steps of a slot in a stage */
+    uint32_t known;         /* 1: groups may be read before the wait */
+    uint32_t whole;         /* 1: a stage is a run of a tile's bytes */
+    uint32_t tail;     /* bytes that such a tile's last stage lacks of whole steps, which have places in the ring */
+    uint32_t start_at; /* shared memory: offset of struct wk_experts_walk of each block, or moe_several's */
+    uint32_t ring;     /* moe_several: bytes from a group's ring to the next one's */
 };
 /* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
 struct wk_experts_walk {

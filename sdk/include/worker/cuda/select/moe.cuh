@@ -87,7 +87,7 @@ static inline const char *wk_shape_moe_one(wk_plan &plan, uint32_t variant)
     wk_product_args &a = w.p;
     const char *const why = wk_shape_moe_decode(plan, variant);
     if (why) return why;
-    w.groups = plan.product->expert;
+    w.chosen = plan.product->expert;
     if (w.whole)
         a.flight = wk_min(wk_max(plan.target->measured->moe_one_flight / (a.blocks * (a.slot / w.rounds)), 1),
                           a.depth * w.rounds);
