@@ -37,9 +37,9 @@ struct wk_int8_args {
     const unsigned char *x; /* records [steps][tiles]; the caller's workspace */
     uint32_t tiles;         /* of four rows */
     uint32_t blocks;        /* of a cluster: 1, 2, 4, 8 */
-    uint32_t tile_bytes;    /* of a tile in a stage: a step */
     uint32_t depth;         /* stages of the ring, at most WK_INT8_DEPTH */
-    uint32_t x_at, sums_at, bars_at;
+    uint32_t tile_bytes;    /* of a tile in a stage: a step */
+    uint32_t bars_at, x_at, sums_at;
 };
 
 /* ---- activations --------------------------------------------------------------------------------------- */
