@@ -432,6 +432,55 @@ static void test_infinite(void **state)
     }
 }
 
+struct launched {
+    uint32_t n;
+    uint64_t product_bytes, attend_bytes;
+};
+
+static void count_launch(void *user, const char *name, double seconds, uint64_t bytes)
+{
+    struct launched *l = user;
+    assert_true(seconds >= 0);
+    assert_null(strstr(name, "blk."));
+    l->n++;
+    if (!strncmp(name, "product ", 8)) l->product_bytes += bytes;
+    if (!strcmp(name, "attend")) l->attend_bytes += bytes;
+}
+
+/* Every launch but the first is told of, with the tiles and pages that it reads; logits are what they were. */
+static void test_launches(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct launched l = { 0 }, none;
+    uint64_t tiles = 0, page = 0;
+    float logits[V];
+    bench_open(&b, ZOO_WIDE, FUSE_ALL, false, NULL, 0);
+    for (uint32_t i = 0; i < b.x->n_matrices; i++)
+        if (b.x->matrices[i].tensor != &b.z.program->tensors[b.z.program->ops[0].t[0]])
+            tiles += b.x->matrices[i].tiles * b.x->matrices[i].tile_bytes;
+    for (uint32_t i = 0; i < b.z.program->n_kv_layers; i++) page += cuda_layer_page_bytes(b.x, i) / KV_PAGE;
+    prompt(&b, 0, 8, 8);
+    const struct sequence before = b.s[0];
+    add(&b, &t, 0, 1, ROW_GENERATED, 8);
+    run(&b, &t);
+    memcpy(logits, b.s[0].logits + (size_t)8 * V, sizeof logits);
+    b.s[0].position = before.position;
+    cuda->launches(b.x, count_launch, &l);
+    add(&b, &t, 0, 1, ROW_GENERATED, 8);
+    run(&b, &t);
+    cuda->launches(b.x, NULL, NULL);
+    same_bits(logits, b.s[0].logits + (size_t)8 * V, V, "a step whose launches are timed", 0);
+    assert_int_equal(l.n, b.z.program->n_launches - 1);
+    assert_int_equal(l.attend_bytes, 9 * page);
+    assert_true(l.product_bytes >= tiles);
+    none = l;
+    add(&b, &t, 0, 1, ROW_GENERATED, 9);
+    run(&b, &t);
+    assert_int_equal(none.n, l.n);
+    bench_close(&b);
+}
+
 static void test_cancel(void **state)
 {
     (void)state;
@@ -457,7 +506,8 @@ static int tests(int argc, char **argv)
                                       cmocka_unit_test(test_pair_fails), cmocka_unit_test(test_ends),
                                       cmocka_unit_test(test_memory),     cmocka_unit_test(test_graphs),
                                       cmocka_unit_test(test_asked),      cmocka_unit_test(test_refusals),
-                                      cmocka_unit_test(test_infinite),   cmocka_unit_test(test_cancel) };
+                                      cmocka_unit_test(test_infinite),   cmocka_unit_test(test_cancel),
+                                      cmocka_unit_test(test_launches) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(all, NULL, NULL);
 }
