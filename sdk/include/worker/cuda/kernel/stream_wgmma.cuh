@@ -550,7 +550,6 @@ __global__ void __launch_bounds__(WK_STREAM_WGMMA_THREADS, 1)
     wk_product_stream_wgmma(const __grid_constant__ wk_batch_args a)
 {
     extern __shared__ uint4 wk_shared[];
-    const wk_product_args &p = a.p;
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), lane = threadIdx.x & 31u,
                    warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const uint32_t rank = blockIdx.x % a.blocks, worker = blockIdx.x / a.blocks / a.groups;

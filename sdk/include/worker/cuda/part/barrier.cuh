@@ -20,14 +20,13 @@ __device__ __forceinline__ void wk_stage_wait(uint32_t bar, uint32_t parity)
                      : "memory");
     } while (!done);
 #else
-    for (;;) {
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+    do { /* the sleep is in the block of the look: two blocks would cost registers, which attention spills */
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; @!p nanosleep.u32 20;"
+                     " selp.u32 %0, 1, 0, p; }"
                      : "=r"(done)
                      : "r"(bar), "r"(parity)
                      : "memory");
-        if (done) break;
-        asm volatile("nanosleep.u32 20;" ::: "memory");
-    }
+    } while (!done);
 #endif
 }
 
