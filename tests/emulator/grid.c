@@ -120,9 +120,10 @@ static void after_exit(struct warp *w, uint32_t lanes)
         for (uint32_t r = 0; r < c->n_blocks; r++) wake_block(&c->block[r], "barrier.cluster", 0);
     }
     if (b->live) return;
-    if (b->late)
-        fault(w, -1, "the block ends with %u bytes on their way to its shared address 0x%llx", b->late->bytes,
-              (unsigned long long)b->late->destination);
+    for (const struct late_copy *copy = b->late; copy; copy = copy->next)
+        if (!copy->by || copy->by->n_copies) /* an arrival alone, of lanes that copied nothing, harms nobody */
+            fault(w, -1, "the block ends with %u bytes on their way to its shared address 0x%llx", copy->bytes,
+                  (unsigned long long)copy->destination);
 }
 
 /* ---- a warp -------------------------------------------------------------------------------------------- */
