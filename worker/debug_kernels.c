@@ -10,7 +10,7 @@
 
 #include "commands.h"
 #include "debug.h"
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 #include "device/cuda_like.h"
 #include "errors.h"
 #include "setup.h"

@@ -167,7 +167,7 @@ static const struct {
     { { "pull" }, "expected hf:ORG/NAME\\[:QUANT\\|/FILE\\], got 0 operands" },
     { { "pull", "org/name" }, "org/name: expected hf:ORG/NAME, hf:ORG/NAME:QUANTIZATION or hf:ORG/NAME/FILE.gguf" },
     { { "grammar" }, "expected one of --schema FILE, --grammar FILE and --regex REGEX" },
-    { { "debug", "dump" }, "expected tap or tape" },
+    { { "debug", "dump" }, "expected tap, tape or kernels" },
 };
 
 static void wrong_usage(void **state)

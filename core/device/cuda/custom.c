@@ -2,7 +2,7 @@
  * own function. It launches plain kernels: each waits for all that came before, and what comes behind waits for it. */
 #include "device/cuda/executor.h"
 
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 wk_status cuda_find_customs(struct executor *x, const struct wk_err *err)
 {

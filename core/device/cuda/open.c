@@ -15,7 +15,7 @@
 
 #include "device/cuda/executor.h"
 #include "model/model.h"
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 static wk_status plan(const struct tape_program *program, const struct device_options *o, struct memory_plan *out,
                       const struct wk_err *err)

@@ -12,7 +12,7 @@
 #include "base/checked.h"
 #include "device/kv_pages.h"
 #include "device/step_check.h"
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 /* ---- options and what is not served -------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 /* ---- the input --------------------------------------------------------------------------------------------------- */
 

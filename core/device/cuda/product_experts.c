@@ -4,7 +4,7 @@
  * Which way a matrix goes is its own, never the launch's: so no bit depends on what was fused. */
 #include "device/cuda/product.h"
 
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 

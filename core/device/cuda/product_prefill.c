@@ -3,7 +3,7 @@
  * by one launch after it. Matrices that f16 would round take the decode path. */
 #include "device/cuda/product.h"
 
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 /* ---- columns side by side ---------------------------------------------------------------------------------------- */
 

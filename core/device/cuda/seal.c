@@ -18,7 +18,7 @@
 #include "gguf/gguf.h"
 #include "gguf/guard.h"
 #include "tape/tape.h"
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 enum { HASH_BYTES = 128 << 10 /* at a time: stays in a core's cache */, VERIFY_BYTES = 4 << 20 };
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 

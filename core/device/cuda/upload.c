@@ -23,7 +23,7 @@
 #include "gguf/guard.h"
 #include "plugin/guarded.h"
 #include "tape/tape.h"
-#include "device/cuda/calls.h"
+#include "device/cuda_calls.h"
 
 enum {
     LANES = 8,

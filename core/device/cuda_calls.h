@@ -1,6 +1,6 @@
-/* calls.h: every function of a plugin's CUDA half, called so that the program can name plugin and call if it crashes,
- * exits or hangs (core/plugin/call.h). A few stores each, when graphs are captured and in steps of many rows; what runs
- * in a captured graph calls none of them. Shapes and errors are those of <worker/quant_cuda.h>. */
+/* cuda_calls.h: every function of a plugin's CUDA half, called so that the program can name plugin and call if it
+ * crashes, exits or hangs (core/plugin/call.h). A few stores each, when graphs are captured and in steps of many rows;
+ * what runs in a captured graph calls none of them. Shapes and errors are those of <worker/quant_cuda.h>. */
 #ifndef CORE_DEVICE_CUDA_CALLS_H
 #define CORE_DEVICE_CUDA_CALLS_H
 
