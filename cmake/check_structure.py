@@ -71,9 +71,6 @@ ONE_WAY = ("core/device/cuda",)
 KNOWN_LONG = (
     ("bench/gpu/bench_product_cuda.cu", "run_model", 94),
     ("bench/gpu/bench_product_cuda.cu", "experts", 84),
-    ("sdk/include/worker/cuda/kernel/gemv.cuh", "wk_gemv_multiply", 82),
-    ("sdk/include/worker/cuda/kernel/stream_wgmma.cuh", "wk_stream_wgmma_sums", 92),
-    ("sdk/include/worker/cuda/part/epilogue.cuh", "wk_four_output", 101),
     ("tests/quant/cuda/test_product.cu", "test_epilogue", 82),
     ("tests/quant/cuda/test_product.cu", "test_groups", 139),
     ("tests/quant/cuda/test_product.cu", "test_refusals", 81),

@@ -239,6 +239,24 @@ __device__ __forceinline__ void wk_gemv_whole_slot(float y[2], const wk_gemv_own
     } while (--left);
 }
 
+/* The warp's sums y of a slot to their place. WHOLE: of whole numbers, which have one chain. */
+template <int COLUMNS, bool WHOLE>
+__device__ __forceinline__ void wk_gemv_keep(float *to, const float (&y)[2][4], uint32_t lane)
+{
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = WHOLE ? y[0][i] : __fadd_rn(y[0][i], y[1][i]);
+    if constexpr (COLUMNS == 1) {
+        if (lane % 4 == 0) {
+            to[0] = v[0];
+            to[8] = v[2];
+        }
+    } else {
+        *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(v[0], v[1]);
+        *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(v[2], v[3]);
+    }
+}
+
 /* A multiplying warp. */
 template <int COLUMNS, class... F>
 __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const wk_gemv_own &own,
@@ -303,19 +321,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                 free--;
             else
                 wk_stage_wait(bars.finished(sum.i), sum.parity);
-            float v[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = whole ? y[0][i] : __fadd_rn(y[0][i], y[1][i]);
-            float *const to = sums + (sum.i * WK_SLOTS + slot) * 16 * COLUMNS;
-            if constexpr (COLUMNS == 1) {
-                if (lane % 4 == 0) {
-                    to[0] = v[0];
-                    to[8] = v[2];
-                }
-            } else {
-                *reinterpret_cast<float2 *>(to + lane % 4 * 2) = make_float2(v[0], v[1]);
-                *reinterpret_cast<float2 *>(to + 8 * COLUMNS + lane % 4 * 2) = make_float2(v[2], v[3]);
-            }
+            wk_gemv_keep<COLUMNS, whole>(sums + (sum.i * WK_SLOTS + slot) * 16 * COLUMNS, y, lane);
             __syncwarp();
             wk_bar_arrive_warp(bars.summed(sum.i), lane);
             sum.next(WK_GEMV_SUMS);

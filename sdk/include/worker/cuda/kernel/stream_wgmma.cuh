@@ -350,6 +350,38 @@ __device__ __forceinline__ uint32_t wk_stream_wgmma_place(const wk_product_args 
     return p.glu ? warp % 4 * 2 + warp / 4 : warp;
 }
 
+/* The fragments of a piece, in whichever range its scales are, ready for wgmma. */
+template <class T>
+__device__ __forceinline__ void wk_stream_wgmma_piece(const typename T::quants &q, const typename T::scales &s,
+                                                      uint32_t place, uint32_t half, uint32_t (&to)[4][4],
+                                                      uint32_t zero)
+{
+    if (wk_far<T>(s))
+        wk_stream_wgmma_make<T, true>(q, s, place, half, to, zero);
+    else
+        wk_stream_wgmma_make<T, false>(q, s, place, half, to, zero);
+    wk_wgmma_hold(to);
+}
+/* All products are over: the stage that they read goes back. */
+__device__ __forceinline__ void wk_stream_wgmma_over(wk_stream_wgmma_ring &ring, uint32_t lane)
+{
+    wk_wgmma_wait<0>();
+    if (ring.given) wk_bar_arrive_warp(ring.given, lane);
+    ring.given = 0;
+}
+template <int NT> __device__ __forceinline__ void wk_stream_wgmma_zero(float (&c)[2][NT][4])
+{
+#pragma unroll
+    for (int i = 0; i < 8 * NT; i++) c[i / 4 / NT][i / 4 % NT][i % 4] = 0.0f;
+}
+/* The second buffer of fragments to the first, once no product reads it. */
+__device__ __forceinline__ void wk_stream_wgmma_swap(uint32_t (&b)[2][4][4])
+{
+    wk_wgmma_wait<0>();
+#pragma unroll
+    for (int j = 0; j < 16; j++) b[0][j / 4][j % 4] = b[1][j / 4][j % 4];
+}
+
 /* The sum of the block's slots of the warp's tile. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const wk_batch_args &a,
@@ -395,12 +427,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
         }
     };
     auto make = [&](uint32_t i, uint32_t(&to)[4][4]) {
-        const uint32_t place = T::super > 1 ? i / halves : 0, half = i % halves;
-        if (wk_far<T>(s))
-            wk_stream_wgmma_make<T, true>(q, s, place, half, to, zero);
-        else
-            wk_stream_wgmma_make<T, false>(q, s, place, half, to, zero);
-        wk_wgmma_hold(to);
+        wk_stream_wgmma_piece<T>(q, s, T::super > 1 ? i / halves : 0, i % halves, to, zero);
     };
     if (left) {
         open();
@@ -412,8 +439,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
         const uint32_t slot = wk_leaf_slot(rank * leaves + leaf);
         uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * step_pieces : 0;
-#pragma unroll
-        for (int i = 0; i < 8 * NT; i++) c[i / 4 / NT][i / 4 % NT][i % 4] = 0.0f;
+        wk_stream_wgmma_zero<NT>(c);
 #pragma unroll 1
         while (n) {
 #pragma unroll
@@ -428,18 +454,12 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
                 if (before) wk_bar_arrive_warp(before, lane);
                 make((i + 1) % pieces, b[(i + 1) % 2]);
                 if ((T::super == 1 || i + 1 == pieces) && n == 0) {
-                    if (i % 2 == 0) {
-                        wk_wgmma_wait<0>();
-#pragma unroll
-                        for (int j = 0; j < 16; j++) b[0][j / 4][j % 4] = b[1][j / 4][j % 4];
-                    }
+                    if (i % 2 == 0) wk_stream_wgmma_swap(b);
                     break;
                 }
             }
         }
-        wk_wgmma_wait<0>();
-        if (ring.given) wk_bar_arrive_warp(ring.given, lane);
-        ring.given = 0;
+        wk_stream_wgmma_over(ring, lane);
         wk_slot_done<NT>(sum, c, leaf, leaves, two, four);
     }
 }

@@ -196,54 +196,60 @@ __device__ __forceinline__ void wk_four_panel(const wk_product_args &p, uint32_t
     *reinterpret_cast<uint32_t *>(to + wk_panel_at(p.out_group, row, j % WK_PANEL_K)) = v.x;
     *reinterpret_cast<uint32_t *>(to + wk_panel_at(p.out_group, row, j % WK_PANEL_K + 2)) = v.y;
 }
-/* PANELS: a gated activation's act may go so. */
-template <bool PANELS = false>
-__device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more,
-                                               float sum[4], float up[4])
+/* The sum of squares of the tile's 16 outputs of a row, for the RMS norm that reads them. */
+__device__ __forceinline__ void wk_four_square_sum(const wk_segment_args &s, const wk_four_at &o, const float v[4])
+{
+    if (s.aux) {
+        const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
+        if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
+    }
+}
+__device__ __forceinline__ uint2 wk_four_halves(const float v[4], uint32_t shift)
+{
+    union {
+        uint2 bits;
+        __half2 h[2];
+    } h;
+    h.h[0] = wk_act_half2(v[0], v[1], shift);
+    h.h[1] = wk_act_half2(v[2], v[3], shift);
+    return h.bits;
+}
+/* WK_WAY_F32_FOURS. */
+__device__ __forceinline__ void wk_four_plain(const wk_product_args &p, const wk_four_at &o, const wk_four_more &more,
+                                              uint32_t j, const float sum[4])
 {
     const wk_segment_args &s = p.seg[o.seg];
-    const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
     float v[4];
-    if (p.way == WK_WAY_F32_FOURS) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
-            if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
-        }
-        if (o.on)
-            *reinterpret_cast<float4 *>(static_cast<float *>(s.y) + o.row * s.y_stride + j) =
-                make_float4(v[0], v[1], v[2], v[3]);
-        if (s.aux) {
-            const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
-            if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
-        }
-        return;
+    for (int i = 0; i < 4; i++) {
+        v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
+        if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
     }
-    if (p.way == WK_WAY_SILU) {
-        union {
-            uint2 bits;
-            __half2 h[2];
-        } h;
+    if (o.on)
+        *reinterpret_cast<float4 *>(static_cast<float *>(s.y) + o.row * s.y_stride + j) =
+            make_float4(v[0], v[1], v[2], v[3]);
+    wk_four_square_sum(s, o, v);
+}
+/* WK_WAY_SILU. */
+template <bool PANELS>
+__device__ __forceinline__ void wk_four_silu(const wk_product_args &p, const wk_four_at &o, const wk_four_more &more,
+                                             uint32_t j, const float sum[4], const float up[4])
+{
+    float v[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]),
-                                 __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
-        h.h[0] = wk_act_half2(v[0], v[1], p.seg[0].shift);
-        h.h[1] = wk_act_half2(v[2], v[3], p.seg[0].shift);
-        if (!o.on) return;
-        if (PANELS && p.seg[0].kind == WK_CUDA_OUT_PANELS)
-            wk_four_panel(p, o.row, j, h.bits);
-        else
-            *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = h.bits;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
-    if (p.glu) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]);
-        if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
-    }
+    for (int i = 0; i < 4; i++)
+        v[i] = wk_silu_value(__fadd_rn(__fmul_rn(sum[i], p.seg[0].scale), more.bias[i]),
+                             __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]));
+    const uint2 bits = wk_four_halves(v, p.seg[0].shift);
+    if (!o.on) return;
+    if (PANELS && p.seg[0].kind == WK_CUDA_OUT_PANELS)
+        wk_four_panel(p, o.row, j, bits);
+    else
+        *reinterpret_cast<uint2 *>(static_cast<__half *>(p.seg[0].y) + (uint64_t)o.row * p.seg[0].n + j) = bits;
+}
+/* WK_WAY_ANY and WK_WAY_F32: the gated activation or the maps, on sums with their bias. */
+__device__ __forceinline__ void wk_four_functions(const wk_product_args &p, float v[4], float up[4])
+{
     if (p.glu == WK_GLU_SILU_CLAMPED) { /* of models with experts: side by side */
 #pragma unroll
         for (int i = 0; i < 4; i++) v[i] = wk_clamp_glu(v[i], up[i], p.alpha, p.limit);
@@ -261,11 +267,13 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
             v[0] = v[1], v[1] = v[2], v[2] = v[3], v[3] = x;
         }
     }
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
-        if (j + i >= s.n) v[i] = 0.0f;
-    }
+}
+/* To where the outputs go, F32 or an act. */
+template <bool PANELS>
+__device__ __forceinline__ void wk_four_store(const wk_product_args &p, const wk_four_at &o, uint32_t j,
+                                              const float v[4])
+{
+    const wk_segment_args &s = p.seg[o.seg];
     if (s.kind == WK_CUDA_OUT_F32) {
         float *const y = static_cast<float *>(s.y) + o.row * s.y_stride + j;
         if (o.on) {
@@ -277,26 +285,50 @@ __device__ __forceinline__ void wk_four_output(const wk_product_args &p, const w
                     if (j + i < s.n) y[i] = v[i];
             }
         }
-        if (s.aux) {
-            const float q = wk_square_sum16(make_float4(v[0], v[1], v[2], v[3]));
-            if (o.on && threadIdx.x % 4 == 0) s.aux[(uint64_t)o.row * s.n_tiles + o.tile] = q;
-        }
-    } else {
-        union {
-            uint2 bits;
-            __half2 h[2];
-        } h;
-        h.h[0] = wk_act_half2(v[0], v[1], s.shift);
-        h.h[1] = wk_act_half2(v[2], v[3], s.shift);
-        if (PANELS && s.kind == WK_CUDA_OUT_PANELS) {
-            if (o.on) wk_four_panel(p, o.row, j, h.bits);
-        } else if (o.on) {
-            __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u) + j;
-            *reinterpret_cast<uint2 *>(y) = h.bits;
-            if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0)
-                *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0); /* the act ends at a multiple of 32 */
-        }
+        wk_four_square_sum(s, o, v);
+        return;
     }
+    const uint2 bits = wk_four_halves(v, s.shift);
+    if (PANELS && s.kind == WK_CUDA_OUT_PANELS) {
+        if (o.on) wk_four_panel(p, o.row, j, bits);
+    } else if (o.on) {
+        __half *const y = static_cast<__half *>(s.y) + (uint64_t)o.row * ((s.n + 31) & ~31u) + j;
+        *reinterpret_cast<uint2 *>(y) = bits;
+        if (o.tile + 1 == s.n_tiles && (o.tile & 1u) == 0)
+            *reinterpret_cast<uint2 *>(y + 16) = make_uint2(0, 0); /* the act ends at a multiple of 32 */
+    }
+}
+
+/* PANELS: a gated activation's act may go so. */
+template <bool PANELS = false>
+__device__ __forceinline__ void wk_four_output(const wk_product_args &p, const wk_four_at &o, wk_four_more &more,
+                                               float sum[4], float up[4])
+{
+    const wk_segment_args &s = p.seg[o.seg];
+    const uint32_t j = o.tile * 16 + threadIdx.x % 4 * 4;
+    if (p.way == WK_WAY_F32_FOURS) {
+        wk_four_plain(p, o, more, j, sum);
+        return;
+    }
+    if (p.way == WK_WAY_SILU) {
+        wk_four_silu<PANELS>(p, o, more, j, sum, up);
+        return;
+    }
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = __fadd_rn(__fmul_rn(sum[i], s.scale), more.bias[i]);
+    if (p.glu) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) up[i] = __fadd_rn(__fmul_rn(up[i], p.seg[1].scale), more.other[i]);
+        if (p.residual && o.on) wk_four_load(more.other, wk_four_residual(p, o, j), j, s.n);
+    }
+    wk_four_functions(p, v, up);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        if (p.residual) v[i] = __fadd_rn(v[i], more.other[i]);
+        if (j + i >= s.n) v[i] = 0.0f;
+    }
+    wk_four_store<PANELS>(p, o, j, v);
 }
 
 #endif
