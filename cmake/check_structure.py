@@ -68,21 +68,9 @@ NO_KERNELS = ("*/attend_part_*.cuh",)
 ONE_WAY = ("core/device/cuda",)
 
 # Functions that are longer: path, name, lines.
-KNOWN_LONG = (
-    ("bench/gpu/bench_product_cuda.cu", "run_model", 94),
-    ("bench/gpu/bench_product_cuda.cu", "experts", 84),
-    ("tests/quant/cuda/test_product.cu", "test_epilogue", 82),
-    ("tests/quant/cuda/test_product.cu", "test_groups", 139),
-    ("tests/quant/cuda/test_product.cu", "test_refusals", 81),
-)
+KNOWN_LONG = ()
 # Equal blocks by folder: that many more than BLOCKS allows the whole tree.
-KNOWN_BLOCKS = {
-    "plugins/quant-basic/cuda": 1,
-    "plugins/quant-iq4/cuda": 2,
-    "plugins/quant-q4k/cuda": 1,
-    "sdk/include/worker/cuda/kernel": 1,
-    "sdk/include/worker/cuda/part": 3,
-}
+KNOWN_BLOCKS = {}
 # Kernels' files that include a sibling: path, sibling.
 KNOWN_SIBLINGS = ()
 

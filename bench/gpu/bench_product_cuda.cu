@@ -300,89 +300,96 @@ static const struct model models[] = {
       { 32000, { "q8_0", "q8_0" } } },
 };
 
+struct tensor {
+    const struct format *f;
+    unsigned char *w;
+};
+enum { Q, K, V, O, GATE, UP, DOWN, TENSORS };
+
+static void set_input(struct wk_cuda_product *p, const struct model *m, const struct format *f)
+{
+    if (p->rows > f->family->norm_rows(p)) return; /* norm in the prologue, where it may be */
+    p->input.kind = WK_CUDA_IN_RMS;
+    p->input.eps = 1e-5f;
+    p->input.x = res;
+    p->input.aux = part;
+    p->input.w = weight;
+    p->input.x_stride = m->width;
+}
+static void set_residual(struct wk_cuda_product *p, const struct model *m)
+{
+    p->seg[0].out.y = res;
+    p->seg[0].out.y_stride = m->width;
+    p->seg[0].out.aux = part;
+    p->residual = res;
+    p->residual_stride = m->width;
+}
+static void set_segment(struct wk_cuda_product *p, uint32_t i, uint32_t n, const struct tensor &t)
+{
+    p->seg[i].tiles = t.w;
+    p->seg[i].ggml_type = t.f->type;
+    p->seg[i].n = n;
+}
+static void enqueue_layer(const struct model *m, const struct tensor *t, uint32_t columns)
+{
+    struct wk_cuda_product p = product(columns, m->width);
+    p.n_seg = 0;
+    for (uint32_t i = Q, at = 0; i <= V && t[i].f; i++) {
+        set_segment(&p, p.n_seg, m->qkv[i].n, t[i]);
+        p.seg[p.n_seg].out.y = y + at;
+        p.seg[p.n_seg++].out.y_stride = 16384;
+        at += m->qkv[i].n;
+    }
+    set_input(&p, m, t[Q].f);
+    enqueue(t[Q].f, &p);
+    p = product(columns, m->attn);
+    set_segment(&p, 0, m->width, t[O]);
+    set_residual(&p, m);
+    enqueue(t[O].f, &p);
+    p = product(columns, m->width);
+    p.n_seg = 2;
+    p.glu = WK_GLU_SILU;
+    set_segment(&p, 0, m->hidden, t[GATE]);
+    set_segment(&p, 1, m->hidden, t[UP]);
+    p.seg[0].out.kind = WK_CUDA_OUT_ACT;
+    p.seg[0].out.y = act[1];
+    p.seg[0].out.shift = 4;
+    set_input(&p, m, t[GATE].f);
+    enqueue(t[GATE].f, &p);
+    p = product(columns, m->hidden);
+    p.input.x = act[1];
+    p.input.shift = 4;
+    set_segment(&p, 0, m->width, t[DOWN]);
+    set_residual(&p, m);
+    enqueue(t[DOWN].f, &p);
+}
 static void run_model(const struct model *m)
 {
-    struct {
-        const struct format *f;
-        unsigned char *w;
-    } t[40][7], head;
+    struct tensor t[40][TENSORS], head;
     uint64_t bytes = 0;
     uint32_t seed = 0, products = 4 * m->layers + 1;
-    auto make = [&](const struct seg &s, uint32_t kind, uint32_t k, const struct format **f, unsigned char **w) {
-        *f = s.n ? find(s.type[kind]) : NULL;
-        *w = *f ? tiles_of(*f, s.n, k, ++seed) : NULL;
-        if (*f) bytes += (s.n + 15) / 16 * (*f)->tile_stride(k);
+    auto make = [&](const struct seg &s, uint32_t kind, uint32_t k) {
+        struct tensor made = { s.n ? find(s.type[kind]) : NULL, NULL };
+        made.w = made.f ? tiles_of(made.f, s.n, k, ++seed) : NULL;
+        if (made.f) bytes += (s.n + 15) / 16 * made.f->tile_stride(k);
+        return made;
     };
     for (uint32_t l = 0; l < m->layers; l++) {
-        for (int i = 0; i < 3; i++) make(m->qkv[i], l % 2, m->width, &t[l][i].f, &t[l][i].w);
-        make(m->o, l % 2, m->attn, &t[l][3].f, &t[l][3].w);
-        make(m->gate, l % 2, m->width, &t[l][4].f, &t[l][4].w);
-        make(m->up, l % 2, m->width, &t[l][5].f, &t[l][5].w);
-        make(m->down, l % 2, m->hidden, &t[l][6].f, &t[l][6].w);
+        for (int i = Q; i <= V; i++) t[l][i] = make(m->qkv[i], l % 2, m->width);
+        t[l][O] = make(m->o, l % 2, m->attn);
+        t[l][GATE] = make(m->gate, l % 2, m->width);
+        t[l][UP] = make(m->up, l % 2, m->width);
+        t[l][DOWN] = make(m->down, l % 2, m->hidden);
     }
-    make(m->head, 0, m->width, &head.f, &head.w);
+    head = make(m->head, 0, m->width);
     printf("%s, %u products, %.3f GB:", m->name, products, (double)bytes * 1e-9);
     for (uint32_t columns : { 1u, 2u, 8u, 16u, 32u, 64u }) {
         if (!wanted_columns[columns]) continue;
-        auto input = [&](struct wk_cuda_product *p,
-                         const struct format *f) { /* norm in the prologue, where it may be */
-                                                   if (columns > f->family->norm_rows(p)) return;
-                                                   p->input.kind = WK_CUDA_IN_RMS;
-                                                   p->input.eps = 1e-5f;
-                                                   p->input.x = res;
-                                                   p->input.aux = part;
-                                                   p->input.w = weight;
-                                                   p->input.x_stride = m->width;
-        };
-        auto residual = [&](struct wk_cuda_product *p) {
-            p->seg[0].out.y = res;
-            p->seg[0].out.y_stride = m->width;
-            p->seg[0].out.aux = part;
-            p->residual = res;
-            p->residual_stride = m->width;
-        };
-        auto segment = [&](struct wk_cuda_product *p, uint32_t i, uint32_t n, const struct format *f,
-                           const unsigned char *w) {
-            p->seg[i].tiles = w;
-            p->seg[i].ggml_type = f->type;
-            p->seg[i].n = n;
-        };
         const double s = graph_seconds([&] {
-            for (uint32_t l = 0; l < m->layers; l++) {
-                struct wk_cuda_product p = product(columns, m->width);
-                p.n_seg = 0;
-                for (uint32_t i = 0, at = 0; i < 3 && t[l][i].f; i++) {
-                    segment(&p, p.n_seg, m->qkv[i].n, t[l][i].f, t[l][i].w);
-                    p.seg[p.n_seg].out.y = y + at;
-                    p.seg[p.n_seg++].out.y_stride = 16384;
-                    at += m->qkv[i].n;
-                }
-                input(&p, t[l][0].f);
-                enqueue(t[l][0].f, &p);
-                p = product(columns, m->attn);
-                segment(&p, 0, m->width, t[l][3].f, t[l][3].w);
-                residual(&p);
-                enqueue(t[l][3].f, &p);
-                p = product(columns, m->width);
-                p.n_seg = 2;
-                p.glu = WK_GLU_SILU;
-                segment(&p, 0, m->hidden, t[l][4].f, t[l][4].w);
-                segment(&p, 1, m->hidden, t[l][5].f, t[l][5].w);
-                p.seg[0].out.kind = WK_CUDA_OUT_ACT;
-                p.seg[0].out.y = act[1];
-                p.seg[0].out.shift = 4;
-                input(&p, t[l][4].f);
-                enqueue(t[l][4].f, &p);
-                p = product(columns, m->hidden);
-                p.input.x = act[1];
-                p.input.shift = 4;
-                segment(&p, 0, m->width, t[l][6].f, t[l][6].w);
-                residual(&p);
-                enqueue(t[l][6].f, &p);
-            }
+            for (uint32_t l = 0; l < m->layers; l++) enqueue_layer(m, t[l], columns);
             struct wk_cuda_product p = product(columns, m->width);
-            segment(&p, 0, m->head.n, head.f, head.w);
-            input(&p, head.f);
+            set_segment(&p, 0, m->head.n, head);
+            set_input(&p, m, head.f);
             p.seg[0].out.y_stride = m->head.n;
             enqueue(head.f, &p);
         });
@@ -395,11 +402,38 @@ static void run_model(const struct model *m)
     give_back(head.w);
 }
 
+enum { EXPERTS = 32, TOP = 4 };
+/* A layer's choice: TOP different experts a row, the first of a shuffle. Returns how many are used; *ids and *groups
+ * are on the device, to be freed. */
+static uint32_t choose(uint32_t rows, uint32_t *seed, uint32_t **ids, uint32_t **groups)
+{
+    uint32_t *id = (uint32_t *)malloc(rows * TOP * sizeof *id), used = 0;
+    for (uint32_t r = 0; r < rows; r++) {
+        uint32_t all[EXPERTS];
+        for (uint32_t e = 0; e < EXPERTS; e++) all[e] = e;
+        for (uint32_t s = 0; s < TOP; s++) {
+            *seed = *seed * 1664525u + 1013904223u;
+            std::swap(all[s], all[s + (*seed >> 8) % (EXPERTS - s)]);
+            id[r * TOP + s] = all[s];
+        }
+    }
+    uint32_t *g = items_by_expert(id, TOP, rows, TOP, EXPERTS, 0);
+    for (uint32_t e = 0; e < EXPERTS; e++) used += g[EXPERTS + e + 1] > g[EXPERTS + e];
+    const uint64_t words = wk_cuda_group_words(EXPERTS, rows * TOP);
+    OK(cudaMalloc(ids, rows * TOP * sizeof *id));
+    OK(cudaMalloc(groups, words * sizeof *g));
+    OK(cudaMemcpy(*ids, id, rows * TOP * sizeof *id, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy(*groups, g, words * sizeof *g, cudaMemcpyHostToDevice));
+    free(id);
+    free(g);
+    return used;
+}
+
 /* Layers of gate|up and down with a choice of experts each; two layers' weights by turns exceed
  * the cache many times. */
 static void experts(const struct format *f)
 {
-    enum { WIDTH = 2880, EXPERTS = 32, TOP = 4, LAYERS = 8, MOST = 2048 };
+    enum { WIDTH = 2880, LAYERS = 8, MOST = 2048 };
     const uint64_t tiles = WIDTH / 16 * f->tile_stride(WIDTH);
     unsigned char *w[2][3];
     __half *x, *hidden;
@@ -415,27 +449,7 @@ static void experts(const struct format *f)
     for (uint32_t rows : { 1u, 2u, 4u, 8u, 16u, 32u, 64u, 512u, (uint32_t)MOST }) {
         uint32_t *ids[LAYERS], *groups[LAYERS], seed = rows;
         double used = 0;
-        for (uint32_t l = 0; l < LAYERS; l++) {
-            uint32_t *id = (uint32_t *)malloc(rows * TOP * sizeof *id);
-            for (uint32_t r = 0; r < rows; r++) { /* four different ones a row: the first of a shuffle */
-                uint32_t all[EXPERTS];
-                for (uint32_t e = 0; e < EXPERTS; e++) all[e] = e;
-                for (uint32_t s = 0; s < TOP; s++) {
-                    seed = seed * 1664525u + 1013904223u;
-                    std::swap(all[s], all[s + (seed >> 8) % (EXPERTS - s)]);
-                    id[r * TOP + s] = all[s];
-                }
-            }
-            uint32_t *g = items_by_expert(id, TOP, rows, TOP, EXPERTS, 0);
-            for (uint32_t e = 0; e < EXPERTS; e++) used += g[EXPERTS + e + 1] > g[EXPERTS + e] ? 1.0 / LAYERS : 0;
-            const uint64_t words = wk_cuda_group_words(EXPERTS, rows * TOP);
-            OK(cudaMalloc(&ids[l], rows * TOP * sizeof *id));
-            OK(cudaMalloc(&groups[l], words * sizeof *g));
-            OK(cudaMemcpy(ids[l], id, rows * TOP * sizeof *id, cudaMemcpyHostToDevice));
-            OK(cudaMemcpy(groups[l], g, words * sizeof *g, cudaMemcpyHostToDevice));
-            free(id);
-            free(g);
-        }
+        for (uint32_t l = 0; l < LAYERS; l++) used += choose(rows, &seed, &ids[l], &groups[l]) / (double)LAYERS;
         printf("  %4u rows, %4.1f experts:", rows, used);
         for (uint32_t part = 1; part < 4; part++) { /* gate|up, down, both */
             const double t =

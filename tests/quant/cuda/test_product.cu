@@ -219,6 +219,20 @@ static void test_tall(void)
 static double silu(double x) { return x / (1 + exp(-x)); }
 
 /* bias, glu or maps, residual, gathered rows (or, of a longer k, rows as they stand, without maps too), act output. */
+/* An activated pair or maps as the last step of the product p; up: the pair's second matrix. */
+static void set_functions(struct wk_cuda_product *p, int glu, const struct matrix *up)
+{
+    if (glu > 0) {
+        p->glu = WK_GLU_SILU;
+        p->n_seg = 2;
+        p->seg[1] = p->seg[0];
+        p->seg[1].tiles = up->tiles;
+    } else if (!glu) {
+        p->map[0].fn = WK_UNARY_RELU;
+        p->map[1].fn = WK_UNARY_SCALE;
+        p->map[1].p = 0.25f;
+    }
+}
 static void test_epilogue(void)
 {
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
@@ -255,16 +269,7 @@ static void test_epilogue(void)
                     p.residual_stride = n;
                     p.seg[0].bias = dbias;
                     p.seg[0].out.aux = part;
-                    if (glu > 0) {
-                        p.glu = WK_GLU_SILU;
-                        p.n_seg = 2;
-                        p.seg[1] = p.seg[0];
-                        p.seg[1].tiles = u.tiles;
-                    } else if (!glu) {
-                        p.map[0].fn = WK_UNARY_RELU;
-                        p.map[1].fn = WK_UNARY_SCALE;
-                        p.map[1].p = 0.25f;
-                    }
+                    set_functions(&p, glu, &u);
                     run(&m, &p);
                     float *h = download(y, rows * n);
                     const double d = distance(h, want, rows * n);
@@ -513,35 +518,159 @@ static void chain(const struct format *f, const struct wk_cuda_product *p, const
     OK(cudaStreamDestroy(stream));
 }
 
+enum { EXPERTS = 9, EXPERTS_K = 3 }; /* experts; of them a row's */
+/* Experts of n rows of k values each (gate and up), then of 33 rows that read those (down), by slabs. */
+struct mixture {
+    const struct format *f;
+    uint32_t n, k, down_k;
+    unsigned char *slabs[2], *down;
+    float *bias; /* of gate, and of up */
+    bool has_down() const { return down_k == wk_act_k(n); }
+};
+static struct mixture make_mixture(const struct format *f, uint32_t n, uint32_t k)
+{
+    struct mixture x = { f, n, k, f->block == 256 ? 256 : wk_act_k(n), {}, NULL, NULL };
+    const uint64_t tiles = (n + 15) / 16 * f->tile_stride(k), down_tiles = 3 * f->tile_stride(x.down_k);
+    for (auto &slab : x.slabs) slab = device<unsigned char>(EXPERTS * tiles);
+    x.down = device<unsigned char>(EXPERTS * down_tiles);
+    for (uint32_t e = 0; e < EXPERTS; e++)
+        for (int j = 0; j < 3; j++) {
+            struct matrix m = j < 2 ? make_matrix(f, n, k) : make_matrix(f, 33, x.down_k);
+            const uint64_t bytes = j < 2 ? tiles : down_tiles;
+            OK(cudaMemcpy((j < 2 ? x.slabs[j] : x.down) + e * bytes, m.tiles, bytes, cudaMemcpyDeviceToDevice));
+            free_matrix(&m);
+        }
+    float *bias = (float *)malloc(EXPERTS * n * 4);
+    for (uint32_t i = 0; i < EXPERTS * n; i++) bias[i] = normal();
+    x.bias = upload(bias, EXPERTS * n);
+    free(bias);
+    return x;
+}
+static void free_mixture(struct mixture *x)
+{
+    OK(cudaFree(x->bias));
+    OK(cudaFree(x->slabs[0]));
+    OK(cudaFree(x->slabs[1]));
+    OK(cudaFree(x->down));
+}
+
+/* What the experts give: gate with its partials, the gated act, and down of that, by item. */
+struct mixed {
+    float *y, *z, *part;
+    __half *act;
+};
+/* Rows [row, row + rows) of r by their experts. skip: of all rows, those in no group; last: do as a model's last rows.
+ */
+static void mix(const struct mixture &x, const struct activations &r, const uint32_t *ids, const uint32_t *dids,
+                uint32_t stride, uint32_t row, uint32_t rows, uint32_t skip, bool last, const struct mixed &to)
+{
+    const uint32_t n = x.n, n32 = wk_act_k(n), items = rows * EXPERTS_K;
+    const uint64_t item = (uint64_t)row * EXPERTS_K;
+    uint32_t *g = items_by_expert(ids + row * stride, stride, rows, EXPERTS_K, EXPERTS, skip),
+             *dgroups = upload(g, wk_cuda_group_words(EXPERTS, items));
+    struct matrix m = { x.f, n, x.k, NULL, NULL, x.slabs[0] };
+    struct wk_cuda_product p = base(&m, &r, items, to.y + item * n);
+    p.input.x = r.act + (uint64_t)row * wk_act_k(x.k);
+    p.seg[0].bias = x.bias;
+    p.seg[0].out.aux = to.part + item * ((n + 15) / 16);
+    p.expert = dids + row * stride;
+    p.expert_stride = stride;
+    p.top_k = p.x_items = EXPERTS_K;
+    p.n_experts = EXPERTS;
+    p.groups = dgroups;
+    run(&m, &p);
+    p.n_seg = 2;
+    p.seg[1] = p.seg[0];
+    p.seg[1].tiles = x.slabs[1];
+    p.glu = WK_GLU_SILU_CLAMPED;
+    p.alpha = 1.702f;
+    p.limit = 7.0f;
+    p.seg[0].out = { WK_CUDA_OUT_ACT, 2, to.act + item * n32, NULL, 0 };
+    run(&m, &p);
+    if (x.has_down()) {
+        struct matrix d = { x.f, 33, x.down_k, NULL, NULL, x.down };
+        struct activations a = { items, x.down_k, 2, NULL, NULL, to.act + item * n32 };
+        struct wk_cuda_product q = base(&d, &a, items, to.z + item * 33);
+        q.expert = p.expert;
+        q.expert_stride = stride;
+        q.top_k = EXPERTS_K;
+        q.x_items = 1;
+        q.n_experts = EXPERTS;
+        q.groups = p.groups;
+        q.flags = last ? WK_CUDA_GROUPS_KNOWN : 0;
+        run(&d, &q);
+        if (last && (rows == 1 || rows == 3 || rows == 64)) chain(x.f, &p, &q);
+    }
+    free(g);
+    OK(cudaFree(dgroups));
+}
+/* That items [from, items) of n values are the same bits; returns whether the first is a number. */
+template <class T>
+static void same_items(const T *a, const T *b, uint32_t n, uint32_t from, uint32_t items, const char *what,
+                       const struct mixture &x, uint32_t rows, uint32_t spread)
+{
+    T *one = download(a, items * n), *all = download(b, items * n);
+    CHECK(memcmp(one + from * n, all + from * n, (items - from) * n * sizeof(T)) == 0,
+          "%s %u x %u, %u rows, spread %u: %s other bits than a row by itself", x.f->name, x.n, x.k, rows, spread,
+          what);
+    free(one);
+    free(all);
+}
+static void in_no_group(const struct mixed &all, const struct mixture &x, uint32_t from, uint32_t items, uint32_t rows)
+{
+    float *y = download(all.y, items * x.n);
+    CHECK(y[from * x.n] == y[from * x.n], "%s %u x %u, %u rows: the first item was not computed", x.f->name, x.n, x.k,
+          rows);
+    for (uint32_t i = 0; i < from * x.n; i++)
+        CHECK(y[i] != y[i], "%s %u x %u, %u rows: an item that is in no group was computed", x.f->name, x.n, x.k, rows);
+    free(y);
+}
+static void compare_groups(const struct mixture &x, uint32_t rows, uint32_t spread)
+{
+    const uint32_t n = x.n, n16 = (n + 15) / 16, n32 = wk_act_k(n), items = rows * EXPERTS_K, stride = EXPERTS_K + 2,
+                   skip = spread == 1 && rows > 4 ? 2 : 0, from = skip * EXPERTS_K;
+    uint32_t *ids = (uint32_t *)malloc(rows * stride * 4);
+    for (uint32_t i = 0; i < rows * stride; i++) /* ranks of a row differ, but in the last spread */
+        ids[i] = spread == 0   ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS
+                 : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS
+                               : 4;
+    uint32_t *dids = upload(ids, rows * stride);
+    struct activations r = make_rows(rows, x.k, 1);
+    struct mixed of[2]; /* a row by itself; all at once */
+    for (auto &to : of)
+        to = { device<float>(items * n), device<float>(items * 33), device<float>(items * n16),
+               device<__half>(items * n32) };
+    for (uint32_t row = skip; row < rows; row++) mix(x, r, ids, dids, stride, row, 1, 0, false, of[0]);
+    mix(x, r, ids, dids, stride, 0, rows, skip, true, of[1]);
+    same_items(of[0].y, of[1].y, n, from, items, "gate has", x, rows, spread);
+    in_no_group(of[1], x, from, items, rows);
+    same_items(of[0].part, of[1].part, n16, from, items, "partials have", x, rows, spread);
+    same_items(of[0].act, of[1].act, n32, from, items, "the gated act has", x, rows, spread);
+    if (x.has_down()) same_items(of[0].z, of[1].z, 33, from, items, "down has", x, rows, spread);
+    for (auto &to : of) {
+        OK(cudaFree(to.y));
+        OK(cudaFree(to.z));
+        OK(cudaFree(to.part));
+        OK(cudaFree(to.act));
+    }
+    free_rows(&r);
+    free(ids);
+    OK(cudaFree(dids));
+}
+
 /* All rows' items together: the bits of a row by itself, for every spread of items: all of one expert, few or all
  * experts used, more items than columns; F32 and act results, the latter read by a product that knows the groups early;
  * rows without items stay as they were. */
 static void test_groups(void)
 {
-    enum { EXPERTS = 9, K = 3 };
-    struct {
+    const struct {
         uint32_t n, k;
     } shapes[] = { { 256, 256 }, { 40, 2880 }, { 24, 9216 } };
     const uint32_t counts[] = { 1, 2, 3, 7, 8, 16, 33, 64, 150 };
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
         for (auto &shape : shapes) {
-            const uint32_t n = shape.n, n32 = wk_act_k(n), k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k,
-                           down_k = f->block == 256 ? 256 : n32;
-            const uint64_t tiles = (n + 15) / 16 * f->tile_stride(k), down_tiles = 3 * f->tile_stride(down_k);
-            unsigned char *slabs[2] = { device<unsigned char>(EXPERTS * tiles),
-                                        device<unsigned char>(EXPERTS * tiles) },
-                          *down = device<unsigned char>(EXPERTS * down_tiles);
-            for (uint32_t e = 0; e < EXPERTS; e++)
-                for (int j = 0; j < 3; j++) {
-                    struct matrix m = j < 2 ? make_matrix(f, n, k) : make_matrix(f, 33, down_k);
-                    const uint64_t bytes = j < 2 ? tiles : down_tiles;
-                    OK(cudaMemcpy((j < 2 ? slabs[j] : down) + e * bytes, m.tiles, bytes, cudaMemcpyDeviceToDevice));
-                    free_matrix(&m);
-                }
-            float *bias = (float *)malloc(EXPERTS * n * 4);
-            for (uint32_t i = 0; i < EXPERTS * n; i++) bias[i] = normal();
-            float *dbias = upload(bias, EXPERTS * n);
-            free(bias);
+            const uint32_t k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k;
+            struct mixture x = make_mixture(f, shape.n, k);
             for (uint32_t rows : counts)
                 for (uint32_t spread = 0; spread < 3; spread++) {
                     /* All counts by one format of a family; long rows: few of them. */
@@ -549,110 +678,9 @@ static void test_groups(void)
                     if ((!first && rows != 3 && rows != 33) || (rows > 64 && k > 256 && (spread != 1 || k > 2880)) ||
                         (rows > 8 && k > 256 && spread == 2) || (k > 4096 && (rows != 33 || spread)))
                         continue;
-                    const uint32_t items = rows * K, stride = K + 2, skip = spread == 1 && rows > 4 ? 2 : 0;
-                    uint32_t *ids = (uint32_t *)malloc(rows * stride * 4);
-                    for (uint32_t i = 0; i < rows * stride; i++) /* ranks of a row differ, but in the last spread */
-                        ids[i] = spread == 0   ? (i / stride * 5 + i % stride * (1 + i / stride % 2)) % EXPERTS
-                                 : spread == 1 ? (random32() % 3 + i % stride * 3) % EXPERTS
-                                               : 4;
-                    uint32_t *dids = upload(ids, rows * stride);
-                    struct activations r = make_rows(rows, k, 1);
-                    float *y[2], *z[2], *part[2];
-                    __half *act[2];
-                    for (int how = 0; how < 2; how++) {
-                        y[how] = device<float>(items * n);
-                        part[how] = device<float>(items * ((n + 15) / 16));
-                        z[how] = device<float>(items * 33);
-                        act[how] = device<__half>(items * n32);
-                        const uint32_t together = how ? rows : 1;
-                        for (uint32_t row = how ? 0 : skip; row < rows; row += together) {
-                            uint32_t *g = items_by_expert(ids + row * stride, stride, together, K, EXPERTS,
-                                                          how ? skip : 0),
-                                     *dgroups = upload(g, wk_cuda_group_words(EXPERTS, together * K));
-                            const uint64_t item = (uint64_t)row * K;
-                            struct matrix m = { f, n, k, NULL, NULL, slabs[0] };
-                            struct wk_cuda_product p = base(&m, &r, together * K, y[how] + item * n);
-                            p.input.x = r.act + (uint64_t)row * wk_act_k(k);
-                            p.seg[0].bias = dbias;
-                            p.seg[0].out.aux = part[how] + item * ((n + 15) / 16);
-                            p.expert = dids + row * stride;
-                            p.expert_stride = stride;
-                            p.top_k = p.x_items = K;
-                            p.n_experts = EXPERTS;
-                            p.groups = dgroups;
-                            run(&m, &p);
-                            p.n_seg = 2;
-                            p.seg[1] = p.seg[0];
-                            p.seg[1].tiles = slabs[1];
-                            p.glu = WK_GLU_SILU_CLAMPED;
-                            p.alpha = 1.702f;
-                            p.limit = 7.0f;
-                            p.seg[0].out = { WK_CUDA_OUT_ACT, 2, act[how] + item * n32, NULL, 0 };
-                            run(&m, &p);
-                            if (down_k == n32) {
-                                struct matrix d = { f, 33, down_k, NULL, NULL, down };
-                                struct activations a = { together * K, down_k, 2, NULL, NULL, act[how] + item * n32 };
-                                struct wk_cuda_product q = base(&d, &a, together * K, z[how] + item * 33);
-                                q.expert = p.expert;
-                                q.expert_stride = stride;
-                                q.top_k = K;
-                                q.x_items = 1;
-                                q.n_experts = EXPERTS;
-                                q.groups = p.groups;
-                                q.flags = how ? WK_CUDA_GROUPS_KNOWN : 0;
-                                run(&d, &q);
-                                if (how && (rows == 1 || rows == 3 || rows == 64)) chain(f, &p, &q);
-                            }
-                            free(g);
-                            OK(cudaFree(dgroups));
-                        }
-                    }
-                    const uint32_t from = skip * K;
-                    float *a = download(y[0], items * n), *b = download(y[1], items * n);
-                    CHECK(a[from * n] == a[from * n] && memcmp(a + from * n, b + from * n, (items - from) * n * 4) == 0,
-                          "%s %u x %u, %u rows, spread %u: other bits than a row by itself", f->name, n, k, rows,
-                          spread);
-                    for (uint32_t i = 0; i < from * n; i++)
-                        CHECK(b[i] != b[i], "%s %u x %u, %u rows: an item that is in no group was computed", f->name, n,
-                              k, rows);
-                    free(a);
-                    free(b);
-                    const uint32_t n16 = (n + 15) / 16;
-                    a = download(part[0], items * n16), b = download(part[1], items * n16);
-                    CHECK(memcmp(a + from * n16, b + from * n16, (items - from) * n16 * 4) == 0,
-                          "%s %u x %u, %u rows, spread %u: other partials than a row by itself", f->name, n, k, rows,
-                          spread);
-                    free(a);
-                    free(b);
-                    __half *h = download(act[0], items * n32), *o = download(act[1], items * n32);
-                    CHECK(memcmp(h + from * n32, o + from * n32, (items - from) * n32 * 2) == 0,
-                          "%s %u x %u, %u rows, spread %u: another gated act than a row by itself", f->name, n, k, rows,
-                          spread);
-                    free(h);
-                    free(o);
-                    if (down_k == n32) {
-                        a = download(z[0], items * 33), b = download(z[1], items * 33);
-                        CHECK(a[from * 33] == a[from * 33] &&
-                                  memcmp(a + from * 33, b + from * 33, (items - from) * 33 * 4) == 0,
-                              "%s, %u rows, spread %u: the second product gives other bits than a row by itself",
-                              f->name, rows, spread);
-                        free(a);
-                        free(b);
-                    }
-                    for (int how = 0; how < 2; how++) {
-                        OK(cudaFree(y[how]));
-                        OK(cudaFree(z[how]));
-                        OK(cudaFree(part[how]));
-                        OK(cudaFree(act[how]));
-                    }
-                    free_rows(&r);
-                    free(ids);
-                    OK(cudaFree(dids));
+                    compare_groups(x, rows, spread);
                 }
-            OK(cudaFree(dbias));
-            OK(cudaFree(slabs[0]));
-            OK(cudaFree(slabs[1]));
-            OK(cudaFree(down));
+            free_mixture(&x);
         }
 }
 
@@ -708,6 +736,31 @@ static void test_dependent(void)
             free_rows(&r);
             free_matrix(&m);
         }
+}
+
+/* A workspace that is asked for has to be there. */
+static void test_workspaces(void)
+{
+    float *y = device<float>(4 * 32);
+    for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
+        if (256 % f->block) continue;
+        struct matrix q = make_matrix(f, 32, 256);
+        struct activations x = make_rows(4, 256, 0);
+        struct wk_cuda_product p = base(&q, &x, 4, y);
+        const uint64_t bytes = f->family->workspace(256, 4);
+        CHECK((bytes != 0) == f->whole && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes,
+              "%s asks for a workspace of %llu bytes", f->name, (unsigned long long)bytes);
+        for (void *w : { (void *)NULL, (void *)((unsigned char *)p.workspace + 16) }) {
+            p.workspace = w;
+            text[0] = 0;
+            if (bytes)
+                CHECK(f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, "workspace"),
+                      "%s: a workspace at %p was not refused: '%s'", f->name, w, text);
+        }
+        free_rows(&x);
+        free_matrix(&q);
+    }
+    OK(cudaFree(y));
 }
 
 /* What the contract excludes is refused by name. */
@@ -770,24 +823,6 @@ static void test_refusals(void)
         CHECK(m.f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, c.names), "'%s' was not refused: '%s'",
               c.names, text);
     }
-    for (const struct format *f = formats; f < formats + N_FORMATS; f++) { /* what is asked for has to be there */
-        if (256 % f->block) continue;
-        struct matrix q = make_matrix(f, 32, 256);
-        struct activations x = make_rows(4, 256, 0);
-        struct wk_cuda_product p = base(&q, &x, 4, y);
-        const uint64_t bytes = f->family->workspace(256, 4);
-        CHECK((bytes != 0) == f->whole && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes,
-              "%s asks for a workspace of %llu bytes", f->name, (unsigned long long)bytes);
-        for (void *w : { (void *)NULL, (void *)((unsigned char *)p.workspace + 16) }) {
-            p.workspace = w;
-            text[0] = 0;
-            if (bytes)
-                CHECK(f->family->product(&p, NULL, &err) == WK_INVALID && strstr(text, "workspace"),
-                      "%s: a workspace at %p was not refused: '%s'", f->name, w, text);
-        }
-        free_rows(&x);
-        free_matrix(&q);
-    }
     OK(cudaFree(y));
     free_rows(&r);
     free_matrix(&m);
@@ -835,6 +870,7 @@ static void tests(void)
     test_groups();
     test_dependent();
     test_refusals();
+    test_workspaces();
 }
 
 int main(void) { return run_tests("test_product", tests); }
