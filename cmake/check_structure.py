@@ -8,11 +8,9 @@ It checks five things:
 - equal blocks: fewer than BLOCKS blocks of BLOCK_LINES or more equal lines stand in the product's code again;
 - kernels: no file of a kernel includes the file of another kernel of its family (KERNELS).
 
-What does not pass yet stands in KNOWN_LONG, KNOWN_BLOCKS and KNOWN_SIBLINGS, each with its figure of today. These
-lists can only shrink: an entry that is larger than it has to be fails, too. --list prints every equal block. The script
-reads what git tracks and compiles nothing; a second is enough. Exit status 1: something is wrong."""
+--list prints every equal block. The script reads what git tracks and compiles nothing; a second is enough. Exit status
+1: something is wrong."""
 
-import collections
 import fnmatch
 import os
 import re
@@ -66,13 +64,6 @@ NO_KERNELS = ("*/attend_part_*.cuh",)
 
 # Folders whose C files call each other in one direction: what a file does can then be read without those above it.
 ONE_WAY = ("core/device/cuda",)
-
-# Functions that are longer: path, name, lines.
-KNOWN_LONG = ()
-# Equal blocks by folder: that many more than BLOCKS allows the whole tree.
-KNOWN_BLOCKS = {}
-# Kernels' files that include a sibling: path, sibling.
-KNOWN_SIBLINGS = ()
 
 
 def matches(path, patterns):
@@ -192,20 +183,10 @@ def functions(text):
 
 
 def check_functions(tree):
-    known = {(path, name): lines for path, name, lines in KNOWN_LONG}
-    seen = set()
     for path, text in tree.text.items():
         for name, line, lines in functions(text):
-            if lines <= FUNCTION_LINES:
-                continue
-            seen.add((path, name))
-            most = known.get((path, name), FUNCTION_LINES)
-            if lines > most:
-                yield "%s:%d: %s has %d lines, more than %d" % (path, line, name, lines, most)
-            elif lines < most:
-                yield "%s:%d: %s has %d lines: write that into KNOWN_LONG" % (path, line, name, lines)
-    for path, name in sorted(set(known) - seen):
-        yield "%s: %s is not long any more: take it out of KNOWN_LONG" % (path, name)
+            if lines > FUNCTION_LINES:
+                yield "%s:%d: %s has %d lines, more than %d" % (path, line, name, lines, FUNCTION_LINES)
 
 
 def code_lines(text):
@@ -242,15 +223,12 @@ def check_blocks(tree):
     if "--list" in sys.argv:
         for lines, path, line, other, at in sorted(found, reverse=True):
             print("%d lines: %s:%d as %s:%d" % (lines, path, line, other, at))
-    by_folder = collections.Counter(os.path.dirname(path) for _, path, *_ in found)
-    rest = by_folder.total() - sum(by_folder[folder] for folder in KNOWN_BLOCKS)
-    for folder, most in KNOWN_BLOCKS.items():
-        if by_folder[folder] > most:
-            yield "%s: %d equal blocks, more than %d (--list shows them)" % (folder, by_folder[folder], most)
-        elif by_folder[folder] < most:
-            yield "%s: %d equal blocks: write that into KNOWN_BLOCKS" % (folder, by_folder[folder])
-    if rest >= BLOCKS:
-        yield "%d equal blocks of %d or more lines (--list shows them); at most %d" % (rest, BLOCK_LINES, BLOCKS - 1)
+    if len(found) >= BLOCKS:
+        yield "%d equal blocks of %d or more lines (--list shows them); at most %d" % (
+            len(found),
+            BLOCK_LINES,
+            BLOCKS - 1,
+        )
 
 
 def check_kernels(tree):
@@ -259,10 +237,8 @@ def check_kernels(tree):
         for path, others in tree.includes.items():
             if matches(path, (pattern,)) and not matches(path, (*TESTS, *NO_KERNELS)):
                 found |= {(path, o) for o in others if matches(o, (pattern,)) and not matches(o, NO_KERNELS)}
-    for path, other in sorted(found - set(KNOWN_SIBLINGS)):
+    for path, other in sorted(found):
         yield "%s: includes %s, another kernel: what both use is a part of its own" % (path, other)
-    for path, other in sorted(set(KNOWN_SIBLINGS) - found):
-        yield "%s: includes %s no more: take it out of KNOWN_SIBLINGS" % (path, other)
 
 
 def main():
