@@ -48,6 +48,7 @@ struct wk_lm_head_tiles {
     uint32_t unit, each;        /* the warp's tile of all (glu: pair); from one of its tiles to the next */
     uint32_t first, leaf, step; /* first: of its leaves; asked for next */
     uint32_t tile_bytes, step_bytes;
+    uint32_t start, bars; /* addresses of the first stage and barrier of the warp's ring */
     __device__ __forceinline__ void locate(const wk_lm_head_args &a, uint32_t up)
     {
         const wk_product_args &p = a.p;
@@ -211,7 +212,7 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_lm_head_args &a, unsign
             }
             __syncwarp();
             tiles.ask(a, ring.at, ring.bar, up, lane);
-            ring.next(a);
+            ring.next(a.stage_bytes, tiles.start, tiles.bars, a.depth);
         }
 #pragma unroll
         for (int i = 0; i < 4 * NT; i++) c[0][i / 4][i % 4] = __fadd_rn(c[0][i / 4][i % 4], c[1][i / 4][i % 4]);
@@ -247,9 +248,9 @@ __global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1)
     wk_warp_ring ring;
     wk_lm_head_tiles tiles;
     ring.parity = 1;
-    ring.start = base + warp * a.depth * a.stage_bytes;
-    ring.bars = base + a.bars_at + warp * WK_WARP_DEPTH * 8;
-    ring.begin(a);
+    tiles.start = base + warp * a.depth * a.stage_bytes;
+    tiles.bars = base + a.bars_at + warp * WK_WARP_DEPTH * 8;
+    ring.begin(tiles.start, tiles.bars, a.depth);
     if (lane < a.depth) wk_bar_init(ring.bar + lane * 8, 1);
     wk_bar_init_done();
     __syncwarp();
@@ -259,7 +260,10 @@ __global__ void __launch_bounds__(32 * WK_LM_HEAD_WARPS, 1)
     const uint32_t unit = tiles.unit;
     tiles.locate(a, up);
 #pragma unroll 1
-    for (uint32_t i = a.depth; i; i--, ring.next(a)) tiles.ask(a, ring.at, ring.bar, up, lane);
+    for (uint32_t i = a.depth; i; i--) {
+        tiles.ask(a, ring.at, ring.bar, up, lane);
+        ring.next(a.stage_bytes, tiles.start, tiles.bars, a.depth);
+    }
     wk_release();
     if (p.in.kind == WK_CUDA_IN_RUNS) {
         wk_lm_head_bring_runs<NT>(p, base + a.x_at, base + a.x_bar_at, warp, lane);

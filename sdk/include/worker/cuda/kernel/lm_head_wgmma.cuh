@@ -183,6 +183,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     const uint32_t base, lane;
     wk_lm_head_wgmma_tiles *const tiles;
     wk_warp_ring ring;
+    uint32_t ring_at, ring_bars; /* addresses of the ring's first stage and barrier */
     typename T::scales s[2];
     typename T::quants q[2];
     uint32_t b[2][4][4];     /* of a chain of a piece as f16 */
@@ -195,9 +196,9 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     {
         const wk_product_args &p = a.p;
         ring.parity = 1;
-        ring.start = base + a.rings_at + warp * a.depth * a.stage_bytes;
-        ring.bars = base + a.bars_at + warp * WK_WARP_DEPTH * 8;
-        ring.begin(a);
+        ring_at = base + a.rings_at + warp * a.depth * a.stage_bytes;
+        ring_bars = base + a.bars_at + warp * WK_WARP_DEPTH * 8;
+        ring.begin(ring_at, ring_bars, a.depth);
         if (lane < a.depth) wk_bar_init(ring.bar + lane * 8, 1);
         wk_bar_init_done();
         wk_lm_head_wgmma_order(p, panel, reinterpret_cast<uint32_t *>(shared + a.order_at));
@@ -207,7 +208,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
         tiles->sums = unit;
         left = unit < p.items ? (p.items - unit + each - 1) / each * p.steps : 0;
 #pragma unroll 1
-        for (uint32_t i = a.depth; i; i--, ring.next(a)) ask();
+        for (uint32_t i = a.depth; i; i--, turn()) ask();
     }
     /* The ring's next stage; where there is none, what happens to lie there: nothing of it is stored. */
     __device__ __forceinline__ void open()
@@ -255,6 +256,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
         for (uint32_t i = 1; i < 4; i++) wk_wgmma<8 * NT>::add(c, b[CHAIN][i], d + i / 2 * (panel / 16) + i % 2 * 4);
         wk_wgmma_commit();
     }
+    __device__ __forceinline__ void turn() { ring.next(a.stage_bytes, ring_at, ring_bars, a.depth); }
     /* The stage is read. */
     __device__ __forceinline__ void ask()
     {
@@ -264,7 +266,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     __device__ __forceinline__ void next(bool stage)
     {
         if (stage) {
-            ring.next(a);
+            turn();
             if (left) left--;
             open();
         } else {

@@ -160,32 +160,23 @@ struct wk_stream_tiles {
     }
 };
 
-/* A warp's place in its ring. */
-struct wk_stream_ring {
-    uint32_t at, bar, left, parity; /* address of its stage, of the stage's barrier; stages to the ring's end, and what
-                                       its parity is when it is there */
-    __device__ __forceinline__ void begin(const wk_batch_args &a, const wk_stream_memory &m, uint32_t warp)
-    {
-        at = m.w + warp * a.tile_bytes;
-        bar = m.full(warp, 0);
-        left = a.depth;
-    }
-    __device__ __forceinline__ void next(const wk_batch_args &a, const wk_stream_memory &m, uint32_t warp)
-    {
-        at += a.tiles * a.tile_bytes;
-        bar += 8;
-        if (--left == 0) {
-            begin(a, m, warp);
-            parity ^= 1u;
-        }
-    }
-};
+/* A multiplying warp's ring. */
+__device__ __forceinline__ void wk_stream_ring_begin(wk_warp_ring &ring, const wk_batch_args &a,
+                                                     const wk_stream_memory &m, uint32_t warp)
+{
+    ring.begin(m.w + warp * a.tile_bytes, m.full(warp, 0), a.depth);
+}
+__device__ __forceinline__ void wk_stream_ring_next(wk_warp_ring &ring, const wk_batch_args &a,
+                                                    const wk_stream_memory &m, uint32_t warp)
+{
+    ring.next(a.tiles * a.tile_bytes, m.w + warp * a.tile_bytes, m.full(warp, 0), a.depth);
+}
 
 /* The sum of the block's slots of the warp's tile. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_batch_args &a, const wk_stream_memory &m,
-                                               wk_stream_tiles &tiles, wk_stream_ring &ring, uint32_t rank,
-                                               uint32_t warp, uint32_t lane)
+                                               wk_stream_tiles &tiles, wk_warp_ring &ring, uint32_t rank, uint32_t warp,
+                                               uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t leaves = wk_batch_leaves(a);
@@ -204,7 +195,7 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
             wk_add_stage<T, NT>(c, m.at + (ring.at - m.base), x, a.stage_units, lane);
             __syncwarp();
             tiles.ask(a, ring.at, ring.bar, rank, warp, lane);
-            ring.next(a, m, warp);
+            wk_stream_ring_next(ring, a, m, warp);
             x.at += a.x_bytes;
             x_bar += 8;
         }
@@ -312,7 +303,7 @@ __device__ __forceinline__ void wk_stream_finish(const wk_batch_args &a, const w
 /* A multiplying warp; `own`, `ring`: its first stages have been asked for. */
 template <int NT, class... F>
 __device__ __forceinline__ void wk_stream_consume(const wk_batch_args &a, const wk_stream_memory &m,
-                                                  wk_stream_tiles &own, wk_stream_ring &ring, uint32_t rank,
+                                                  wk_stream_tiles &own, wk_warp_ring &ring, uint32_t rank,
                                                   uint32_t worker, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
@@ -380,14 +371,14 @@ __global__ void __launch_bounds__(WK_STREAM_THREADS, WK_STREAM_TOGETHER)
     const wk_stream_memory m(a, base, static_cast<unsigned char *>(__cvta_shared_to_generic(base)));
     wk_release();
     const bool finishes = warp >= a.tiles;
-    wk_stream_ring ring; /* of a warp that multiplies; its own: it asks before it meets any other */
+    wk_warp_ring ring; /* of a warp that multiplies; its own: it asks before it meets any other */
     wk_stream_tiles own;
     if (finishes) {
         wk_touch_args(a.p);
         if (lane == 0) wk_stream_begin(a, m, warp - a.tiles);
     } else {
         ring.parity = 1;
-        ring.begin(a, m, warp);
+        wk_stream_ring_begin(ring, a, m, warp);
         if (lane == 0) {
 #pragma unroll 1
             for (uint32_t i = 0; i < a.depth; i++) wk_bar_init(ring.bar + i * 8, 1);
@@ -395,7 +386,8 @@ __global__ void __launch_bounds__(WK_STREAM_THREADS, WK_STREAM_TOGETHER)
         }
         own.locate(a, worker, rank, warp);
 #pragma unroll 1
-        for (uint32_t i = 0; i < a.depth; i++, ring.next(a, m, warp)) own.ask(a, ring.at, ring.bar, rank, warp, lane);
+        for (uint32_t i = 0; i < a.depth; i++, wk_stream_ring_next(ring, a, m, warp))
+            own.ask(a, ring.at, ring.bar, rank, warp, lane);
     }
     __syncthreads();
     if (a.blocks > 1) wk_cluster_arrive();

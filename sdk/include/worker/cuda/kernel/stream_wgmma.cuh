@@ -278,55 +278,45 @@ __device__ __forceinline__ void wk_stream_wgmma_stream(const wk_batch_args &a, c
     x.locate(a, m, group, warp, lane);
     x.template load<0>(a, order[0], group);
     x.template load<1>(a, order[stages > 1], group);
-    uint32_t stage = 0, parity = 1, next = stages > 2 ? 2 : 0,
-             i = 0; /* next: stage of the item whose activations are loaded next */
-    auto turn = [&](auto odd) {
+    wk_turn turn = { 0, 1 };
+    uint32_t next = stages > 2 ? 2 : 0, i = 0; /* next: stage of the item whose activations are loaded next */
+    auto bring = [&](auto odd) {
         __syncwarp();
-        wk_stage_wait(m.empty(stage), parity);
-        if (i >= ahead && i % WK_STREAM_WGMMA_STREAMS == warp) ask(stage);
+        wk_stage_wait(m.empty(turn.i), turn.parity);
+        if (i >= ahead && i % WK_STREAM_WGMMA_STREAMS == warp) ask(turn.i);
         if (odd)
-            x.template store<1>(a, m.x + stage * a.x_bytes, warp, lane);
+            x.template store<1>(a, m.x + turn.i * a.x_bytes, warp, lane);
         else
-            x.template store<0>(a, m.x + stage * a.x_bytes, warp, lane);
+            x.template store<0>(a, m.x + turn.i * a.x_bytes, warp, lane);
         wk_publish();
         __syncwarp();
-        wk_bar_arrive_warp(m.full(stage), lane);
+        wk_bar_arrive_warp(m.full(turn.i), lane);
         if (odd)
             x.template load<1>(a, order[next], group);
         else
             x.template load<0>(a, order[next], group);
         if (++next == stages) next = 0;
-        if (++stage == a.depth) {
-            stage = 0;
-            parity ^= 1u;
-        }
+        turn.next(a.depth);
         i++;
     };
     if constexpr (NT > 4) { /* two turns without branches; with fewer columns more code costs more than that */
 #pragma unroll 1
         while (i < all) {
-            turn(wk_stream_wgmma_turn<false>());
+            bring(wk_stream_wgmma_turn<false>());
             if (i == all) break;
-            turn(wk_stream_wgmma_turn<true>());
+            bring(wk_stream_wgmma_turn<true>());
         }
     } else {
 #pragma unroll 1
-        while (i < all) turn((i & 1u) != 0);
+        while (i < all) bring((i & 1u) != 0);
     }
 }
 
 /* ---- multiplication ------------------------------------------------------------------------------------ */
 
 struct wk_stream_wgmma_ring {
-    uint32_t stage, parity,
-        given; /* given: the barrier of a stage that is given back when the products under way are done; 0: none */
-    __device__ __forceinline__ void next(uint32_t depth)
-    {
-        if (++stage == depth) {
-            stage = 0;
-            parity ^= 1u;
-        }
-    }
+    wk_turn turn;
+    uint32_t given; /* the barrier of a stage that is given back when the products under way are done; 0: none */
 };
 
 /* 64 values of a unit, the half-th, as f16. */
@@ -404,9 +394,9 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     unsigned char *const four = m.at + (m.sums - m.base) + wk_stream_wgmma_place(p, warp) * WK_CELL,
                          *const two = m.at + (m.kept - m.base) + warp * WK_CELL; /* sums of so many slots wait */
     auto open = [&] {
-        wk_stage_wait(m.full(ring.stage), ring.parity);
-        w = m.at + (m.w - m.base) + (ring.stage * WK_ITEM_TILES + warp) * a.tile_bytes;
-        x = m.x + ring.stage * a.x_bytes;
+        wk_stage_wait(m.full(ring.turn.i), ring.turn.parity);
+        w = m.at + (m.w - m.base) + (ring.turn.i * WK_ITEM_TILES + warp) * a.tile_bytes;
+        x = m.x + ring.turn.i * a.x_bytes;
     };
     /* To the next piece, number i of the unrolled: its unit's place, and which half of it. */
     auto advance = [&](uint32_t i) {
@@ -415,8 +405,8 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
         if (i % halves) return;
         if (++unit == units) {
             unit = 0;
-            ring.given = m.empty(ring.stage);
-            ring.next(a.depth);
+            ring.given = m.empty(ring.turn.i);
+            ring.turn.next(a.depth);
             if (left) open();
         } else {
             w += T::offset(1);

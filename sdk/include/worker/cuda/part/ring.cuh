@@ -4,8 +4,6 @@
 
 #include <stdint.h>
 
-#include <worker/cuda/part/arguments.cuh>
-
 enum {
     WK_STAGE_BYTES = 3072, /* most bytes of a warp's part of a stage, where a step can be cut */
     WK_WARP_DEPTH = 8      /* most stages of a warp's own ring */
@@ -32,22 +30,23 @@ struct wk_turn {
     }
 };
 
-/* The warp's place in its ring. Args: depth, stages; stage_bytes, of one. */
+/* A warp's place in a ring of its own: addresses of its stage and of the stage's barrier, stages to the ring's end, and
+ * the parity of the barrier when the stage is there. start, bars: addresses of the ring's first stage and barrier;
+ * apart: bytes from stage to stage. */
 struct wk_warp_ring {
     uint32_t at, bar, left, parity;
-    uint32_t start, bars;
-    template <class Args> __device__ __forceinline__ void begin(const Args &a)
+    __device__ __forceinline__ void begin(uint32_t start, uint32_t bars, uint32_t depth)
     {
         at = start;
         bar = bars;
-        left = a.depth;
+        left = depth;
     }
-    template <class Args> __device__ __forceinline__ void next(const Args &a)
+    __device__ __forceinline__ void next(uint32_t apart, uint32_t start, uint32_t bars, uint32_t depth)
     {
-        at += a.stage_bytes;
+        at += apart;
         bar += 8;
         if (--left == 0) {
-            begin(a);
+            begin(start, bars, depth);
             parity ^= 1u;
         }
     }
