@@ -105,6 +105,7 @@ static int print_rows(const struct kernels *c, const struct shape *s, const stru
     if (status) return fail_status(STAGE_MODEL, status, &err);
     (void)printf("  %3u rows: %s", rows, choice.kernel);
     if (choice.rows < q.rows) (void)printf(" for %u rows at a time", choice.rows);
+    if (choice.n_seg < q.n_seg) (void)printf(" for the first %u of %u matrices", choice.n_seg, q.n_seg);
     if (choice.cluster > 1)
         (void)printf(", %u clusters of %u", choice.grid_x / choice.cluster * choice.grid_y, choice.cluster);
     else

@@ -495,8 +495,8 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_DEBUG] = { "debug", "tap | tape | kernels", 1, 1, "look inside a forward pass",
                     "tape prints the recorded operations and launches of a model. tap runs a text and writes values of "
                     "the pass as .npy files with an index.json. kernels prints which CUDA kernel each product of the "
-                    "model "
-                    "gets at 1 to 64 rows, how it is launched, and why none that comes first; it needs no GPU." },
+                    "model gets at 1 to 64 rows, how it is launched, and why not by a kernel of higher priority; it "
+                    "needs no GPU." },
     [CMD_GRAMMAR] = { "grammar", "", 0, 0, "check what constrained output would be constrained to",
                       "Compiles a JSON Schema, a grammar or a regular expression and says what it holds, or why it is "
                       "refused (exit status 1). With --accepts the exit status is 0 whether the text fits or not. With "

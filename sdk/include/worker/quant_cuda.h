@@ -200,10 +200,11 @@ struct wk_cuda_choice {
     uint32_t rows;      /* of the launch; fewer than the product's: that has several launches */
     const char *kernel; /* its name, static */
     uint32_t grid_x, grid_y;
-    uint32_t cluster;     /* blocks of a cluster; 0: launched without clusters */
-    uint32_t threads;     /* of a block */
-    uint32_t shared, pad; /* bytes of shared memory of a block */
-    char why_not[480];    /* "NAME: reason; ...": kernels for so many rows that come first in order of priority */
+    uint32_t cluster;  /* blocks of a cluster; 0: launched without clusters */
+    uint32_t threads;  /* of a block */
+    uint32_t shared;   /* bytes of shared memory of a block */
+    uint32_t n_seg;    /* segments of the launch; fewer than the product's: the others have launches of their own */
+    char why_not[480]; /* "NAME: reason; ...": kernels for so many rows that come first in order of priority */
 };
 
 struct wk_type_cuda {

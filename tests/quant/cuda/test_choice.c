@@ -48,8 +48,8 @@ static int tell(const struct wk_product_family *f, const struct wk_cuda_device *
                                              .n = i && !s->glu ? 256 : s->n,
                                              .out.kind = s->glu ? WK_CUDA_OUT_ACT : WK_CUDA_OUT_F32 };
     if (f->choice(d, &p, &c, &err)) return snprintf(text, cap, " | %u %s", rows, why);
-    return snprintf(text, cap, " | %u %s %ux%u c%u t%u s%u%s", rows, c.kernel, c.grid_x, c.grid_y, c.cluster, c.threads,
-                    c.shared, c.rows < p.rows ? " in parts" : "");
+    return snprintf(text, cap, " | %u %s %ux%u c%u t%u s%u%s%s", rows, c.kernel, c.grid_x, c.grid_y, c.cluster,
+                    c.threads, c.shared, c.rows < p.rows ? " in parts" : "", c.n_seg < p.n_seg ? " by format" : "");
 }
 
 static void line_of(const char *gpu, const struct wk_product_family *f, const struct shape *s, uint32_t second,
@@ -88,6 +88,7 @@ int main(int argc, char **argv)
         { 1, 1024, 4096, 0, false },
         { 1, 896, 4864, 0, false },
         { 3, 896, 896, 0, false },
+        { 3, 4096, 4096, 0, false },
         { 2, 4864, 896, WK_GLU_SILU, false },
         { 2, 11008, 4096, WK_GLU_SILU, false },
         { 1, 151936, 1024, 0, false },

@@ -166,6 +166,23 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
     if (dependent) launch.dependent();
     return wk_product_status(cudaLaunchKernelExC(&launch.config, kernel, args), "product", err);
 }
+/* Segments from `first` on that are launched together. Of several formats whose orders of k differ gemv alone takes
+ * all, eight rows at a time; so more rows go by format, whose kernels read the weights once. */
+static inline uint32_t wk_segments_together(const wk_target *t, const wk_cuda_product *p, uint32_t first)
+{
+    const bool apart = p->rows > 8 && !p->glu && !p->expert && !t->family->whole && t->family->traits & WK_TRAIT_MIXED;
+    uint32_t n = 1;
+    while (first + n < p->n_seg && (!apart || p->seg[first + n].ggml_type == p->seg[first].ggml_type)) n++;
+    return n;
+}
+/* Segments [first, first + n) of a product as one of their own. */
+static inline wk_cuda_product wk_product_segments(const wk_cuda_product *p, uint32_t first, uint32_t n)
+{
+    wk_cuda_product q = *p;
+    q.n_seg = n;
+    for (uint32_t i = 0; i < n; i++) q.seg[i] = p->seg[first + i];
+    return q;
+}
 /* One launch; false: this many rows do not fit in one. */
 static inline bool wk_product_launch(const wk_target *t, const wk_kernel_pointers &kernels, const wk_cuda_product *p,
                                      cudaStream_t stream, wk_status *status, const struct wk_err *err)
@@ -253,16 +270,15 @@ static inline wk_status wk_product_too_large(const wk_cuda_product *p, const str
     return wk_fail(err, WK_INVALID, "product: k %u is too large for %s", p->k, p->expert ? "experts" : "this input");
 }
 /* As few launches as their memory allows; experts: one. */
-static inline wk_status wk_product_run(const wk_target *t, const wk_kernel_pointers &kernels, const wk_cuda_product *p,
-                                       void *stream, const struct wk_err *err)
+static inline wk_status wk_product_rows(const wk_target *t, const wk_kernel_pointers &kernels, const wk_cuda_product *p,
+                                        cudaStream_t stream, const struct wk_err *err)
 {
-    wk_status status = wk_product_right(t, p, err);
-    if (status) return status;
+    wk_status status = WK_OK;
     uint32_t most = p->rows;
     for (uint32_t first = 0; first < p->rows;) {
         const uint32_t n = wk_min(p->rows - first, most);
         const wk_cuda_product q = p->expert ? *p : wk_product_part(p, first, n);
-        if (!wk_product_launch(t, kernels, &q, static_cast<cudaStream_t>(stream), &status, err)) {
+        if (!wk_product_launch(t, kernels, &q, stream, &status, err)) {
             if (most == 1 || p->expert) return wk_product_too_large(p, err);
             most = n / 2 > 0 ? n / 2 : 1;
             continue;
@@ -271,6 +287,17 @@ static inline wk_status wk_product_run(const wk_target *t, const wk_kernel_point
         first += n;
     }
     return WK_OK;
+}
+static inline wk_status wk_product_run(const wk_target *t, const wk_kernel_pointers &kernels, const wk_cuda_product *p,
+                                       void *stream, const struct wk_err *err)
+{
+    wk_status status = wk_product_right(t, p, err);
+    for (uint32_t first = 0, n; first < p->n_seg && !status; first += n) {
+        n = wk_segments_together(t, p, first);
+        const wk_cuda_product q = wk_product_segments(p, first, n);
+        status = wk_product_rows(t, kernels, &q, static_cast<cudaStream_t>(stream), err);
+    }
+    return status;
 }
 
 /* ---- what it would do on a device -------------------------------------------------------------------------- */
@@ -299,7 +326,8 @@ static inline wk_status wk_product_choice(const wk_family_facts *family, const w
     const wk_target target = wk_target_like(family, d);
     wk_status status = wk_product_shaped(&target, p, err);
     if (status) return status;
-    for (wk_cuda_product q = *p; q.rows; q.rows = p->expert ? 0 : q.rows / 2) {
+    const wk_cuda_product launched = wk_product_segments(p, 0, wk_segments_together(&target, p, 0));
+    for (wk_cuda_product q = launched; q.rows; q.rows = p->expert ? 0 : q.rows / 2) {
         wk_plan plan = wk_plan_of(&target, &q);
         size_t at = 0;
         c->why_not[0] = 0;
@@ -310,6 +338,7 @@ static inline wk_status wk_product_choice(const wk_family_facts *family, const w
         });
         if (!found) continue;
         c->rows = q.rows;
+        c->n_seg = q.n_seg;
         c->kernel = plan.row->name;
         c->grid_x = plan.grid_x;
         c->grid_y = plan.grid_y;
