@@ -24,6 +24,7 @@
 #include <worker/cuda/part/launch.cuh>
 #include <worker/cuda/part/order.cuh>
 #include <worker/cuda/part/reduce.cuh>
+#include <worker/cuda/part/ring.cuh>
 #include <worker/cuda/part/weights.cuh>
 #include <worker/cuda/part/wgmma.cuh>
 
