@@ -166,11 +166,12 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
     if (dependent) launch.dependent();
     return wk_product_status(cudaLaunchKernelExC(&launch.config, kernel, args), "product", err);
 }
-/* Segments from `first` on that are launched together. Of several formats whose orders of k differ gemv alone takes
- * all, eight rows at a time; so more rows go by format, whose kernels read the weights once. */
+/* Segments from `first` on that are launched together. Several formats whose orders of k differ fit gemv alone,
+ * whose launch has few rows. More rows are launched by format: the kernels of one format read its weights once. */
 static inline uint32_t wk_segments_together(const wk_target *t, const wk_cuda_product *p, uint32_t first)
 {
-    const bool apart = p->rows > 8 && !p->glu && !p->expert && !t->family->whole && t->family->traits & WK_TRAIT_MIXED;
+    const bool apart = p->rows > wk_kernels[WK_KERNEL_GEMV8].rows.to && !p->glu && !p->expert && !t->family->whole &&
+                       t->family->traits & WK_TRAIT_MIXED;
     uint32_t n = 1;
     while (first + n < p->n_seg && (!apart || p->seg[first + n].ggml_type == p->seg[first].ggml_type)) n++;
     return n;
