@@ -280,7 +280,7 @@ static void all_the_same(void **state)
     (void)state;
     struct made first, other;
     make(folders[0], &first);
-    assert_int_not_equal(first.products[0][0][0], 0);
+    assert_true(first.products[0][0][0] != 0.0f);
     for (int i = 1; i < n_folders; i++) {
         make(folders[i], &other);
         if (strcmp(first.tape, other.tape) != 0) fail_msg("%s records another tape", folders[i]);
