@@ -91,8 +91,8 @@ static void each_alone(const struct matrix *m, const struct wk_cuda_product *bot
     OK(cudaFree(index));
 }
 
-/* One row of a matrix with several tiles a block, whose warps then change slots from tile to tile and whose stages wrap
- * round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
+/* One row of a matrix with several tiles a block, whose warps then change K slices from tile to tile and whose stages
+ * wrap round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
 static void test_turns(void)
 {
     int processors = 0;
@@ -184,7 +184,7 @@ static void test_rms(void)
 }
 
 /* One row of a matrix so high that pairs of warps have tiles to themselves, with a bias: of steps of 64, 128 and 256
- * values, fewer than there are slots, and cut short; a norm in the prologue. */
+ * values, fewer than there are K slices, and cut short; a norm in the prologue. */
 static void test_tall(void)
 {
     int processors = 0;

@@ -32,7 +32,7 @@ static inline uint32_t wk_format_index(const wk_family_facts &family, uint32_t t
 /* What a step of so many values costs, about; 32: besides its values. */
 static inline uint64_t wk_step_cost(uint32_t k, uint32_t step)
 {
-    return (uint64_t)wk_parts(wk_parts(k, step), WK_SLOTS) * (step + 32);
+    return (uint64_t)wk_parts(wk_parts(k, step), WK_K_SLICES) * (step + 32);
 }
 /* The way that the outputs go (part/epilogue.cuh). */
 static inline uint32_t wk_output_way(const wk_cuda_product *p)
@@ -96,7 +96,6 @@ static inline void wk_product_common(const wk_family_facts &family, const wk_cud
                       s->out.shift,
                       0 };
         a->types |= 1u << type;
-        a->slot = wk_max(a->slot, f.slot);
     }
     a->way = wk_output_way(p);
 }
@@ -152,8 +151,8 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
     const bool dependent = plan.product->flags & WK_CUDA_DEPENDENT;
     void *args[] = { &plan.args };
     if (plan.row->formats.only & WK_TRAIT_WHOLE) { /* its activations become whole numbers by a launch before it */
-        wk_launch rows(32 * WK_SLOTS, 0, 0);
-        rows.config.gridDim = dim3(wk_parts(plan.args.common.steps, WK_SLOTS), plan.args.int8.tiles * WK_WHOLE_TILE);
+        wk_launch rows(32 * WK_K_SLICES, 0, 0);
+        rows.config.gridDim = dim3(wk_parts(plan.args.common.steps, WK_K_SLICES), plan.args.int8.tiles * WK_WHOLE_TILE);
         rows.config.stream = stream;
         if (dependent) rows.dependent();
         const wk_status status =

@@ -2,9 +2,9 @@
  *
  * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as
  * the ring is deep, across tiles and before the preceding launch has ended. Eight warps multiply: a stage holds a piece
- * of a step of k for each of them; warp w has slot w. One warp adds the eight sums of a tile, finishes the outputs and
- * stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for more than
- * what it needs. */
+ * of a step of k for each of them; warp w has K slice w. One warp adds the eight sums of a tile, finishes the outputs
+ * and stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for more
+ * than what it needs. */
 #ifndef WORKER_CUDA_KERNEL_GEMV_CUH
 #define WORKER_CUDA_KERNEL_GEMV_CUH
 
@@ -21,7 +21,7 @@
 #include <worker/cuda/part/weights.cuh>
 
 enum {
-    WK_GEMV_THREADS = 32 * (WK_SLOTS + 2),
+    WK_GEMV_THREADS = 32 * (WK_K_SLICES + 2),
     WK_GEMV_ONE_STAGE = 4224, /* most bytes of a warp's part of a stage, of one row, where a step can be cut: two units
                                  of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
     WK_GEMV_DEPTH = 8,        /* most stages */
@@ -32,16 +32,16 @@ enum {
 struct wk_gemv_bars : wk_pipeline_bars<WK_GEMV_DEPTH, WK_GEMV_SUMS> {
     /* By a lane of each warp: those of one warp would take turns. readers: warps that read a stage; sums: whether a
      * finishing warp waits for theirs. */
-    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp, uint32_t readers = WK_SLOTS,
+    __device__ __forceinline__ void init(uint32_t depth, uint32_t warp, uint32_t readers = WK_K_SLICES,
                                          bool sums = true) const
     {
-        static_assert(WK_GEMV_DEPTH <= WK_SLOTS && WK_GEMV_SUMS <= WK_SLOTS, "a warp has one of each");
+        static_assert(WK_GEMV_DEPTH <= WK_K_SLICES && WK_GEMV_SUMS <= WK_K_SLICES, "a warp has one of each");
         if (warp < depth) {
             wk_bar_init(full(warp), WK_BAR_COPIES);
             wk_bar_init(empty(warp), readers * WK_BAR_WARP);
         }
         if (sums && warp < WK_GEMV_SUMS) {
-            wk_bar_init(summed(warp), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(summed(warp), WK_K_SLICES * WK_BAR_WARP);
             wk_bar_init(finished(warp), WK_BAR_WARP);
         }
         wk_bar_init_done();
@@ -76,12 +76,12 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
                     old.next(p.depth);
                 }
                 wk_stage_wait(bars.empty(turn.i), turn.parity);
-                wk_stage_copy8(ring + turn.i * p.slot, from, at, seg.stage_bytes, apart, seg.tile_bytes,
+                wk_stage_copy8(ring + turn.i * p.stage_bytes, from, at, seg.piece_bytes, apart, seg.tile_bytes,
                                cut ? p.steps * seg.step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
-                at += seg.stage_bytes;
+                at += seg.piece_bytes;
                 if (--left == 0) {
                     left = p.run;
-                    at += (WK_SLOTS - 1) * apart;
+                    at += (WK_K_SLICES - 1) * apart;
                 }
                 turn.next(p.depth);
             }
@@ -150,11 +150,12 @@ __device__ __forceinline__ void wk_gemv_units(float y[2][4], const unsigned char
  * where the first product waits for them, one way to the constants and back after the other. What comes out of shared
  * memory it cannot. */
 struct wk_gemv_own {
-    uint32_t steps, step_shift, stages, run, stage_units, slot, depth, items, x_at, red_at, k, in_item, rounds, turn;
+    uint32_t steps, step_shift, stages, run, stage_units, stage_bytes, depth, items, x_at, red_at, k, in_item, rounds,
+        turn;
     static __device__ __forceinline__ void leave(const wk_product_args &p, unsigned char *at) /* by one lane */
     {
         *reinterpret_cast<uint4 *>(at) = make_uint4(p.steps, p.step_shift, p.stages, p.run);
-        *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.slot, p.depth, p.items);
+        *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.stage_bytes, p.depth, p.items);
         *reinterpret_cast<uint4 *>(at + 32) =
             make_uint4(p.x_at, p.red_at, p.k, p.turn << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
     }
@@ -164,7 +165,7 @@ struct wk_gemv_own {
                      : "=r"(steps), "=r"(step_shift), "=r"(stages), "=r"(run)
                      : "r"(at));
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(stage_units), "=r"(slot), "=r"(depth), "=r"(items)
+                     : "=r"(stage_units), "=r"(stage_bytes), "=r"(depth), "=r"(items)
                      : "r"(at + 16));
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x_at), "=r"(red_at), "=r"(k), "=r"(turn)
@@ -207,31 +208,31 @@ __device__ __forceinline__ void wk_gemv_whole(const wk_product_args &p, unsigned
 {
     const wk_gemv_numbers to(p, shared);
 #pragma unroll 2
-    for (uint32_t step = warp; step < p.steps; step += WK_SLOTS) {
+    for (uint32_t step = warp; step < p.steps; step += WK_K_SLICES) {
         unsigned char *const x = to.x + step * WK_WHOLE_BYTES;
         wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + step, to.sums + step * WK_WHOLE_SUMS,
                        lane);
     }
     __syncwarp();
 }
-/* A slot's sums of a tile, of rows g and g + 8. */
+/* A K slice's sums of a tile, of rows g and g + 8. */
 template <class F>
-__device__ __forceinline__ void wk_gemv_whole_slot(float y[2], const wk_gemv_own &own, const unsigned char *shared,
-                                                   const wk_gemv_bars &bars, wk_turn &turn, const wk_gemv_numbers &x,
-                                                   uint32_t slot, uint32_t lane)
+__device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_own &own, const unsigned char *shared,
+                                                      const wk_gemv_bars &bars, wk_turn &turn, const wk_gemv_numbers &x,
+                                                      uint32_t k_slice, uint32_t lane)
 {
-    uint32_t left = own.stages, step = slot;
+    uint32_t left = own.stages, step = k_slice;
 #pragma unroll 1
     do {
         wk_stage_wait(bars.full(turn.i), turn.parity);
-        const unsigned char *at = shared + turn.i * own.slot + slot * F::slot;
+        const unsigned char *at = shared + turn.i * own.stage_bytes + k_slice * F::slot;
         uint32_t rounds = own.rounds;
 #pragma unroll 1
         do {
             if (step < own.steps)
                 wk_whole_one<F>(y, at, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
-            step += WK_SLOTS;
-            at += WK_SLOTS * F::slot;
+            step += WK_K_SLICES;
+            at += WK_K_SLICES * F::slot;
         } while (--rounds);
         __syncwarp();
         wk_bar_arrive_warp(bars.empty(turn.i), lane);
@@ -239,7 +240,7 @@ __device__ __forceinline__ void wk_gemv_whole_slot(float y[2], const wk_gemv_own
     } while (--left);
 }
 
-/* The warp's sums y of a slot to their place. WHOLE: of whole numbers, which have one chain. */
+/* The warp's sums y of a K slice to their place. WHOLE: of whole numbers, which have one chain. */
 template <int COLUMNS, bool WHOLE>
 __device__ __forceinline__ void wk_gemv_keep(float *to, const float (&y)[2][4], uint32_t lane)
 {
@@ -271,7 +272,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                             (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
     float *const sums = reinterpret_cast<float *>(shared + own.red_at) + lane / 4 * COLUMNS;
     wk_turn turn = { 0, 0 }, sum = { 0, 1 };
-    uint32_t slot = warp, free = WK_GEMV_SUMS; /* places of sums that were never in use */
+    uint32_t k_slice = warp, free = WK_GEMV_SUMS; /* places of sums that were never in use */
     for (uint32_t item = blockIdx.x; item < own.items; item += gridDim.x)
         for (uint32_t j = 0; j < own.in_item; j++) {
             uint32_t type = 0;
@@ -285,19 +286,19 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                 using T = decltype(format);
                 if constexpr (whole) {
                     float v[2] = {};
-                    wk_gemv_whole_slot<T>(v, own, shared, bars, turn, wk_gemv_numbers(p, shared), slot, lane);
+                    wk_gemv_whole_k_slice<T>(v, own, shared, bars, turn, wk_gemv_numbers(p, shared), k_slice, lane);
                     y[0][0] = v[0], y[0][2] = v[1];
                 } else {
-                    const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * slot;
-                    uint32_t k = slot << own.step_shift, left = own.stages; /* k: the piece's first value */
+                    const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * k_slice;
+                    uint32_t k = k_slice << own.step_shift, left = own.stages; /* k: the piece's first value */
                     [[maybe_unused]] uint32_t piece = own.run;
 #pragma unroll 1
                     do {
                         wk_stage_wait(bars.full(turn.i), turn.parity);
-                        const unsigned char *at = shared + turn.i * own.slot + chunk;
+                        const unsigned char *at = shared + turn.i * own.stage_bytes + chunk;
                         if constexpr (super == 2) {
                             if (k < own.k) wk_gemv_units<T, COLUMNS, 2>(y, at, x + k, lane);
-                            k += WK_SLOTS << own.step_shift;
+                            k += WK_K_SLICES << own.step_shift;
                         } else {
                             uint32_t rounds = own.rounds;
 #pragma unroll 1
@@ -306,9 +307,9 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                                 k += own.stage_units * unit_k;
                                 if (--piece == 0) {
                                     piece = own.run;
-                                    k += (WK_SLOTS - 1) << own.step_shift;
+                                    k += (WK_K_SLICES - 1) << own.step_shift;
                                 }
-                                at += (uint32_t)T::offset(own.stage_units) * WK_SLOTS;
+                                at += (uint32_t)T::offset(own.stage_units) * WK_K_SLICES;
                             } while (--rounds);
                         }
                         __syncwarp();
@@ -321,11 +322,11 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                 free--;
             else
                 wk_stage_wait(bars.finished(sum.i), sum.parity);
-            wk_gemv_keep<COLUMNS, whole>(sums + (sum.i * WK_SLOTS + slot) * 16 * COLUMNS, y, lane);
+            wk_gemv_keep<COLUMNS, whole>(sums + (sum.i * WK_K_SLICES + k_slice) * 16 * COLUMNS, y, lane);
             __syncwarp();
             wk_bar_arrive_warp(bars.summed(sum.i), lane);
             sum.next(WK_GEMV_SUMS);
-            slot = (slot + own.turn) % WK_SLOTS;
+            k_slice = (k_slice + own.turn) % WK_K_SLICES;
         }
 }
 
@@ -334,11 +335,12 @@ template <int COLUMNS>
 __device__ __forceinline__ float wk_gemv_sum(const wk_product_args &p, const unsigned char *shared, uint32_t i,
                                              uint32_t r, uint32_t c)
 {
-    const float *const v = reinterpret_cast<const float *>(shared + p.red_at) + (i * WK_SLOTS * 16 + r) * COLUMNS + c;
-    float s[WK_SLOTS];
+    const float *const v =
+        reinterpret_cast<const float *>(shared + p.red_at) + (i * WK_K_SLICES * 16 + r) * COLUMNS + c;
+    float s[WK_K_SLICES];
 #pragma unroll
-    for (uint32_t slot = 0; slot < WK_SLOTS; slot++) s[slot] = v[slot * 16 * COLUMNS];
-    return wk_slots_sum(s);
+    for (uint32_t k_slice = 0; k_slice < WK_K_SLICES; k_slice++) s[k_slice] = v[k_slice * 16 * COLUMNS];
+    return wk_k_slices_sum(s);
 }
 
 /* The finishing warp: 16 rows of the item's tile in 16 lanes; one column: with glu the upper lanes add the second
@@ -403,12 +405,12 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
                    base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_gemv_bars bars = { base + p.bars_at };
     if (lane == 0) bars.init(p.depth, warp);
-    if (warp > WK_SLOTS && lane == 0) wk_gemv_own::leave(p, shared + p.bars_at + WK_GEMV_BARS * 8);
+    if (warp > WK_K_SLICES && lane == 0) wk_gemv_own::leave(p, shared + p.bars_at + WK_GEMV_BARS * 8);
     wk_release();
     __syncthreads();
-    if (warp == WK_SLOTS) {
+    if (warp == WK_K_SLICES) {
         wk_gemv_stream<wk_family<F...>::unit>(p, base, bars, lane);
-    } else if (warp > WK_SLOTS) {
+    } else if (warp > WK_K_SLICES) {
         wk_touch_args(p);
         wk_depend();
         if (p.way == WK_WAY_ANY) {
@@ -420,30 +422,30 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
         const wk_gemv_own own(base + p.bars_at + WK_GEMV_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
         if constexpr ((wk_is_whole<F>::yes || ...)) wk_gemv_whole(p, shared, warp, lane);
-        if (p.turn) wk_sync_slots(); /* warps change slots: they read what others brought */
+        if (p.turn) wk_sync_k_slices(); /* warps change K slices: they read what others brought */
         wk_gemv_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
     }
 }
 
 /* ---- many tiles of a short k ---------------------------------------------------------------------------- */
 
-/* wk_product_gemv_tall: products of one row with a great many tiles of a k so short that a slot has one step at
+/* wk_product_gemv_tall: products of one row with a great many tiles of a k so short that a K slice has one step at
  * most: a vocabulary's, as a rule.
  *
  * Tiles of 8 to 14 KB come faster than eight warps can share each, wait for it and have their sums added by a ninth:
  * what they execute for that is as much again as the products. So here the stages of gemv's ring, a tile each,
- * are two warps' own: each warp has every other slot, adds what it has in its lanes, and one of them adds both and
+ * are two warps' own: each warp has every other K slice, adds what it has in its lanes, and one of them adds both and
  * stores the outputs. Pairs do not wait for each other. Outputs are F32 with no more than a bias. Order of arithmetic:
  * part/weights.cuh. */
 enum {
-    WK_GEMV_TALL_PAIRS = WK_SLOTS / 2, /* of a block */
-    WK_GEMV_TALL_THREADS = 32 * (WK_SLOTS + 1)
+    WK_GEMV_TALL_PAIRS = WK_K_SLICES / 2, /* of a block */
+    WK_GEMV_TALL_THREADS = 32 * (WK_K_SLICES + 1)
 };
 static_assert(WK_GEMV_DEPTH % WK_GEMV_TALL_PAIRS == 0,
               "a stage is always one pair's: tiles arrive in any order, and who "
               "waits for a stage has to know that the tile before had");
 
-/* One of a pair's warps, which has half of the tree's leaves: slots 0, 4, 2, 6, or 1, 5, 3, 7. UNITS: of a step. */
+/* One of a pair's warps, which has half of the tree's leaves: K slices 0, 4, 2, 6, or 1, 5, 3, 7. UNITS: of a step. */
 template <class F, uint32_t UNITS>
 __device__ __forceinline__ void wk_gemv_tall_multiply(const wk_product_args &p, unsigned char *shared,
                                                       const wk_gemv_bars &bars, uint32_t pair, uint32_t half,
@@ -463,11 +465,11 @@ __device__ __forceinline__ void wk_gemv_tall_multiply(const wk_product_args &p, 
         const float bias = seg.bias && j < n ? __ldg(seg.bias + j) : 0.0f;
         float low = 0.0f, high = 0.0f; /* of rows g and g + 8: in even lanes of the warp's first two leaves, in odd ones
                                           of the others */
-        const unsigned char *const at = shared + turn.i * p.slot;
+        const unsigned char *const at = shared + turn.i * p.stage_bytes;
         wk_stage_wait(bars.full(turn.i), turn.parity);
 #pragma unroll 1
         for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t step = wk_leaf_slot(4 * half + i);
+            const uint32_t step = wk_leaf_k_slice(4 * half + i);
             if (step >= steps) continue;
             float y[2][4] = {}; /* all columns are the same: every lane has the sums of its rows */
 #pragma unroll
@@ -508,12 +510,12 @@ __global__ void __launch_bounds__(WK_GEMV_TALL_THREADS, 2)
     if (lane == 0) bars.init(p.depth, warp, 2, false);
     wk_release();
     __syncthreads();
-    if (warp == WK_SLOTS) {
+    if (warp == WK_K_SLICES) {
         wk_gemv_stream<F::unit>(p, base, bars, lane);
         return;
     }
     wk_prologue<1>(p, shared, warp, lane);
-    wk_sync_slots(); /* a warp reads what others brought */
+    wk_sync_k_slices(); /* a warp reads what others brought */
     const uint32_t pair = warp / 2, half = warp % 2;
     if constexpr (F::super == 2) {
         wk_gemv_tall_multiply<F, 2>(p, shared, bars, pair, half, lane);

@@ -4,9 +4,10 @@
  * block of 256 values of four rows, in the order in which lanes read it. In the second a block has an item of eight
  * tiles (with glu four pairs), a tile a warp, for up to 4 NT rows; a warp streams: a stage of the ring is a block of k
  * of all of the item's tiles, as they lie in memory, and its records. Weights are asked for before the wait for the
- * launch before. Where items are too few for the multiprocessors a cluster of 2, 4 or 8 blocks shares an item's slots,
- * neighbours of the tree to a block; each adds its own, and reads of the others what it needs of the outputs that it
- * finishes. Else blocks have items by turns, and the next one's stages are under way while outputs are finished.
+ * launch before. Where items are too few for the multiprocessors a cluster of 2, 4 or 8 blocks shares an item's K
+ * slices, neighbours of the tree to a block; each adds its own, and reads of the others what it needs of the outputs
+ * that it finishes. Else blocks have items by turns, and the next one's stages are under way while outputs are
+ * finished.
  *
  * More rows are groups with blocks of their own, which find the weights in L2. */
 #ifndef WORKER_CUDA_KERNEL_INT8_CUH
@@ -46,10 +47,10 @@ struct wk_int8_args {
 
 /* Block (x, row): a block of 256 values a warp. Rows past the last are that one again. */
 template <uint32_t BLOCK = WK_WHOLE_BLOCK>
-__global__ void __launch_bounds__(32 * WK_SLOTS) wk_int8_rows(const __grid_constant__ wk_int8_args a)
+__global__ void __launch_bounds__(32 * WK_K_SLICES) wk_int8_rows(const __grid_constant__ wk_int8_args a)
 {
     const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, step = blockIdx.x * WK_SLOTS + threadIdx.x / 32, row = blockIdx.y,
+    const uint32_t lane = threadIdx.x & 31u, step = blockIdx.x * WK_K_SLICES + threadIdx.x / 32, row = blockIdx.y,
                    from = min(row, p.rows - 1);
     unsigned char *const to =
         const_cast<unsigned char *>(a.x) + ((uint64_t)step * a.tiles + row / WK_WHOLE_TILE) * WK_WHOLE_RECORD;
@@ -90,26 +91,27 @@ struct wk_int8_item {
 struct wk_int8_walk {
     uint32_t item, leaf, step;
     __device__ __forceinline__ explicit wk_int8_walk(const wk_int8_args &a)
-        : item(blockIdx.x / a.blocks), leaf(blockIdx.x % a.blocks * (WK_SLOTS / a.blocks)), step(wk_leaf_slot(leaf))
+        : item(blockIdx.x / a.blocks), leaf(blockIdx.x % a.blocks * (WK_K_SLICES / a.blocks)),
+          step(wk_leaf_k_slice(leaf))
     {
         skip(a);
     }
     __device__ __forceinline__ bool done(const wk_int8_args &a) const { return item >= a.p.items; }
     __device__ __forceinline__ void skip(const wk_int8_args &a)
     {
-        const uint32_t leaves = WK_SLOTS / a.blocks;
+        const uint32_t leaves = WK_K_SLICES / a.blocks;
         while (step >= a.p.steps) {
             if (++leaf % leaves == 0) {
                 leaf -= leaves;
                 item += gridDim.x / a.blocks;
                 if (done(a)) return;
             }
-            step = wk_leaf_slot(leaf);
+            step = wk_leaf_k_slice(leaf);
         }
     }
     __device__ __forceinline__ void next(const wk_int8_args &a)
     {
-        step += WK_SLOTS;
+        step += WK_K_SLICES;
         skip(a);
     }
 };
@@ -175,14 +177,14 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
     }
 }
 
-/* A multiplying warp: the sums of its tile over the block's slots, rows g and g + 8, of row t of each record; then
+/* A multiplying warp: the sums of its tile over the block's K slices, rows g and g + 8, of row t of each record; then
  * where all can read them: [tile][row of activations][16]. */
 template <int NT, class... F>
 __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk_int8_item &item, unsigned char *shared,
                                                  const wk_int8_bars &bars, wk_turn &turn, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_SLOTS / a.blocks, first = blockIdx.x % a.blocks * leaves,
+    const uint32_t leaves = WK_K_SLICES / a.blocks, first = blockIdx.x % a.blocks * leaves,
                    records = wk_int8_records<NT>(a);
     const bool have = warp < item.warps(p);
     float *const own = reinterpret_cast<float *>(shared + a.sums_at) + warp * (NT * WK_WHOLE_TILE * 16);
@@ -194,7 +196,7 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
 #pragma unroll
             for (int i = 0; i < 2 * NT; i++) y[i / 2][i % 2] = 0.0f;
 #pragma unroll 1
-            for (uint32_t step = wk_leaf_slot(first + leaf); step < p.steps; step += WK_SLOTS) {
+            for (uint32_t step = wk_leaf_k_slice(first + leaf); step < p.steps; step += WK_K_SLICES) {
                 wk_stage_wait(bars.full(turn.i), turn.parity);
                 if (have)
                     wk_whole_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * a.tile_bytes,
@@ -203,8 +205,8 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
                 wk_bar_arrive_warp(bars.empty(turn.i), lane);
                 turn.next(a.depth);
             }
-            uint32_t level = 0; /* sums of 1, 2 and 4 slots wait in shared memory, in the warp's places, for those of as
-                                   many others */
+            uint32_t level = 0; /* sums of 1, 2 and 4 K slices wait in shared memory, in the warp's places, for those of
+                                   as many others */
             for (; leaf >> level & 1u; level++) {
 #pragma unroll
                 for (int i = 0; i < 2 * NT; i++)
@@ -254,9 +256,9 @@ __device__ __forceinline__ float4 wk_int8_read(uint32_t at, uint32_t rank)
 __device__ __forceinline__ void wk_int8_sum(float sum[4], const unsigned char *shared, uint32_t base, uint32_t at,
                                             uint32_t blocks)
 {
-    float4 v[WK_SLOTS];
+    float4 v[WK_K_SLICES];
 #pragma unroll
-    for (uint32_t r = 0; r < WK_SLOTS; r++)
+    for (uint32_t r = 0; r < WK_K_SLICES; r++)
         v[r] = r >= blocks   ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
                : blocks == 1 ? *reinterpret_cast<const float4 *>(shared + at)
                              : wk_int8_read(base + at, r);
@@ -264,10 +266,10 @@ __device__ __forceinline__ void wk_int8_sum(float sum[4], const unsigned char *s
         x = make_float4(__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w));
     };
 #pragma unroll
-    for (uint32_t apart = 1; apart < WK_SLOTS; apart *= 2) {
+    for (uint32_t apart = 1; apart < WK_K_SLICES; apart *= 2) {
         if (apart >= blocks) break;
 #pragma unroll
-        for (uint32_t r = 0; r < WK_SLOTS; r += 2 * apart) add(v[r], v[r + apart]);
+        for (uint32_t r = 0; r < WK_K_SLICES; r += 2 * apart) add(v[r], v[r + apart]);
     }
     sum[0] = v[0].x, sum[1] = v[0].y, sum[2] = v[0].z, sum[3] = v[0].w;
 }

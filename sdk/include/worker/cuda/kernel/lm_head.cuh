@@ -1,12 +1,12 @@
 /* worker/cuda/kernel/lm_head.cuh: products of 17 to 64 rows with many tiles of a k so short that all activations of 32
  * rows fit in shared memory, on 9.0 and later.
  *
- * Two warps share a tile, all tiles at once: each has half of the slots, one after the other, their sums added as soon
- * as they are there. So nothing is added across the block, and no warp waits for another but for the activations and
- * for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of its
- * own, a step of k a stage, in the order in which the tree wants the slots: as soon as it has read a stage it asks for
- * the one that comes into its place. All of a block's activations are brought once: those that come by runs by a few
- * copies, else by all warps.
+ * Two warps share a tile, all tiles at once: each has half of the K slices, one after the other, their sums added as
+ * soon as they are there. So nothing is added across the block, and no warp waits for another but for the activations
+ * and for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of
+ * its own, a step of k a stage, in the order in which the tree wants the K slices: as soon as it has read a stage it
+ * asks for the one that comes into its place. All of a block's activations are brought once: those that come by runs by
+ * a few copies, else by all warps.
  *
  * Rows are groups of 8 NT with blocks of their own, which find the weights in L2. Order of arithmetic:
  * part/weights.cuh. */
@@ -37,12 +37,12 @@ struct wk_lm_head_args {
     uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
     uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
     uint32_t bars_at, x_at;
-    uint32_t leaves; /* slots of a tile that a warp has, side by side in the tree of slots */
+    uint32_t leaves; /* K slices of a tile that a warp has, side by side in the tree of K slices */
     uint32_t sums_at;
     uint32_t x_bar_at; /* the barrier of activations that lie by runs */
 };
 
-/* What a warp asks for: steps of its tiles, slot after slot. */
+/* What a warp asks for: steps of its tiles, K slice after K slice. */
 struct wk_lm_head_tiles {
     const unsigned char *from;  /* of the tile; not used where there is none */
     uint32_t unit, each;        /* the warp's tile of all (glu: pair); from one of its tiles to the next */
@@ -53,7 +53,7 @@ struct wk_lm_head_tiles {
     {
         const wk_product_args &p = a.p;
         leaf = first;
-        step = wk_leaf_slot(leaf);
+        step = wk_leaf_k_slice(leaf);
         if (unit >= p.items) return;
         uint32_t seg = up, tile = unit;
         if (!p.glu) wk_tile_segment(p, seg, tile);
@@ -79,13 +79,13 @@ struct wk_lm_head_tiles {
             wk_bar_expect(bar, bytes);
             wk_fetch(to, from + at, bytes, bar, once);
         }
-        for (step += WK_SLOTS; step >= a.p.steps;) {
+        for (step += WK_K_SLICES; step >= a.p.steps;) {
             if (++leaf == first + a.leaves) {
                 unit += each;
                 locate(a, up);
                 return;
             }
-            step = wk_leaf_slot(leaf);
+            step = wk_leaf_k_slice(leaf);
         }
     }
 };
@@ -184,8 +184,8 @@ __device__ __forceinline__ void wk_lm_head_unit(float (&c)[2][NT][4], const type
     }
 }
 
-/* The sum of the warp's slots of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1 and 2
- * slots wait there and behind it: between slots no registers are needed, and few instructions. */
+/* The sum of the warp's K slices of its tile, left at `own`: a cell for each 8 columns, 16 bytes a lane. Sums of 1 and
+ * 2 K slices wait there and behind it: between K slices no registers are needed, and few instructions. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_lm_head_sums(const wk_lm_head_args &a, unsigned char *shared, uint32_t base,
                                                 wk_lm_head_tiles &tiles, wk_warp_ring &ring, uint32_t up,
@@ -197,7 +197,7 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_lm_head_args &a, unsign
     for (uint32_t leaf = 0; leaf < a.leaves; leaf++) {
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t step = wk_leaf_slot(tiles.first + leaf); step < p.steps; step += WK_SLOTS) {
+        for (uint32_t step = wk_leaf_k_slice(tiles.first + leaf); step < p.steps; step += WK_K_SLICES) {
             wk_run_words<T, NT> x = xs.runs(step << (p.step_shift - 5));
             const unsigned char *w = shared + (ring.at - base);
             wk_stage_wait(ring.bar, ring.parity);

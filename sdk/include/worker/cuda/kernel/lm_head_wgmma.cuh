@@ -2,13 +2,14 @@
  * activations fit in shared memory, on sm_90a: a vocabulary's.
  *
  * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through
- * a ring of its own, slot after slot. Its lanes make f16 weights in the registers where wgmma wants them. A piece is
- * 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other are
- * made, of this piece or of the next. Nothing is added across warps. Four warps multiply together, tiles that have
+ * a ring of its own, K slice after K slice. Its lanes make f16 weights in the registers where wgmma wants them. A piece
+ * is 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other
+ * are made, of this piece or of the next. Nothing is added across warps. Four warps multiply together, tiles that have
  * nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
  *
- * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each slot, or slots
- * that are jumped over, the assembler sees products under way where ways meet and makes each wait for the one before.
+ * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each K slice, or K
+ * slices that are jumped over, the assembler sees products under way where ways meet and makes each wait for the one
+ * before.
  *
  * Outputs are F32 with no more than a bias, and go from the sums straight to memory.
  * Order of arithmetic: part/weights.cuh. */
@@ -73,25 +74,25 @@ __device__ __forceinline__ void wk_lm_head_wgmma_bring(const wk_product_args &p,
     wk_publish();
 }
 
-/* The slots in the order in which a tile has them: pairs that the tree adds first, the larger number second, so that
- * slots without a step are second ones. */
-__device__ __forceinline__ uint32_t wk_lm_head_wgmma_slot(uint32_t i)
+/* The K slices in the order in which a tile has them: pairs that the tree adds first, the larger number second, so that
+ * K slices without a step are second ones. */
+__device__ __forceinline__ uint32_t wk_lm_head_wgmma_k_slice(uint32_t i)
 {
     return (i % 2) * 4 + (i % 4 < 2) * 2 + (i < 4);
 }
-/* Steps of a slot. */
-__device__ __forceinline__ uint32_t wk_lm_head_wgmma_steps(const wk_product_args &p, uint32_t slot)
+/* Steps of a K slice. */
+__device__ __forceinline__ uint32_t wk_lm_head_wgmma_steps(const wk_product_args &p, uint32_t k_slice)
 {
-    return (p.steps + WK_SLOTS - 1 - slot) / WK_SLOTS;
+    return (p.steps + WK_K_SLICES - 1 - k_slice) / WK_K_SLICES;
 }
 
 /* A tile's pieces of 128 values in that order: where their activations lie, a multiple of 1024, and below that the leaf
  * of the tree, and the following. */
 enum {
-    WK_LM_HEAD_WGMMA_MORE = 8,   /* the slot has pieces before it */
-    WK_LM_HEAD_WGMMA_SLOT = 16,  /* ends its slot */
-    WK_LM_HEAD_WGMMA_ALONE = 32, /* the slot's neighbour has no steps */
-    WK_LM_HEAD_WGMMA_STAGE = 64, /* ends its stage */
+    WK_LM_HEAD_WGMMA_MORE = 8,          /* the K slice has pieces before it */
+    WK_LM_HEAD_WGMMA_K_SLICE_ENDS = 16, /* ends its K slice */
+    WK_LM_HEAD_WGMMA_ALONE = 32,        /* the K slice's neighbour has no steps */
+    WK_LM_HEAD_WGMMA_STAGE = 64,        /* ends its stage */
     WK_LM_HEAD_WGMMA_PLACE = 1024
 };
 
@@ -101,16 +102,16 @@ __device__ __forceinline__ void wk_lm_head_wgmma_order(const wk_product_args &p,
     const uint32_t shift = p.step_shift - 7, run = 1u << shift;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < p.steps << shift; i += blockDim.x) {
-        const uint32_t step = i >> shift, slot = step % WK_SLOTS, in = i & (run - 1);
-        uint32_t at = step / WK_SLOTS, leaf = 0;
-        for (; wk_lm_head_wgmma_slot(leaf) != slot; leaf++)
-            at += wk_lm_head_wgmma_steps(p, wk_lm_head_wgmma_slot(leaf));
-        const bool ends = in == run - 1, alone = slot < 4 && slot + 4 >= p.steps;
+        const uint32_t step = i >> shift, k_slice = step % WK_K_SLICES, in = i & (run - 1);
+        uint32_t at = step / WK_K_SLICES, leaf = 0;
+        for (; wk_lm_head_wgmma_k_slice(leaf) != k_slice; leaf++)
+            at += wk_lm_head_wgmma_steps(p, wk_lm_head_wgmma_k_slice(leaf));
+        const bool ends = in == run - 1, alone = k_slice < 4 && k_slice + 4 >= p.steps;
         order[at] = step * p.seg[0].step_bytes;
         order[p.steps + (at << shift) + in] =
-            i * 2 * panel | leaf | (step >= WK_SLOTS || in ? WK_LM_HEAD_WGMMA_MORE : 0) |
-            (ends && step + WK_SLOTS >= p.steps ? WK_LM_HEAD_WGMMA_SLOT : 0) | (alone ? WK_LM_HEAD_WGMMA_ALONE : 0) |
-            (ends ? WK_LM_HEAD_WGMMA_STAGE : 0);
+            i * 2 * panel | leaf | (step >= WK_K_SLICES || in ? WK_LM_HEAD_WGMMA_MORE : 0) |
+            (ends && step + WK_K_SLICES >= p.steps ? WK_LM_HEAD_WGMMA_K_SLICE_ENDS : 0) |
+            (alone ? WK_LM_HEAD_WGMMA_ALONE : 0) | (ends ? WK_LM_HEAD_WGMMA_STAGE : 0);
     }
 }
 
@@ -318,7 +319,7 @@ __device__ __forceinline__ void wk_lm_head_wgmma_outputs(const wk_product_args &
         }
 }
 
-/* A slot's chains go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing is
+/* A K slice's chains go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing is
  * moved. */
 template <int NT>
 __device__ __forceinline__ void wk_lm_head_wgmma_sum(const wk_product_args &p, uint32_t piece, float (&even)[NT][4],
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
                    order = base + a.order_at + p.steps * 4, pieces = p.steps << (p.step_shift - 7);
     uint32_t piece = 0, now = wk_lm_head_wgmma_read(order);
     float even[NT][4], odd[NT][4], one[NT][4], two[NT][4],
-        four[NT][4]; /* the chains; sums of one slot, of two, of four */
+        four[NT][4]; /* the chains; sums of one K slice, of two, of four */
     uint32_t was = 0, left = first < p.items ? (p.items - first + each - 1) / each * pieces
                                              : 0; /* pieces: as long as a warp of the four has a tile */
 #pragma unroll 1
@@ -379,7 +380,7 @@ __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
         wk_wgmma_wait<0>();
         wk_lm_head_wgmma_hold(even);
         wk_lm_head_wgmma_hold(odd);
-        if (was & WK_LM_HEAD_WGMMA_SLOT) wk_lm_head_wgmma_sum(p, was, even, odd, one, two, four, w.tiles, lane);
+        if (was & WK_LM_HEAD_WGMMA_K_SLICE_ENDS) wk_lm_head_wgmma_sum(p, was, even, odd, one, two, four, w.tiles, lane);
         if (!left) break;
         const uint32_t x = base + now / WK_LM_HEAD_WGMMA_PLACE * WK_LM_HEAD_WGMMA_PLACE;
         /* Chain 0, chain 1, the next piece's chain 0: each is made while the one before is multiplied. In between stand

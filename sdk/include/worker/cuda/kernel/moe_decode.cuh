@@ -93,23 +93,23 @@ __device__ __forceinline__ uint32_t wk_moe_decode_row(const wk_experts_args &a, 
                                      : 0)
                : 0;
 }
-/* A slot's steps of a chunk's columns, for the slot's warps of all groups: the rows of the items' inputs. A lane keeps
- * to one column. */
+/* A K slice's steps of a chunk's columns, for the K slice's warps of all groups: the rows of the items' inputs. A lane
+ * keeps to one column. */
 template <int COLUMNS>
 __device__ __forceinline__ void wk_moe_decode_inputs(const wk_experts_args &a, unsigned char *shared,
                                                      const wk_experts_walk &walk, uint32_t row, uint32_t group,
-                                                     uint32_t slot, uint32_t lane)
+                                                     uint32_t k_slice, uint32_t lane)
 {
     typedef wk_experts_shape<COLUMNS> shape;
     constexpr uint32_t apart = 32 * shape::groups / COLUMNS;
     const wk_product_args &p = a.p;
     asm volatile(""
-                 : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them
+                 : "+r"(lane), "+r"(k_slice), "+r"(group)); /* computed again for each chunk: what is kept between them
                                                             would take registers from the loop over k */
-    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, slot) << p.step_shift;
+    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, k_slice) << p.step_shift;
     auto meet = [&] {
         if (shape::groups > 1)
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + slot), "n"(32 * shape::groups) : "memory");
+            asm volatile("bar.sync %0, %1;" ::"r"(1 + k_slice), "n"(32 * shape::groups) : "memory");
         else
             __syncwarp();
     };
@@ -120,7 +120,7 @@ __device__ __forceinline__ void wk_moe_decode_inputs(const wk_experts_args &a, u
                        first = (group * 32 + lane) / COLUMNS;
 #pragma unroll 4
         for (uint32_t i = first; i < own / 8; i += apart) {
-            const uint32_t k = wk_own_k(p, slot, i * 8);
+            const uint32_t k = wk_own_k(p, k_slice, i * 8);
             wk_copy16_part(x + k * 2, from + (k < p.k32 ? k : 0), k < p.k32 ? 16 : 0);
         }
     }
@@ -136,8 +136,8 @@ __device__ __forceinline__ void wk_moe_decode_stream_whole(const wk_experts_args
                                                            uint32_t ring, const wk_experts_bars &bars)
 {
     const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds,
-                   bytes = slot / rounds;
+    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, stage_bytes = p.stage_bytes, stages = p.stages,
+                   rounds = a.rounds, bytes = stage_bytes / rounds;
     const uint32_t tile_bytes = p.seg[0].tile_bytes;
     wk_experts_order<GROUPS> now(1), old(0);
     uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
@@ -159,7 +159,7 @@ __device__ __forceinline__ void wk_moe_decode_stream_whole(const wk_experts_args
                     }
                     const uint32_t at = now.at(depth);
                     wk_stage_wait(bars.empty(at), now.turn.parity);
-                    uint32_t full = bars.full(at * rounds), to = ring + at * slot;
+                    uint32_t full = bars.full(at * rounds), to = ring + at * stage_bytes;
                     for (uint32_t r = rounds; r; r--) {
                         const uint32_t n = min(left, bytes);
                         wk_bar_expect(full, n);
@@ -182,11 +182,12 @@ __device__ __forceinline__ void wk_moe_decode_multiply(const wk_experts_args &a,
 {
     typedef wk_experts_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, group = shape::groups == 1 ? 0 : warp / WK_SLOTS, slot = warp % WK_SLOTS,
-                   units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, slot);
+    const uint32_t in_item = p.glu ? 2 : 1, group = shape::groups == 1 ? 0 : warp / WK_K_SLICES,
+                   k_slice = warp % WK_K_SLICES, units = F::super == 2 ? 2 : p.stage_units,
+                   own = wk_own_steps(p, k_slice);
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) +
-                            (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + (slot << p.step_shift);
-    wk_experts_ring ring = { shared + group * p.depth * p.slot + (uint32_t)F::offset(units) * slot,
+                            (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + (k_slice << p.step_shift);
+    wk_experts_ring ring = { shared + group * p.depth * p.stage_bytes + (uint32_t)F::offset(units) * k_slice,
                              group * p.depth,
                              { 0, 0 } };
     wk_turn sum = { group, 1 };
@@ -197,7 +198,7 @@ __device__ __forceinline__ void wk_moe_decode_multiply(const wk_experts_args &a,
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
     if (!a.known) row = wk_moe_decode_row<COLUMNS>(a, walk, lane);
     for (; walk.left; walk.next(a), row = wk_moe_decode_row<COLUMNS>(a, walk, lane)) {
-        wk_moe_decode_inputs<COLUMNS>(a, shared, walk, row, group, slot, lane);
+        wk_moe_decode_inputs<COLUMNS>(a, shared, walk, row, group, k_slice, lane);
         const uint32_t tiles = walk.units(a) * in_item, parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
 #pragma unroll 1
         for (uint32_t i = turn == group ? 0 : 1; i < tiles; i += shape::groups) {
@@ -223,7 +224,7 @@ __device__ __forceinline__ void wk_moe_decode_multiply(const wk_experts_args &a,
                 lane; /* computed again for each tile: what is kept would take registers from the loop over k */
             asm volatile("" : "+r"(here));
             const uint32_t in_cell = COLUMNS == 1 ? here : wk_experts_cell(here / 4, here % 4 * 2);
-            unsigned char *const cell = shared + p.red_at + slot * shape::cell + sum.i * shape::place;
+            unsigned char *const cell = shared + p.red_at + k_slice * shape::cell + sum.i * shape::place;
             if constexpr (COLUMNS == 1) {
                 if (lane % 4 == 0) {
                     *reinterpret_cast<float *>(cell + lane) = __fadd_rn(y[0][0][0], y[0][1][0]);
@@ -278,10 +279,10 @@ __device__ __forceinline__ void wk_moe_decode_finish_one(const wk_experts_args &
             const float *const v =
                 reinterpret_cast<const float *>(shared + p.red_at + (place + (p.glu ? lane / 16 : 0)) * shape::place) +
                 o.r;
-            float sums[WK_SLOTS];
+            float sums[WK_K_SLICES];
 #pragma unroll
-            for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
-            const float s = wk_slots_sum(sums);
+            for (uint32_t k_slice = 0; k_slice < WK_K_SLICES; k_slice++) sums[k_slice] = v[k_slice * 16];
+            const float s = wk_k_slices_sum(sums);
             __syncwarp();
             wk_bar_arrive_warp(bars.finished(place), in_item, lane);
             wk_output(p, now, more, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);

@@ -42,9 +42,9 @@ __device__ __forceinline__ void wk_moe_one_bars_init(const wk_experts_args &a, c
         if (i < rounds)
             wk_bar_init(bars.full(i), WK_BAR_COPIES);
         else if (j < a.p.depth)
-            wk_bar_init(bars.empty(j), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(bars.empty(j), WK_K_SLICES * WK_BAR_WARP);
         else if (k < shape::places)
-            wk_bar_init(bars.summed(k), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(bars.summed(k), WK_K_SLICES * WK_BAR_WARP);
         else
             wk_bar_init(bars.finished(k - shape::places), WK_BAR_WARP);
     }
@@ -65,8 +65,8 @@ __device__ __forceinline__ void wk_moe_one_stream_whole(const wk_experts_args &a
                                                         uint32_t ring, const wk_experts_bars &bars)
 {
     const wk_product_args &p = a.p;
-    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, slot = p.slot, stages = p.stages, rounds = a.rounds,
-                   bytes = slot / rounds;
+    const uint32_t in_item = p.glu ? 2 : 1, depth = p.depth, stage_bytes = p.stage_bytes, stages = p.stages,
+                   rounds = a.rounds, bytes = stage_bytes / rounds;
     const uint32_t tile_bytes = p.seg[0].tile_bytes;
     const uint64_t once = wk_fetch_once();
     wk_turn now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
@@ -84,7 +84,7 @@ __device__ __forceinline__ void wk_moe_one_stream_whole(const wk_experts_args &a
             uint32_t left = tile_bytes;
 #pragma unroll 1
             for (uint32_t stage = stages; stage; stage--) {
-                uint32_t full = bars.full(now.i * rounds), to = ring + now.i * slot;
+                uint32_t full = bars.full(now.i * rounds), to = ring + now.i * stage_bytes;
                 wk_stage_wait(bars.empty(now.i), now.parity);
 #pragma unroll 1
                 for (uint32_t r = rounds; r; r--) {
@@ -179,10 +179,10 @@ __device__ __forceinline__ void wk_moe_one_finish(const wk_experts_args &a, cons
         if (p.glu) wk_stage_wait(bars.summed(sum.i + 1), sum.parity); /* pairs begin at even places */
         const float *const v =
             reinterpret_cast<const float *>(shared + p.red_at + (sum.i + (p.glu ? lane / 16 : 0)) * shape::place) + o.r;
-        float sums[WK_SLOTS];
+        float sums[WK_K_SLICES];
 #pragma unroll
-        for (uint32_t slot = 0; slot < WK_SLOTS; slot++) sums[slot] = v[slot * 16];
-        const float s = wk_slots_sum(sums);
+        for (uint32_t k_slice = 0; k_slice < WK_K_SLICES; k_slice++) sums[k_slice] = v[k_slice * 16];
+        const float s = wk_k_slices_sum(sums);
         __syncwarp();
         wk_bar_arrive_warp(bars.finished(sum.i), in_item, lane);
         to.put(p, o, other, s, p.glu ? __shfl_down_sync(0xffffffffu, s, 16) : 0.0f);
@@ -203,9 +203,9 @@ __global__ void __launch_bounds__(wk_experts_shape<1>::threads, wk_experts_shape
     if (a.tail) wk_experts_zeros(a, shared, 1);
     __syncthreads();
     wk_experts_walk walk = wk_moe_one_walk(a);
-    if (warp < WK_SLOTS) {
+    if (warp < WK_K_SLICES) {
         wk_moe_one_multiply<F>(a, walk, shared, bars, warp, lane);
-    } else if (warp == WK_SLOTS) {
+    } else if (warp == WK_K_SLICES) {
         wk_moe_one_finish(a, walk, shared, bars, lane);
     } else if (!a.whole) {
         walk.expert = wk_moe_one_expert(a);

@@ -3,10 +3,10 @@
  *
  * Units as there, but a unit is a pair of tiles, of gate and up, or two neighbours, and blocks have runs of equal cost.
  * A multiprocessor has one block: two groups of eight multiplying warps, one warp that streams and three that finish.
- * The groups have units by turns, each from a ring of its own; a warp has a slot of both tiles of its group's unit, so
- * that activations, which all groups find in shared memory once, are loaded once for two tiles: at sixteen columns they
- * would otherwise take all that shared memory can give, and what a step costs besides its products is paid once for
- * two. A stage of a ring: a step of each slot of both tiles, or a piece of one.
+ * The groups have units by turns, each from a ring of its own; a warp has a K slice of both tiles of its group's unit,
+ * so that activations, which all groups find in shared memory once, are loaded once for two tiles: at sixteen columns
+ * they would otherwise take all that shared memory can give, and what a step costs besides its products is paid once
+ * for two. A stage of a ring: a step of each K slice of both tiles, or a piece of one.
  *
  * Order: that of part/weights.cuh. An item's bits depend on its expert's weights and its own input alone. */
 #ifndef WORKER_CUDA_KERNEL_MOE_SEVERAL_CUH
@@ -23,14 +23,14 @@
 #include <worker/cuda/part/ring.cuh>
 #include <worker/cuda/part/weights.cuh>
 
-/* By columns, 8 or 16. parts: of eight columns; multiply, finish: warps that do. A cell: a slot's sums of a tile, 16
+/* By columns, 8 or 16. parts: of eight columns; multiply, finish: warps that do. A cell: a K slice's sums of a tile, 16
  * rows of a part's columns; a tile: all of its cells; a place: of a unit. */
 enum {
     WK_MOE_SEVERAL_TILES = 2,
     WK_MOE_SEVERAL_GROUPS = 2,
     WK_MOE_SEVERAL_STAGES = 12, /* most of both rings */
     WK_MOE_SEVERAL_PLACES = 2,  /* units whose sums may wait to be finished: one of each group */
-    WK_MOE_SEVERAL_MULTIPLY = WK_MOE_SEVERAL_GROUPS * WK_SLOTS,
+    WK_MOE_SEVERAL_MULTIPLY = WK_MOE_SEVERAL_GROUPS * WK_K_SLICES,
     WK_MOE_SEVERAL_FINISH = 3,
     WK_MOE_SEVERAL_THREADS = 32 * (WK_MOE_SEVERAL_MULTIPLY + WK_MOE_SEVERAL_FINISH + 1),
     WK_MOE_SEVERAL_CELL = 16 * 8 * 4,
@@ -39,7 +39,7 @@ enum {
     WK_MOE_SEVERAL_BARS = 2 * (WK_MOE_SEVERAL_STAGES + WK_MOE_SEVERAL_PLACES)
 };
 template <int COLUMNS> struct wk_moe_several_shape {
-    static constexpr uint32_t parts = COLUMNS / 8, tile = parts * WK_SLOTS * WK_MOE_SEVERAL_CELL,
+    static constexpr uint32_t parts = COLUMNS / 8, tile = parts * WK_K_SLICES * WK_MOE_SEVERAL_CELL,
                               place = WK_MOE_SEVERAL_TILES * tile;
 };
 
@@ -49,9 +49,9 @@ struct wk_moe_several_bars : wk_pipeline_bars<WK_MOE_SEVERAL_STAGES, WK_MOE_SEVE
         static_assert(WK_MOE_SEVERAL_STAGES + WK_MOE_SEVERAL_PLACES <= 32, "a lane a pair of barriers");
         if (lane < WK_MOE_SEVERAL_STAGES) {
             wk_bar_init(full(lane), whole ? 1 : WK_MOE_SEVERAL_TILES * WK_BAR_COPIES);
-            wk_bar_init(empty(lane), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(empty(lane), WK_K_SLICES * WK_BAR_WARP);
         } else if (lane < WK_MOE_SEVERAL_STAGES + WK_MOE_SEVERAL_PLACES) {
-            wk_bar_init(summed(lane - WK_MOE_SEVERAL_STAGES), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(summed(lane - WK_MOE_SEVERAL_STAGES), WK_K_SLICES * WK_BAR_WARP);
             wk_bar_init(finished(lane - WK_MOE_SEVERAL_STAGES), WK_MOE_SEVERAL_FINISH * WK_BAR_WARP);
         }
         wk_bar_init_done();
@@ -142,10 +142,10 @@ __device__ __forceinline__ void wk_moe_several_start(const wk_experts_args &a, w
 __device__ __forceinline__ void wk_moe_several_zeros(const wk_experts_args &a, unsigned char *shared)
 {
     const wk_product_args &p = a.p;
-    const uint32_t half = p.slot / 2, at = p.seg[0].tile_bytes - (p.stages - 1) * half;
+    const uint32_t half = p.stage_bytes / 2, at = p.seg[0].tile_bytes - (p.stages - 1) * half;
     for (uint32_t stage = p.stages - 1; stage < WK_MOE_SEVERAL_GROUPS * p.depth; stage += p.stages)
         for (uint32_t i = threadIdx.x * 16; i < WK_MOE_SEVERAL_TILES * a.tail; i += blockDim.x * 16)
-            *reinterpret_cast<uint4 *>(shared + stage / p.depth * a.ring + stage % p.depth * p.slot + at +
+            *reinterpret_cast<uint4 *>(shared + stage / p.depth * a.ring + stage % p.depth * p.stage_bytes + at +
                                        (i < a.tail ? i : half + i - a.tail)) = make_uint4(0, 0, 0, 0);
 }
 
@@ -190,7 +190,8 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                                                       uint32_t rings, const wk_moe_several_bars &bars, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t depth = p.depth, slot = p.slot, half = slot / 2, stages = p.stages, tile_bytes = p.seg[0].tile_bytes;
+    const uint32_t depth = p.depth, stage_bytes = p.stage_bytes, half = stage_bytes / 2, stages = p.stages,
+                   tile_bytes = p.seg[0].tile_bytes;
     wk_turn turn = { 0, 1 };
     wk_moe_several_units units(a, walk);
     const uint64_t once = wk_fetch_once();
@@ -210,7 +211,7 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                 for (uint32_t group = 0; group < WK_MOE_SEVERAL_GROUPS; group++) {
                     if (group < first || group >= end) continue;
                     const uint32_t full = bars.full(group * depth + turn.i),
-                                   to = rings + group * a.ring + turn.i * slot;
+                                   to = rings + group * a.ring + turn.i * stage_bytes;
                     if (!WHOLE)
                         __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a
                                          barrier's parity, and wait for good */
@@ -224,7 +225,7 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                         }
                     } else {
                         for (uint32_t i = 0; i < 2; i++)
-                            wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].stage_bytes,
+                            wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].piece_bytes,
                                            p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
                     }
                 }
@@ -232,10 +233,10 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                 if (WHOLE) {
                     at += half;
                 } else {
-                    at += p.seg[0].stage_bytes;
+                    at += p.seg[0].piece_bytes;
                     if (--left == 0) {
                         left = p.run;
-                        at += (WK_SLOTS - 1) * p.seg[0].step_bytes;
+                        at += (WK_K_SLICES - 1) * p.seg[0].step_bytes;
                     }
                 }
             }
@@ -301,32 +302,32 @@ struct wk_moe_several_ring {
     const unsigned char *at; /* its part of the stage */
     uint32_t full, empty;    /* the stage's barriers */
     wk_turn turn;
-    __device__ __forceinline__ void next(uint32_t slot, uint32_t depth)
+    __device__ __forceinline__ void next(uint32_t stage_bytes, uint32_t depth)
     {
-        at += slot;
+        at += stage_bytes;
         full += 8;
         empty += 8;
         if (++turn.i < depth) return;
-        at -= depth * slot;
+        at -= depth * stage_bytes;
         full -= 8 * depth;
         empty -= 8 * depth;
         turn = { 0, turn.parity ^ 1u };
     }
 };
 
-/* A slot's sums of a unit. A stage holds a step of each slot, or a piece of one, of UNITS units; own: those with one of
- * this slot. */
+/* A K slice's sums of a unit. A stage holds a step of each K slice, or a piece of one, of UNITS units; own: those with
+ * one of this K slice. */
 template <class F, int PARTS, uint32_t UNITS>
 __device__ __forceinline__ void wk_moe_several_sums(float y[2][PARTS][2][4], const wk_experts_args &a,
                                                     wk_moe_several_ring &ring, const __half *x, uint32_t own,
                                                     uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t apart = 8 * p.x_stride, half = p.slot / 2;
+    const uint32_t apart = 8 * p.x_stride, half = p.stage_bytes / 2;
     auto leave = [&] {
         __syncwarp();
         wk_bar_arrive_warp(ring.empty, lane);
-        ring.next(p.slot, p.depth);
+        ring.next(p.stage_bytes, p.depth);
     };
 #pragma unroll 1
     for (uint32_t stage = own; stage; stage--) {
@@ -354,33 +355,35 @@ __device__ __forceinline__ uint32_t wk_moe_several_row(const wk_experts_args &a,
                                      : 0)
                : 0;
 }
-/* Activations of a chunk's columns: a slot's steps one after the other, as its warps come to them, behind those of the
- * slots before. */
-__device__ __forceinline__ uint32_t wk_moe_several_x(const wk_product_args &p, uint32_t slot)
+/* Activations of a chunk's columns: a K slice's steps one after the other, as its warps come to them, behind those of
+ * the K slices before. */
+__device__ __forceinline__ uint32_t wk_moe_several_x(const wk_product_args &p, uint32_t k_slice)
 {
-    return (slot * (p.steps / WK_SLOTS) + min(slot, p.steps % WK_SLOTS)) << p.step_shift;
+    return (k_slice * (p.steps / WK_K_SLICES) + min(k_slice, p.steps % WK_K_SLICES)) << p.step_shift;
 }
-/* By the slot's warps of both groups; row: of the lane's column. */
+/* By the K slice's warps of both groups; row: of the lane's column. */
 template <int COLUMNS>
 __device__ __forceinline__ void wk_moe_several_inputs(const wk_experts_args &a, unsigned char *shared, uint32_t columns,
-                                                      uint32_t row, uint32_t group, uint32_t slot, uint32_t lane)
+                                                      uint32_t row, uint32_t group, uint32_t k_slice, uint32_t lane)
 {
     constexpr uint32_t apart = 32 * WK_MOE_SEVERAL_GROUPS / COLUMNS;
     const wk_product_args &p = a.p;
     asm volatile(""
-                 : "+r"(lane), "+r"(slot), "+r"(group)); /* computed again for each chunk: what is kept between them
+                 : "+r"(lane), "+r"(k_slice), "+r"(group)); /* computed again for each chunk: what is kept between them
                                                             would take registers from the loop over k */
-    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, slot) << p.step_shift;
-    auto meet = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + slot), "n"(32 * WK_MOE_SEVERAL_GROUPS) : "memory"); };
+    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, k_slice) << p.step_shift;
+    auto meet = [&] {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + k_slice), "n"(32 * WK_MOE_SEVERAL_GROUPS) : "memory");
+    };
     meet(); /* the chunk before is done with */
     if (c < columns) {
         const __half *const from = static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32;
         const uint32_t x = (uint32_t)__cvta_generic_to_shared(shared + p.x_at) +
-                           (c * p.x_stride + wk_moe_several_x(p, slot)) * 2,
+                           (c * p.x_stride + wk_moe_several_x(p, k_slice)) * 2,
                        first = (group * 32 + lane) / COLUMNS;
 #pragma unroll 4
         for (uint32_t i = first; i < own / 8; i += apart) {
-            const uint32_t k = wk_own_k(p, slot, i * 8);
+            const uint32_t k = wk_own_k(p, k_slice, i * 8);
             wk_copy16_part(x + i * 16, from + (k < p.k32 ? k : 0), k < p.k32 ? 16 : 0);
         }
     }
@@ -397,11 +400,11 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
 {
     typedef wk_moe_several_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
-    const uint32_t group = warp / WK_SLOTS, slot = warp % WK_SLOTS, units = F::super == 2 ? 2 : p.stage_units,
-                   own = wk_own_steps(p, slot) * p.run;
+    const uint32_t group = warp / WK_K_SLICES, k_slice = warp % WK_K_SLICES, units = F::super == 2 ? 2 : p.stage_units,
+                   own = wk_own_steps(p, k_slice) * p.run;
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) +
-                            min(lane / 4, a.capacity - 1) * p.x_stride + wk_moe_several_x(p, slot);
-    wk_moe_several_ring ring = { shared + group * a.ring + (uint32_t)F::offset(units) * slot,
+                            min(lane / 4, a.capacity - 1) * p.x_stride + wk_moe_several_x(p, k_slice);
+    wk_moe_several_ring ring = { shared + group * a.ring + (uint32_t)F::offset(units) * k_slice,
                                  bars.full(group * p.depth),
                                  bars.empty(group * p.depth),
                                  { 0, 0 } };
@@ -413,7 +416,7 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
     if (!a.known) row = wk_moe_several_row<COLUMNS>(a, walk, lane);
     for (; walk.left; walk.next(a), row = wk_moe_several_row<COLUMNS>(a, walk, lane)) {
-        wk_moe_several_inputs<COLUMNS>(a, shared, walk.columns(a), row, group, slot, lane);
+        wk_moe_several_inputs<COLUMNS>(a, shared, walk.columns(a), row, group, k_slice, lane);
         const uint32_t here = walk.units(a), parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
 #pragma unroll 1
         for (uint32_t i = turn == group ? 0 : 1; i < here; i += WK_MOE_SEVERAL_GROUPS) {
@@ -445,7 +448,7 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
                 lane; /* computed again for each unit: what is kept would take registers from the loop over k */
             asm volatile("" : "+r"(own_lane));
             const uint32_t in_cell = wk_experts_cell(own_lane / 4, own_lane % 4 * 2);
-            unsigned char *const cells = shared + p.red_at + group * shape::place + slot * WK_MOE_SEVERAL_CELL;
+            unsigned char *const cells = shared + p.red_at + group * shape::place + k_slice * WK_MOE_SEVERAL_CELL;
 #pragma unroll
             for (uint32_t tile = 0; tile < 2; tile++)
 #pragma unroll
@@ -454,7 +457,7 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
                     for (uint32_t j = 0; j < 4; j++) /* columns 2t, 2t + 1 of row g, and of row g + 8 */
                         if (part < parts)
                             *reinterpret_cast<float *>(
-                                cells + tile * shape::tile + part * WK_SLOTS * WK_MOE_SEVERAL_CELL +
+                                cells + tile * shape::tile + part * WK_K_SLICES * WK_MOE_SEVERAL_CELL +
                                 (j / 2 ? in_cell ^ 32u : in_cell) + j % 2 * 64) = y[tile][part][0][j];
             __syncwarp();
             wk_bar_arrive_warp(bars.summed(group), lane);
@@ -516,7 +519,7 @@ __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, 
         for (uint32_t unit = 0; unit < units; unit++) {
             const uint32_t finished = bars.finished(sum.i);
             const unsigned char *const sums =
-                cells + sum.i * shape::place + (own & many) * (WK_SLOTS * WK_MOE_SEVERAL_CELL);
+                cells + sum.i * shape::place + (own & many) * (WK_K_SLICES * WK_MOE_SEVERAL_CELL);
             wk_stage_wait(bars.summed(sum.i), sum.parity);
             sum.next(WK_MOE_SEVERAL_PLACES);
             if (own >> many != unit) {

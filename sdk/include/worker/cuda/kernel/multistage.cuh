@@ -1,11 +1,11 @@
 /* worker/cuda/kernel/multistage.cuh: products of 2 rows and more on images without bulk copies and clusters (8.x).
  *
- * A block of eight warps takes items of 8 / parts tiles: warp (part, tile) has the slots of a part of k, 1 to 8 parts,
- * and makes each fragment of weights once for up to 64 columns. Weights and activations come stage after stage through
- * one ring, by copies of 16 bytes that each lane asks for: a warp those of its own tile, and the warps of a part share
- * the activations of the part. One barrier a stage says that all copies of the stage have arrived and that all warps
- * have read the stage before, into whose place the next one then comes. The ring goes on across items, so weights of
- * the next are on the way while outputs are finished.
+ * A block of eight warps takes items of 8 / parts tiles: warp (part, tile) has the K slices of a part of k, 1 to 8
+ * parts, and makes each fragment of weights once for up to 64 columns. Weights and activations come stage after stage
+ * through one ring, by copies of 16 bytes that each lane asks for: a warp those of its own tile, and the warps of a
+ * part share the activations of the part. One barrier a stage says that all copies of the stage have arrived and that
+ * all warps have read the stage before, into whose place the next one then comes. The ring goes on across items, so
+ * weights of the next are on the way while outputs are finished.
  *
  * The parts are what a cluster's blocks are in kernel/stream.cuh: their sums are added by the tree in shared memory.
  * More rows than a kernel has columns are groups with blocks of their own, which find the weights in L2. Order of
@@ -34,19 +34,19 @@ enum {
 /* Blocks a multiprocessor, as registers allow. */
 template <int NT> constexpr uint32_t wk_multistage_together() { return NT > 4 ? 1 : 2; }
 
-/* First slot of a part. */
-__device__ __forceinline__ uint32_t wk_multistage_slot(const wk_batch_args &a, uint32_t part)
+/* First K slice of a part. */
+__device__ __forceinline__ uint32_t wk_multistage_k_slice(const wk_batch_args &a, uint32_t part)
 {
-    return wk_leaf_slot(part * wk_batch_leaves(a));
+    return wk_leaf_k_slice(part * wk_batch_leaves(a));
 }
 
 /* Shared memory: the ring's activations, [stages][parts]; from weights_at on its weights, [stages][warps]; sums_at:
- * sums, a cell a warp and eight columns: those of two slots wait there, and in the end a warp's; kept_at: if there is
- * one part, those of four slots. */
+ * sums, a cell a warp and eight columns: those of two K slices wait there, and in the end a warp's; kept_at: if there
+ * is one part, those of four K slices. */
 struct wk_multistage_warp : wk_batch_memory {
     using wk_batch_memory::wk_batch_memory;
     uint32_t warp, part, tile, group, lane; /* group: of columns */
-    uint32_t slot, x_lane;                  /* the part's first slot; where a lane's chunk of a run stands */
+    uint32_t k_slice, x_lane;               /* the part's first K slice; where a lane's chunk of a run stands */
     template <class... F> __device__ __forceinline__ void begin(const wk_batch_args &a)
     {
         lane = threadIdx.x & 31u;
@@ -54,7 +54,7 @@ struct wk_multistage_warp : wk_batch_memory {
         part = warp >> (31 - __clz(a.tiles));
         tile = warp & (a.tiles - 1);
         group = blockIdx.y;
-        slot = wk_multistage_slot(a, part);
+        k_slice = wk_multistage_k_slice(a, part);
         x_lane = wk_run_place(wk_family_group<F...>(a.p.seg[0].type), lane);
     }
     __device__ __forceinline__ uint32_t x_place(const wk_batch_args &a, uint32_t stage) const
@@ -68,23 +68,23 @@ struct wk_multistage_warp : wk_batch_memory {
     __device__ __forceinline__ unsigned char *generic(uint32_t address) const { return at + (address - base); }
 };
 
-/* Steps of a slot. */
-__device__ __forceinline__ uint32_t wk_multistage_steps(const wk_product_args &p, uint32_t slot)
+/* Steps of a K slice. */
+__device__ __forceinline__ uint32_t wk_multistage_steps(const wk_product_args &p, uint32_t k_slice)
 {
-    return slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+    return k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
 }
 
-/* What a warp asks for: stage after stage, item after item, all parts at the same place of their slots: of part q the
- * slot is that of the first part plus wk_leaf_slot(q * slots), and the first has as many steps as any. Activations of
- * all parts are shared out among all warps, so that a warp has eight columns, and a lane one row. */
+/* What a warp asks for: stage after stage, item after item, all parts at the same place of their K slices: of part q
+ * the K slice is that of the first part plus wk_leaf_k_slice(q * k_slices), and the first has as many steps as any.
+ * Activations of all parts are shared out among all warps, so that a warp has eight columns, and a lane one row. */
 struct wk_multistage_copies {
     const unsigned char *from; /* the warp's tile */
     const __half *row;         /* lane (c, t) = (lane / 4, lane % 4): chunk t of column c. A column that is not there is
                                   the last one again */
     uint32_t item, left, place;   /* of the next stage; stages of the item from it on; where in the ring it comes */
-    uint32_t leaf, steps, pieces; /* of its slot; of the slot from it on; of its step from it on */
+    uint32_t leaf, steps, pieces; /* of its K slice; of the K slice from it on; of its step from it on */
     uint32_t k, first;            /* value of k of the first part; byte in the tile of the warp's part */
-    uint32_t tile_bytes, step_bytes, stage_bytes; /* tile_bytes: 0 if there is no such tile */
+    uint32_t tile_bytes, step_bytes, piece_bytes; /* tile_bytes: 0 if there is no such tile */
     template <int NT> __device__ __forceinline__ void begin(const wk_batch_args &a, const wk_multistage_warp &m)
     {
         const uint32_t column = min((m.group * NT + m.warp % NT) * 8 + m.lane / 4, a.p.rows - 1);
@@ -93,12 +93,12 @@ struct wk_multistage_copies {
         place = 0;
         locate(a, m);
     }
-    /* To the next slot that has steps, from `leaf` on. */
-    __device__ __forceinline__ void slot(const wk_batch_args &a, const wk_multistage_warp &m)
+    /* To the next K slice that has steps, from `leaf` on. */
+    __device__ __forceinline__ void k_slice(const wk_batch_args &a, const wk_multistage_warp &m)
     {
-        while ((steps = wk_multistage_steps(a.p, wk_leaf_slot(leaf))) == 0) leaf++;
-        k = wk_leaf_slot(leaf) << a.p.step_shift;
-        first = (wk_leaf_slot(leaf) + m.slot) * step_bytes;
+        while ((steps = wk_multistage_steps(a.p, wk_leaf_k_slice(leaf))) == 0) leaf++;
+        k = wk_leaf_k_slice(leaf) << a.p.step_shift;
+        first = (wk_leaf_k_slice(leaf) + m.k_slice) * step_bytes;
         pieces = a.step_stages;
     }
     __device__ __forceinline__ void locate(const wk_batch_args &a, const wk_multistage_warp &m)
@@ -110,9 +110,9 @@ struct wk_multistage_copies {
         from = s.tiles + (uint64_t)t.tile * s.tile_stride;
         tile_bytes = t.real ? s.tile_bytes : 0;
         step_bytes = s.step_bytes;
-        stage_bytes = s.stage_bytes;
+        piece_bytes = s.piece_bytes;
         leaf = 0;
-        slot(a, m);
+        k_slice(a, m);
     }
     __device__ __forceinline__ void next(const wk_batch_args &a, const wk_multistage_warp &m)
     {
@@ -123,14 +123,14 @@ struct wk_multistage_copies {
             return;
         }
         k += a.stage_k;
-        first += stage_bytes;
+        first += piece_bytes;
         if (--pieces) return;
         pieces = a.step_stages;
-        k += (WK_SLOTS - 1) << a.p.step_shift;
-        first += (WK_SLOTS - 1) * step_bytes;
+        k += (WK_K_SLICES - 1) << a.p.step_shift;
+        first += (WK_K_SLICES - 1) * step_bytes;
         if (--steps) return;
         leaf++;
-        slot(a, m);
+        k_slice(a, m);
     }
     /* Asks for the next stage, to a place that all warps have read; what lies past the end of k becomes zeros. A group
      * of copies even if there is no stage. */
@@ -143,10 +143,10 @@ struct wk_multistage_copies {
             const bool whole = k + ((a.blocks - 1) << a.p.step_shift) + a.stage_k <= a.p.k32;
             if (tile_bytes)
                 wk_copy_run_part(m.w_place(a, place), from + first,
-                                 first < tile_bytes ? min(stage_bytes, tile_bytes - first) : 0, stage_bytes, m.lane);
+                                 first < tile_bytes ? min(piece_bytes, tile_bytes - first) : 0, piece_bytes, m.lane);
 #pragma unroll 2
             for (uint32_t i = m.warp / NT; i < runs; i += sharers) {
-                const uint32_t part = i >> runs_shift, at = k + (wk_multistage_slot(a, part) << a.p.step_shift) +
+                const uint32_t part = i >> runs_shift, at = k + (wk_multistage_k_slice(a, part) << a.p.step_shift) +
                                                             (i - (part << runs_shift)) * 32;
                 if (whole)
                     wk_copy16(to + i * (NT * 512), row + at);
@@ -159,7 +159,7 @@ struct wk_multistage_copies {
     }
 };
 
-/* The sum of the slots of the warp's part of its tile, left in the warp's cells. stage: the next one's place. real:
+/* The sum of the K slices of the warp's part of its tile, left in the warp's cells. stage: the next one's place. real:
  * there is such a tile. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_multistage_sums(const wk_batch_args &a, const wk_multistage_warp &m,
@@ -167,20 +167,18 @@ __device__ __forceinline__ void wk_multistage_sums(const wk_batch_args &a, const
 {
     const wk_product_args &p = a.p;
     const uint32_t leaves = wk_batch_leaves(a);
-    unsigned char *const two = m.generic(m.sums) + m.warp * WK_CELL, *const four =
-                                                                         m.generic(m.kept) +
-                                                                         m.warp *
-                                                                             WK_CELL; /* sums of so many slots wait */
+    unsigned char *const two = m.generic(m.sums) + m.warp * WK_CELL,
+                         *const four = m.generic(m.kept) + m.warp * WK_CELL; /* sums of so many K slices wait */
     float sum[NT][4];
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
-        const uint32_t slot = wk_leaf_slot(leaf);
-        uint32_t own = real ? wk_multistage_steps(p, slot + m.slot) * a.step_stages : 0;
+        const uint32_t k_slice = wk_leaf_k_slice(leaf);
+        uint32_t own = real ? wk_multistage_steps(p, k_slice + m.k_slice) * a.step_stages : 0;
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t n = wk_multistage_steps(p, slot) * a.step_stages; n; n--) {
+        for (uint32_t n = wk_multistage_steps(p, k_slice) * a.step_stages; n; n--) {
             wk_copy_wait_but(a.depth - 2); /* the stage has arrived, */
-            wk_sync_slots();               /* and the place of the one before is free */
+            wk_sync_k_slices();            /* and the place of the one before is free */
             copies.ask<NT>(a, m);
             if (own) {
                 own--;
@@ -189,7 +187,7 @@ __device__ __forceinline__ void wk_multistage_sums(const wk_batch_args &a, const
             }
             if (++stage == a.depth) stage = 0;
         }
-        wk_slot_done<NT>(sum, c, leaf, leaves, two, four);
+        wk_k_slice_done<NT>(sum, c, leaf, leaves, two, four);
     }
     __syncwarp();
     unsigned char *const cell = two + wk_in_cell(m.lane / 4, m.lane % 4);
@@ -216,7 +214,7 @@ __device__ __forceinline__ void wk_multistage_finish(const wk_batch_args &a, con
     };
     wk_four_at next = place(m.warp);
     wk_four_more next_more = wk_four_ahead(p, next);
-    wk_sync_slots(); /* all sums are there */
+    wk_sync_k_slices(); /* all sums are there */
 #pragma unroll 1
     for (uint32_t i = m.warp; i < cells; i += WK_MULTISTAGE_WARPS) {
         const wk_four_at o = next;
@@ -231,7 +229,7 @@ __device__ __forceinline__ void wk_multistage_finish(const wk_batch_args &a, con
         }
         wk_four_output(p, o, more, sum, up);
     }
-    wk_sync_slots(); /* all have read them */
+    wk_sync_k_slices(); /* all have read them */
 }
 
 template <int NT, class... F>

@@ -3,9 +3,9 @@
  *
  * Such a launch is nothing but beginning and end, and each instruction that all warps execute there costs 6 to 8
  * clocks: so there is no ring, there are no roles, and few instructions stand between the wait for the launch before
- * and the store. Warp i of a block has leaf i of the tree of slots, for all tiles of the block's item. It asks for its
- * weights before anything else, all at once; when they are there it lets the next launch begin and waits for the one
- * before, asks for its own activations, and makes weights while these come. The warps meet once, when the sums are
+ * and the store. Warp i of a block has leaf i of the tree of K slices, for all tiles of the block's item. It asks for
+ * its weights before anything else, all at once; when they are there it lets the next launch begin and waits for the
+ * one before, asks for its own activations, and makes weights while these come. The warps meet once, when the sums are
  * there; then all finish outputs, a value a lane. Blocks are small, so that those of the next launch stand beside them
  * with their weights, but not so small that those of three do.
  *
@@ -29,20 +29,20 @@
 #include <worker/cuda/part/weights.cuh>
 
 enum {
-    WK_RESIDENT_TOGETHER = 3,         /* blocks a multiprocessor */
-    WK_RESIDENT_TILES = 2,            /* most tiles of a block; glu: pairs */
-    WK_RESIDENT_KEPT = WK_SLOTS * 512 /* bytes of a row that waits for its norm */
+    WK_RESIDENT_TOGETHER = 3,            /* blocks a multiprocessor */
+    WK_RESIDENT_TILES = 2,               /* most tiles of a block; glu: pairs */
+    WK_RESIDENT_KEPT = WK_K_SLICES * 512 /* bytes of a row that waits for its norm */
 };
 
-/* What resident is given. Shared memory, offsets in bytes from its start: at 0 the weights of the slots; behind them
+/* What resident is given. Shared memory, offsets in bytes from its start: at 0 the weights of the K slices; behind them
  * activations, sums, barriers with the scales of a norm, rows that wait for their norm. */
 struct wk_resident_args {
-    wk_product_args p;   /* items: of `tiles` tiles; glu: pairs */
-    uint32_t slot_bytes; /* weights of a slot: a step of all of the block's tiles */
+    wk_product_args p;      /* items: of `tiles` tiles; glu: pairs */
+    uint32_t k_slice_bytes; /* weights of a K slice: a step of all of the block's tiles */
     uint32_t bars_at, x_at, sums_at;
-    uint32_t tiles;        /* of a block; glu: pairs */
-    uint32_t slot_x_bytes; /* activations of a slot: a step of all columns */
-    uint32_t rows_at;      /* rows that wait for their norm */
+    uint32_t tiles;           /* of a block; glu: pairs */
+    uint32_t k_slice_x_bytes; /* activations of a K slice: a step of all columns */
+    uint32_t rows_at;         /* rows that wait for their norm */
 };
 
 /* The tiles of a block: neighbours in a segment; with glu pairs of tiles of both. */
@@ -59,14 +59,14 @@ struct wk_resident_item {
     }
 };
 
-/* The step of the warp's slot, of all tiles, with glu by turns of both segments; what lies past the end of k becomes
+/* The step of the warp's K slice, of all tiles, with glu by turns of both segments; what lies past the end of k becomes
  * zeros. */
 __device__ __forceinline__ void wk_resident_ask(const wk_resident_args &a, const wk_resident_item &item, uint32_t to,
-                                                uint32_t bar, uint32_t slot, uint32_t lane)
+                                                uint32_t bar, uint32_t k_slice, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[item.seg];
-    const uint32_t bytes = s.step_bytes, first = slot * bytes, end = first + bytes,
+    const uint32_t bytes = s.step_bytes, first = k_slice * bytes, end = first + bytes,
                    tiles = p.glu ? 2 * item.count : item.count;
     const uint32_t lack = end > s.tile_bytes ? end - s.tile_bytes : 0; /* less than the step has */
     if (lack) {
@@ -100,12 +100,12 @@ __device__ __forceinline__ void wk_resident_ask(const wk_resident_args &a, const
 /* The warp's activations, of its step if it has one, a run of 32 values after the other, placed as lanes read them
  * (kernel/stream.cuh). A column that is not there is the last one again. */
 template <int NT, class... F>
-__device__ __forceinline__ void wk_resident_bring(const wk_resident_args &a, uint32_t to, uint32_t slot, bool have,
+__device__ __forceinline__ void wk_resident_bring(const wk_resident_args &a, uint32_t to, uint32_t k_slice, bool have,
                                                   uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t step = 1u << p.step_shift, end = min((slot + 1) * step, p.k32);
-    uint32_t k = slot * step, left = have ? step : 0, all = 0;
+    const uint32_t step = 1u << p.step_shift, end = min((k_slice + 1) * step, p.k32);
+    uint32_t k = k_slice * step, left = have ? step : 0, all = 0;
     uint64_t from[NT];
     to += wk_run_place(wk_family_group<F...>(p.seg[0].type), lane);
 #pragma unroll
@@ -143,13 +143,13 @@ __device__ __forceinline__ void wk_resident_bring(const wk_resident_args &a, uin
 
 /* The same of activations that come by runs (quant_cuda.h): those of eight rows are 512 bytes side by side. */
 template <int NT, class... F>
-__device__ __forceinline__ void wk_resident_bring_runs(const wk_resident_args &a, uint32_t to, uint32_t slot, bool have,
-                                                       uint32_t lane)
+__device__ __forceinline__ void wk_resident_bring_runs(const wk_resident_args &a, uint32_t to, uint32_t k_slice,
+                                                       bool have, uint32_t lane)
 {
     constexpr uint32_t apart = 2048; /* bytes from run to run */
     const wk_product_args &p = a.p;
     const uint32_t runs = 1u << (p.step_shift - 5), all = p.k32 / 32, group = blockIdx.y * NT;
-    uint32_t run = slot * runs, left = have ? runs : 0, whole = runs % 4 == 0 && all % runs == 0;
+    uint32_t run = k_slice * runs, left = have ? runs : 0, whole = runs % 4 == 0 && all % runs == 0;
     uint64_t from =
         reinterpret_cast<uint64_t>(p.in.x) + (uint64_t)(group / 4 * all + run) * apart + group % 4 * 512 + lane * 16;
     to += wk_run_place(wk_family_group<F...>(p.seg[0].type), lane);
@@ -178,18 +178,18 @@ template <class... F> __host__ __device__ constexpr bool wk_resident_norms()
     return ((F::super == 1 && F::group == 32) && ...);
 }
 
-/* The same of up to 8 F32 rows by the RMS norm, of whole steps of up to 128 values, one a slot: a lane has four values
- * of each row, and warp w makes the scale of row w, for all. Of two neighbouring rows lanes with an odd run of 32
- * values take the other first, so that no banks collide. Rows from the fifth on wait in shared memory, not in
+/* The same of up to 8 F32 rows by the RMS norm, of whole steps of up to 128 values, one a K slice: a lane has four
+ * values of each row, and warp w makes the scale of row w, for all. Of two neighbouring rows lanes with an odd run of
+ * 32 values take the other first, so that no banks collide. Rows from the fifth on wait in shared memory, not in
  * registers: more than 64 of these would keep blocks of the next launch out. A row that is not there is the last one
  * again, or nothing. */
 __device__ __forceinline__ void wk_resident_norm(const wk_resident_args &a, uint32_t base, unsigned char *shared,
-                                                 uint32_t to, uint32_t slot, uint32_t warp, uint32_t lane)
+                                                 uint32_t to, uint32_t k_slice, uint32_t warp, uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = a.bars_at + WK_SLOTS * 8;
-    uint32_t have = slot < p.steps && lane * 4 >> p.step_shift == 0, left = parts > lane ? parts - lane : 0;
-    const uint32_t k = have ? (slot << p.step_shift) + lane * 4 : 0;
+    const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = a.bars_at + WK_K_SLICES * 8;
+    uint32_t have = k_slice < p.steps && lane * 4 >> p.step_shift == 0, left = parts > lane ? parts - lane : 0;
+    const uint32_t k = have ? (k_slice << p.step_shift) + lane * 4 : 0;
     uint64_t from[5],
         part = reinterpret_cast<uint64_t>(p.in.aux + min(warp, last) * parts +
                                           lane); /* from: of the rows in registers and the one after them */
@@ -307,7 +307,7 @@ template <int NT> struct wk_resident_place {
                                                  uint32_t lane)
         : at(at_of(a, item, i, lane)), to(a.p, at)
     {
-        from = a.sums_at + (i / (4 * NT) * (a.p.glu ? 2 : 1) * NT + i / 4 % NT) * WK_SLOTS * WK_CELL +
+        from = a.sums_at + (i / (4 * NT) * (a.p.glu ? 2 : 1) * NT + i / 4 % NT) * WK_K_SLICES * WK_CELL +
                wk_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
         asm volatile("" : "+r"(from));
     }
@@ -329,10 +329,10 @@ __device__ __forceinline__ void wk_resident_finish_way(const wk_resident_args &a
 #pragma unroll 1
     for (uint32_t i = warp; i < all;) {
         float sum[1], up[1] = {};
-        wk_tree_sum(sum, shared + place.from, 0, WK_SLOTS, WK_CELL);
-        if (p.glu) wk_tree_sum(up, shared + place.from + NT * WK_SLOTS * WK_CELL, 0, WK_SLOTS, WK_CELL);
+        wk_tree_sum(sum, shared + place.from, 0, WK_K_SLICES, WK_CELL);
+        if (p.glu) wk_tree_sum(up, shared + place.from + NT * WK_K_SLICES * WK_CELL, 0, WK_K_SLICES, WK_CELL);
         place.to.put<ANY>(p, place.at, other, sum[0], up[0]);
-        i += WK_SLOTS;
+        i += WK_K_SLICES;
         if (i >= all) break;
         place = wk_resident_place<NT>(a, item, i, lane);
         other = place.to.ahead();
@@ -355,8 +355,8 @@ __device__ __forceinline__ void wk_resident_finish(const wk_resident_args &a, co
 
 /* Where there is a norm, registers are held to what four blocks have: else the next launch's find no room. */
 template <int NT, class... F>
-__global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F...>() ? WK_RESIDENT_TOGETHER + 1
-                                                                                      : WK_RESIDENT_TOGETHER)
+__global__ void __launch_bounds__(32 * WK_K_SLICES, NT == 1 && wk_resident_norms<F...>() ? WK_RESIDENT_TOGETHER + 1
+                                                                                         : WK_RESIDENT_TOGETHER)
     wk_product_resident(const __grid_constant__ wk_resident_args a)
 {
     extern __shared__ uint4 wk_shared[];
@@ -365,11 +365,11 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
                    warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_resident_item item(a, blockIdx.x);
-    const uint32_t slot = wk_leaf_slot(warp);
-    const bool have = slot < p.steps; /* a step: of as many as there are slots, at most */
-    const uint32_t w = warp * a.slot_bytes, x = a.x_at + warp * a.slot_x_bytes, bar = base + a.bars_at + warp * 8;
+    const uint32_t k_slice = wk_leaf_k_slice(warp);
+    const bool have = k_slice < p.steps; /* a step: of as many as there are K slices, at most */
+    const uint32_t w = warp * a.k_slice_bytes, x = a.x_at + warp * a.k_slice_x_bytes, bar = base + a.bars_at + warp * 8;
     if (have)
-        wk_resident_ask(a, item, base + w, bar, slot, lane);
+        wk_resident_ask(a, item, base + w, bar, k_slice, lane);
     else
         wk_touch_args(p);
     const uint32_t tiles = p.glu ? 2 * item.count : item.count;
@@ -382,11 +382,11 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
                      successors' beside these activations */
     const bool norm = NT == 1 && wk_resident_norms<F...>() && p.in.kind == WK_CUDA_IN_RMS;
     if (norm)
-        wk_resident_norm(a, base, shared, x, slot, warp, lane);
+        wk_resident_norm(a, base, shared, x, k_slice, warp, lane);
     else if (p.in.kind == WK_CUDA_IN_RUNS)
-        wk_resident_bring_runs<NT, F...>(a, base + x, slot, have, lane);
+        wk_resident_bring_runs<NT, F...>(a, base + x, k_slice, have, lane);
     else
-        wk_resident_bring<NT, F...>(a, base + x, slot, have, lane);
+        wk_resident_bring<NT, F...>(a, base + x, k_slice, have, lane);
     uint32_t to = a.sums_at + warp * WK_CELL + wk_in_cell(lane / 4, lane % 4);
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.seg].type : 0, [&](auto format) {
         typedef decltype(format) T;
@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(32 * WK_SLOTS, NT == 1 && wk_resident_norms<F.
                     wk_resident_super<T, NT, false>(c, s, from, xs, lane);
             }
 #pragma unroll
-            for (int n = 0; n < NT; n++, to += WK_SLOTS * WK_CELL) {
+            for (int n = 0; n < NT; n++, to += WK_K_SLICES * WK_CELL) {
                 const float sum[4] = { __fadd_rn(c[0][n][0], c[1][n][0]), __fadd_rn(c[0][n][1], c[1][n][1]),
                                        __fadd_rn(c[0][n][2], c[1][n][2]), __fadd_rn(c[0][n][3], c[1][n][3]) };
                 *reinterpret_cast<float4 *>(shared + to) = make_float4(sum[0], sum[1], sum[2], sum[3]);

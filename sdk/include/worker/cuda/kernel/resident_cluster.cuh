@@ -1,12 +1,12 @@
 /* worker/cuda/kernel/resident_cluster.cuh: products of 2 to 16 rows with few tiles and a long k, on 9.0 and later: a
- * cluster of four blocks has a tile, two slots of k each.
+ * cluster of four blocks has a tile, two K slices each.
  *
- * A chain of sums goes through its slot step after step, and making a step's weights takes one warp four times as long
- * as multiplying them. So each chain has two warps, which take its steps by turns: one makes the weights of a step, for
- * its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks are small
- * enough to stand beside the launch before, with their weights. All of a block's weights are asked for before the wait
- * for that launch, all of its activations behind it. Each slot's sums go to the first block of the cluster, which
- * finishes the tile.
+ * A chain of sums goes through its K slice step after step, and making a step's weights takes one warp four times as
+ * long as multiplying them. So each chain has two warps, which take its steps by turns: one makes the weights of a
+ * step, for its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks are
+ * small enough to stand beside the launch before, with their weights. All of a block's weights are asked for before the
+ * wait for that launch, all of its activations behind it. Each K slice's sums go to the first block of the cluster,
+ * which finishes the tile.
  *
  * Order of arithmetic: part/weights.cuh. */
 #ifndef WORKER_CUDA_KERNEL_RESIDENT_CLUSTER_CUH
@@ -25,27 +25,27 @@
 #include <worker/cuda/part/weights.cuh>
 
 enum {
-    WK_RESIDENT_CLUSTER_BLOCKS = 4,                                    /* of a tile */
-    WK_RESIDENT_CLUSTER_SLOTS = WK_SLOTS / WK_RESIDENT_CLUSTER_BLOCKS, /* of a block */
-    WK_RESIDENT_CLUSTER_PARTS = 2,                                     /* warps of a chain */
-    WK_RESIDENT_CLUSTER_WARPS = WK_RESIDENT_CLUSTER_SLOTS * 2 * WK_RESIDENT_CLUSTER_PARTS,
-    WK_RESIDENT_CLUSTER_ROUNDS = 4, /* most steps of a slot */
+    WK_RESIDENT_CLUSTER_BLOCKS = 4,                                          /* of a tile */
+    WK_RESIDENT_CLUSTER_K_SLICES = WK_K_SLICES / WK_RESIDENT_CLUSTER_BLOCKS, /* of a block */
+    WK_RESIDENT_CLUSTER_PARTS = 2,                                           /* warps of a chain */
+    WK_RESIDENT_CLUSTER_WARPS = WK_RESIDENT_CLUSTER_K_SLICES * 2 * WK_RESIDENT_CLUSTER_PARTS,
+    WK_RESIDENT_CLUSTER_ROUNDS = 4, /* most steps of a K slice */
     WK_RESIDENT_CLUSTER_RUNS = 8,   /* most runs of 32 values in a step */
-    WK_RESIDENT_CLUSTER_BARS = 2 * WK_RESIDENT_CLUSTER_SLOTS * WK_RESIDENT_CLUSTER_PARTS + 1
+    WK_RESIDENT_CLUSTER_BARS = 2 * WK_RESIDENT_CLUSTER_K_SLICES * WK_RESIDENT_CLUSTER_PARTS + 1
 };
 
 /* What resident_cluster is given. Shared memory, offsets in bytes from its start: at 0 the activations of the block's
- * steps, [steps][slots]; behind them weights, sums of all slots, sums on their way, barriers. */
+ * steps, [steps][K slices]; behind them weights, sums of all K slices, sums on their way, barriers. */
 struct wk_resident_cluster_args {
     wk_product_args p;     /* one segment */
     uint32_t step_bytes;   /* weights of a step of the tile */
     uint32_t step_x_bytes; /* activations of a step: all columns */
-    uint32_t weights_at;   /* [steps][slots of the block] */
+    uint32_t weights_at;   /* [steps][K slices of the block] */
     uint32_t sums_at, bars_at;
-    uint32_t way_at; /* sums of a chain on their way from one warp to the other one that has the slot */
+    uint32_t way_at; /* sums of a chain on their way from one warp to the other one that has the K slice */
 };
 
-/* All weights of a warp's steps, every second one of the slot from `part` on: `n` of them, places and steps `apart`
+/* All weights of a warp's steps, every second one of the K slice from `part` on: `n` of them, places and steps `apart`
  * from each other. */
 __device__ __forceinline__ void wk_resident_cluster_ask(const wk_resident_cluster_args &a, const unsigned char *from,
                                                         uint32_t to, uint32_t n, uint32_t bar)
@@ -57,8 +57,8 @@ __device__ __forceinline__ void wk_resident_cluster_ask(const wk_resident_cluste
         wk_bar_init_done();
         wk_bar_expect(bar, n * bytes);
 #pragma unroll 1
-        for (; n; n--, to += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_SLOTS * a.step_bytes,
-                  from += WK_RESIDENT_CLUSTER_PARTS * WK_SLOTS * bytes)
+        for (; n; n--, to += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_K_SLICES * a.step_bytes,
+                  from += WK_RESIDENT_CLUSTER_PARTS * WK_K_SLICES * bytes)
             wk_fetch(to, from, bytes, bar, once);
     }
 }
@@ -89,8 +89,8 @@ template <int NT, class F> struct wk_resident_cluster_rows {
     {
         uint32_t at = 0, place = to;
 #pragma unroll 1
-        for (; n; n--, at += WK_RESIDENT_CLUSTER_PARTS * WK_SLOTS * step / 32 * apart,
-                  place += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_SLOTS * a.step_x_bytes)
+        for (; n; n--, at += WK_RESIDENT_CLUSTER_PARTS * WK_K_SLICES * step / 32 * apart,
+                  place += WK_RESIDENT_CLUSTER_PARTS * WK_RESIDENT_CLUSTER_K_SLICES * a.step_x_bytes)
 #pragma unroll
             for (uint32_t j = 0; j < WK_RESIDENT_CLUSTER_RUNS * NT; j++)
                 if (j / NT % 2 == 0 && j / NT * 32 < step)
@@ -135,12 +135,12 @@ __device__ __forceinline__ void wk_resident_cluster_make(const wk_product_args &
 
 /* What a warp works with. */
 struct wk_resident_cluster_warp {
-    uint32_t own, part, rounds; /* slot of the block's; its first step of the slot; steps of the slot */
+    uint32_t own, part, rounds; /* K slice of the block's; its first step of the K slice; steps of the K slice */
     uint32_t weights_bar, x_bar;
     unsigned char *cell, *other; /* of the chain's sums on their way, of the other chain's */
 };
 
-/* The warp's steps of chain CHAIN. True: it is chain 0's last, and c the slot's sums. */
+/* The warp's steps of chain CHAIN. True: it is chain 0's last, and c the K slice's sums. */
 template <class T, int NT, int CHAIN>
 __device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], const wk_resident_cluster_args &a,
                                                           unsigned char *shared, const wk_resident_cluster_warp &m,
@@ -148,12 +148,12 @@ __device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], con
 {
     const wk_product_args &p = a.p;
     const uint32_t turn = 1 + (m.own * 2 + CHAIN) * WK_RESIDENT_CLUSTER_PARTS,
-                   done = 1 + WK_RESIDENT_CLUSTER_SLOTS * 2 * WK_RESIDENT_CLUSTER_PARTS +
-                          m.own; /* barriers: of the sums' way to each of the two, of the slot's chains */
+                   done = 1 + WK_RESIDENT_CLUSTER_K_SLICES * 2 * WK_RESIDENT_CLUSTER_PARTS +
+                          m.own; /* barriers: of the sums' way to each of the two, of the K slice's chains */
     bool last = false, met = false;
 #pragma unroll 1
     for (uint32_t r = m.part; r < m.rounds; r += WK_RESIDENT_CLUSTER_PARTS) {
-        const uint32_t at = r * WK_RESIDENT_CLUSTER_SLOTS + m.own;
+        const uint32_t at = r * WK_RESIDENT_CLUSTER_K_SLICES + m.own;
         uint32_t v[WK_RESIDENT_CLUSTER_RUNS][4];
         wk_resident_cluster_make<T, CHAIN>(p, v, shared + a.weights_at + at * a.step_bytes, lane);
         if (!met) wk_stage_wait(m.x_bar, 0);
@@ -204,13 +204,14 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
                    warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t tile = blockIdx.x / WK_RESIDENT_CLUSTER_BLOCKS, rank = blockIdx.x % WK_RESIDENT_CLUSTER_BLOCKS,
-                   chain = warp / WK_RESIDENT_CLUSTER_SLOTS % 2;
+                   chain = warp / WK_RESIDENT_CLUSTER_K_SLICES % 2;
     wk_resident_cluster_warp m;
-    m.own = warp % WK_RESIDENT_CLUSTER_SLOTS;
-    m.part = warp / (2 * WK_RESIDENT_CLUSTER_SLOTS);
-    const uint32_t leaf = rank * WK_RESIDENT_CLUSTER_SLOTS + m.own, slot = wk_leaf_slot(leaf), bars = base + a.bars_at,
-                   ready = bars, first = slot + m.part * WK_SLOTS, at = m.part * WK_RESIDENT_CLUSTER_SLOTS + m.own;
-    m.rounds = (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
+    m.own = warp % WK_RESIDENT_CLUSTER_K_SLICES;
+    m.part = warp / (2 * WK_RESIDENT_CLUSTER_K_SLICES);
+    const uint32_t leaf = rank * WK_RESIDENT_CLUSTER_K_SLICES + m.own, k_slice = wk_leaf_k_slice(leaf),
+                   bars = base + a.bars_at, ready = bars, first = k_slice + m.part * WK_K_SLICES,
+                   at = m.part * WK_RESIDENT_CLUSTER_K_SLICES + m.own;
+    m.rounds = (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES;
     m.weights_bar = bars + 8 + at * 16;
     m.x_bar = m.weights_bar + 8;
     m.cell = shared + a.way_at + (m.own * 2 + chain) * NT * WK_CELL + lane * 16;
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
         wk_bar_init(m.x_bar, 64);
         if (at == 0 && rank == 0) wk_bar_init(ready, 1);
         wk_bar_init_done();
-        if (at == 0 && rank == 0) wk_bar_expect(ready, NT * WK_SLOTS * WK_CELL);
+        if (at == 0 && rank == 0) wk_bar_expect(ready, NT * WK_K_SLICES * WK_CELL);
     }
     __syncthreads();
     wk_cluster_arrive();
@@ -245,16 +246,16 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
               : wk_resident_cluster_chain<F, NT, 0>(c, a, shared, m, lane)) {
 #pragma unroll
         for (int n = 0; n < NT; n++)
-            wk_cluster_send(base + a.sums_at + (n * WK_SLOTS + leaf) * WK_CELL + wk_in_cell(lane / 4, lane % 4), ready,
-                            0, c[n]);
+            wk_cluster_send(base + a.sums_at + (n * WK_K_SLICES + leaf) * WK_CELL + wk_in_cell(lane / 4, lane % 4),
+                            ready, 0, c[n]);
     }
     if (rank || warp >= 4 * NT) return;
     wk_stage_wait(ready, 0);
     float sum[1];
     wk_tree_sum(sum,
-                shared + a.sums_at + warp / 4 * WK_SLOTS * WK_CELL + wk_in_cell(lane % 8, warp % 4) +
+                shared + a.sums_at + warp / 4 * WK_K_SLICES * WK_CELL + wk_in_cell(lane % 8, warp % 4) +
                     (lane / 8 % 2 * 2 + lane / 16) * 4,
-                0, WK_SLOTS, WK_CELL);
+                0, WK_K_SLICES, WK_CELL);
     place.put(p, o, other, sum[0], 0.0f);
 }
 

@@ -1,13 +1,13 @@
 /* worker/cuda/kernel/split_k.cuh: products of 17 to 64 rows with few tiles and a long k, on sm_90a: the blocks of a
- * cluster of eight have a slot of k each.
+ * cluster of eight have a K slice each.
  *
  * Such a launch is nothing but beginning and end, and each instruction there counts (kernel/resident.cuh): so there is
- * no ring and there are no roles. A block has its slot of four tiles, whose weights it asks for at once, before the
- * wait for the launch before, and behind that all rows' activations of the slot: those that come as panels by a copy a
- * step, else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups
+ * no ring and there are no roles. A block has its K slice of four tiles, whose weights it asks for at once, before the
+ * wait for the launch before, and behind that all rows' activations of the K slice: those that come as panels by a copy
+ * a step, else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups
  * multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only.
  * They exchange halves of their sums, and each sends what it has then to the block that finishes the output, which adds
- * the eight slots.
+ * the eight K slices.
  *
  * Order of arithmetic: part/weights.cuh. */
 #ifndef WORKER_CUDA_KERNEL_SPLIT_K_CUH
@@ -28,21 +28,22 @@ enum {
     WK_SPLIT_K_TILES = 4, /* of a block: a warpgroup's */
     WK_SPLIT_K_WARPS = 8,
     WK_SPLIT_K_THREADS = 32 * WK_SPLIT_K_WARPS,
-    WK_SPLIT_K_ROUNDS = 4, /* most steps of a slot */
+    WK_SPLIT_K_ROUNDS = 4, /* most steps of a K slice */
     WK_SPLIT_K_BARS = WK_SPLIT_K_TILES + WK_SPLIT_K_ROUNDS + 1
 };
 
 /* What split_k is given. Shared memory, offsets in bytes from its start, which is a multiple of 1024: at 0 the
- * activations of the slot's steps; behind them weights, sums of all slots, sums of chains on their way, barriers. */
+ * activations of the K slice's steps; behind them weights, sums of all K slices, sums of chains on their way, barriers.
+ */
 struct wk_split_k_args {
     wk_product_args p;   /* one segment */
     uint32_t weights_at; /* [WK_SPLIT_K_TILES] */
-    uint32_t tile_bytes; /* all of a slot's steps of a tile */
+    uint32_t tile_bytes; /* all of a K slice's steps of a tile */
     uint32_t sums_at, bars_at;
     uint32_t way_at; /* sums of one warpgroup's chain on their way to the other one */
 };
 
-/* The warp's tile: all steps of the slot. */
+/* The warp's tile: all steps of the K slice. */
 __device__ __forceinline__ void wk_split_k_ask(const unsigned char *from, uint32_t to, uint32_t bar, uint32_t bytes,
                                                uint32_t rounds)
 {
@@ -52,28 +53,28 @@ __device__ __forceinline__ void wk_split_k_ask(const unsigned char *from, uint32
         wk_bar_init_done();
         wk_bar_expect(bar, rounds * bytes);
 #pragma unroll 1
-        for (; rounds; rounds--, to += bytes, from += WK_SLOTS * bytes) wk_fetch(to, from, bytes, bar, once);
+        for (; rounds; rounds--, to += bytes, from += WK_K_SLICES * bytes) wk_fetch(to, from, bytes, bar, once);
     }
     __syncwarp();
 }
 
-/* Activations that come as rows, those of the slot, a step after the other: a warp has each eighth row. 64 values of a
- * row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that share a run of 32
- * stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
+/* Activations that come as rows, those of the K slice, a step after the other: a warp has each eighth row. 64 values of
+ * a row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that share a run of
+ * 32 stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
 template <int NT, class F> struct wk_split_k_rows {
     uint64_t from, column, next;
     uint32_t to, last, panels;
     __device__ __forceinline__ wk_split_k_rows() {}
-    __device__ __forceinline__ wk_split_k_rows(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t warp,
+    __device__ __forceinline__ wk_split_k_rows(const wk_product_args &p, uint32_t x, uint32_t k_slice, uint32_t warp,
                                                uint32_t lane)
     {
         const uint32_t pair = F::group == 32 ? lane % 4 : lane / 8 % 2 * 2 + lane % 2,
                        t = F::group == 32 ? lane / 4 % 4 : lane / 2 % 4;
         from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)warp * p.k32 +
-                                          (slot << p.step_shift)) +
+                                          (k_slice << p.step_shift)) +
                lane * 4;
         column = p.k32 * 16;
-        next = (uint64_t)(2 * WK_SLOTS) << p.step_shift;
+        next = (uint64_t)(2 * WK_K_SLICES) << p.step_shift;
         to = x + warp * 128 + ((lane / 16 * 4 + pair) ^ warp) * 16 + t * 4;
         last = (p.rows - 1 - warp) / 8;
         panels = 1u << (p.step_shift - 6);
@@ -102,15 +103,16 @@ template <int NT, class F> struct wk_split_k_rows {
     }
 };
 
-/* Those that come as panels: step `round` of the slot, by one thread, all places. */
+/* Those that come as panels: step `round` of the K slice, by one thread, all places. */
 template <int NT>
-__device__ __forceinline__ void wk_split_k_panels(const wk_product_args &p, uint32_t x, uint32_t slot, uint32_t round,
-                                                  uint32_t bar)
+__device__ __forceinline__ void wk_split_k_panels(const wk_product_args &p, uint32_t x, uint32_t k_slice,
+                                                  uint32_t round, uint32_t bar)
 {
     const uint32_t bytes = (NT * 1024) << (p.step_shift - 6);
     wk_bar_expect(bar, bytes);
     wk_fetch(x + round * bytes,
-             static_cast<const unsigned char *>(p.in.x) + (uint64_t)(slot + round * WK_SLOTS) * bytes, bytes, bar);
+             static_cast<const unsigned char *>(p.in.x) + (uint64_t)(k_slice + round * WK_K_SLICES) * bytes, bytes,
+             bar);
 }
 
 /* 64 values of a unit, the half-th: what chain `CHAIN` multiplies of them. */
@@ -127,7 +129,7 @@ __device__ __forceinline__ void wk_split_k_make(const typename T::quants &q, con
     }
 }
 
-/* Chain `CHAIN` of the warp's tile and the slot, all columns; weights, x: of the slot. */
+/* Chain `CHAIN` of the warp's tile and the K slice, all columns; weights, x: of the K slice. */
 template <class T, int NT, int CHAIN>
 __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_product_args &p,
                                                 const unsigned char *weights, uint32_t x, uint32_t weights_bar,
@@ -189,8 +191,8 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
 }
 
 /* Of the sums of the chain half of the column groups go to the warp that has the other chain of the tile; behind a
- * barrier of the two, with its own of the rest, a slot's, each block gets what it finishes. exchange: of the tile, at
- * the lane's place. */
+ * barrier of the two, with its own of the rest, a K slice's, each block gets what it finishes. exchange: of the tile,
+ * at the lane's place. */
 template <int NT, int CHAIN>
 __device__ __forceinline__ void wk_split_k_leave(const float (&c)[NT][4], unsigned char *exchange)
 {
@@ -214,7 +216,7 @@ __device__ __forceinline__ void wk_split_k_send(const float (&c)[NT][4], const u
         const float sum[4] = { __fadd_rn(own[0], v.x), __fadd_rn(own[1], v.y), __fadd_rn(own[2], v.z),
                                __fadd_rn(own[3], v.w) };
         const uint32_t cell = (CHAIN * owned + n) * WK_SPLIT_K_TILES + tile;
-        wk_cluster_send(to + cell % owned * WK_SLOTS * WK_CELL, ready, cell / owned, sum);
+        wk_cluster_send(to + cell % owned * WK_K_SLICES * WK_CELL, ready, cell / owned, sum);
     }
 }
 
@@ -227,21 +229,22 @@ __global__ void __launch_bounds__(WK_SPLIT_K_THREADS, 1) wk_product_split_k(cons
     const uint32_t start = (uint32_t)__cvta_generic_to_shared(wk_shared), base = (start + 1023u) & ~1023u,
                    lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared) + (base - start);
-    const uint32_t rank = blockIdx.x % WK_SLOTS, first = blockIdx.x / WK_SLOTS * WK_SPLIT_K_TILES,
+    const uint32_t rank = blockIdx.x % WK_K_SLICES, first = blockIdx.x / WK_K_SLICES * WK_SPLIT_K_TILES,
                    mine = warp % WK_SPLIT_K_TILES, group = warp / WK_SPLIT_K_TILES;
-    const uint32_t slot = wk_leaf_slot(rank), rounds = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
+    const uint32_t k_slice = wk_leaf_k_slice(rank),
+                   rounds = k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
     const uint32_t weights = a.weights_at + mine * a.tile_bytes, bars = base + a.bars_at, weights_bar = bars + mine * 8,
                    x_bars = bars + WK_SPLIT_K_TILES * 8, ready = x_bars + WK_SPLIT_K_ROUNDS * 8;
     const wk_segment_args &s = p.seg[0];
     const bool panels = p.in.kind == WK_CUDA_IN_PANELS;
     if (group == 0) {
-        wk_split_k_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + slot * s.step_bytes,
+        wk_split_k_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + k_slice * s.step_bytes,
                        base + weights, weights_bar, s.step_bytes, rounds);
     } else if (lane == 0) {
         wk_bar_init(x_bars + mine * 8, panels ? 1 : 32 * WK_SPLIT_K_WARPS);
         if (mine == 0) wk_bar_init(ready, 1);
         wk_bar_init_done();
-        if (mine == 0) wk_bar_expect(ready, owned * WK_SLOTS * WK_CELL);
+        if (mine == 0) wk_bar_expect(ready, owned * WK_K_SLICES * WK_CELL);
     }
     wk_release();
     wk_place place[outputs];
@@ -253,17 +256,17 @@ __global__ void __launch_bounds__(WK_SPLIT_K_THREADS, 1) wk_product_split_k(cons
                        row = (cell / WK_SPLIT_K_TILES * 4 + i % 4) * 2 + lane / 16;
         at[o] = { 0, tile, lane % 16, row, tile < s.n_tiles && row < p.rows };
         place[o] = wk_place(p, at[o]);
-        from[o] =
-            a.sums_at + i / 4 * WK_SLOTS * WK_CELL + wk_in_cell(lane % 8, i % 4) + (lane / 8 % 2 * 2 + lane / 16) * 4;
+        from[o] = a.sums_at + i / 4 * WK_K_SLICES * WK_CELL + wk_in_cell(lane % 8, i % 4) +
+                  (lane / 8 % 2 * 2 + lane / 16) * 4;
         asm volatile("" : "+r"(from[o]));
     }
     wk_split_k_rows<NT, F> rows;
-    if (!panels) rows = wk_split_k_rows<NT, F>(p, base, slot, warp, lane);
+    if (!panels) rows = wk_split_k_rows<NT, F>(p, base, k_slice, warp, lane);
     __syncthreads();
     wk_cluster_arrive();
     wk_depend();
     if (panels && group == 1 && mine < rounds && lane == 0)
-        wk_split_k_panels<NT>(p, base, slot, mine, x_bars + mine * 8);
+        wk_split_k_panels<NT>(p, base, k_slice, mine, x_bars + mine * 8);
     float other[outputs];
 #pragma unroll
     for (uint32_t o = 0; o < outputs; o++) other[o] = place[o].ahead();
@@ -289,7 +292,7 @@ __global__ void __launch_bounds__(WK_SPLIT_K_THREADS, 1) wk_product_split_k(cons
 #pragma unroll
     for (uint32_t o = 0; o < outputs; o++) {
         float sum[1];
-        wk_tree_sum(sum, shared + from[o], 0, WK_SLOTS, WK_CELL);
+        wk_tree_sum(sum, shared + from[o], 0, WK_K_SLICES, WK_CELL);
         place[o].put(p, at[o], other[o], sum[0], 0.0f);
     }
 }

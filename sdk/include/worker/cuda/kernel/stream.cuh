@@ -51,13 +51,14 @@ struct wk_stream_memory : wk_batch_memory {
     __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return x_full(WK_STREAM_STAGES + 2 + buffer); }
 };
 
-/* The stages of a block's share of an item in order: its slots as the tree has them, their steps, the steps' pieces. */
+/* The stages of a block's share of an item in order: its K slices as the tree has them, their steps, the steps' pieces.
+ */
 struct wk_stream_walk {
     uint32_t leaf, end, step, piece;
     __device__ __forceinline__ bool leaves(const wk_batch_args &a) /* to the next leaf that has steps */
     {
         for (; leaf < end; leaf++) {
-            step = wk_leaf_slot(leaf);
+            step = wk_leaf_k_slice(leaf);
             if (step < a.p.steps) return true;
         }
         return false;
@@ -73,7 +74,7 @@ struct wk_stream_walk {
     {
         if (++piece < a.step_stages) return true;
         piece = 0;
-        step += WK_SLOTS;
+        step += WK_K_SLICES;
         if (step < a.p.steps) return true;
         leaf++;
         return leaves(a);
@@ -123,7 +124,7 @@ struct wk_stream_tiles {
     const unsigned char *from;
     wk_stream_walk walk; /* what is asked for next */
     uint32_t item;
-    uint32_t tile_bytes, step_bytes, stage_bytes; /* tile_bytes: 0 if there is no such tile */
+    uint32_t tile_bytes, step_bytes, piece_bytes; /* tile_bytes: 0 if there is no such tile */
     __device__ __forceinline__ void locate(const wk_batch_args &a, uint32_t i, uint32_t rank, uint32_t warp)
     {
         item = walk.begin(a, rank) ? i : a.p.items;
@@ -133,18 +134,18 @@ struct wk_stream_tiles {
         from = s.tiles + (uint64_t)t.tile * s.tile_stride;
         tile_bytes = t.real ? s.tile_bytes : 0;
         step_bytes = s.step_bytes;
-        stage_bytes = s.stage_bytes;
+        piece_bytes = s.piece_bytes;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
     __device__ __forceinline__ void ask(const wk_batch_args &a, uint32_t to, uint32_t bar, uint32_t rank, uint32_t warp,
                                         uint32_t lane)
     {
         if (item >= a.p.items) return;
-        const uint32_t first = walk.step * step_bytes + walk.piece * stage_bytes,
-                       bytes = first < tile_bytes ? min(stage_bytes, tile_bytes - first) : 0;
-        if (bytes < stage_bytes) {
+        const uint32_t first = walk.step * step_bytes + walk.piece * piece_bytes,
+                       bytes = first < tile_bytes ? min(piece_bytes, tile_bytes - first) : 0;
+        if (bytes < piece_bytes) {
 #pragma unroll 1
-            for (uint32_t j = bytes + lane * 16; j < stage_bytes; j += 512)
+            for (uint32_t j = bytes + lane * 16; j < piece_bytes; j += 512)
                 asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
             wk_publish();
             __syncwarp();
@@ -172,7 +173,7 @@ __device__ __forceinline__ void wk_stream_ring_next(wk_warp_ring &ring, const wk
     ring.next(a.tiles * a.tile_bytes, m.w + warp * a.tile_bytes, m.full(warp, 0), a.depth);
 }
 
-/* The sum of the block's slots of the warp's tile. */
+/* The sum of the block's K slices of the warp's tile. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_batch_args &a, const wk_stream_memory &m,
                                                wk_stream_tiles &tiles, wk_warp_ring &ring, uint32_t rank, uint32_t warp,
@@ -181,15 +182,16 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
     const wk_product_args &p = a.p;
     const uint32_t leaves = wk_batch_leaves(a);
     unsigned char *const two = m.at + (m.kept - m.base) + warp * WK_CELL,
-                         *const four = two + NT * WK_ITEM_TILES * WK_CELL; /* sums of so many slots wait */
+                         *const four = two + NT * WK_ITEM_TILES * WK_CELL; /* sums of so many K slices wait */
     wk_run_words<T, NT> x(m.at, lane);
     uint32_t x_bar = m.x_full(0);
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
-        const uint32_t slot = wk_leaf_slot(rank * leaves + leaf);
+        const uint32_t k_slice = wk_leaf_k_slice(rank * leaves + leaf);
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * a.step_stages : 0; n; n--) {
+        for (uint32_t n = k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES * a.step_stages : 0;
+             n; n--) {
             wk_stage_wait(ring.bar, ring.parity);
             wk_stage_wait(x_bar, 0);
             wk_add_stage<T, NT>(c, m.at + (ring.at - m.base), x, a.stage_units, lane);
@@ -199,7 +201,7 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
             x.at += a.x_bytes;
             x_bar += 8;
         }
-        wk_slot_done<NT>(sum, c, leaf, leaves, two, four);
+        wk_k_slice_done<NT>(sum, c, leaf, leaves, two, four);
     }
 }
 

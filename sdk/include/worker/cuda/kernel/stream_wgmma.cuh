@@ -6,7 +6,7 @@
  * inside, in the very registers where wgmma wants its A operand (that is how tiles are laid out), 64 values of k at a
  * time, while the 64 before are multiplied.
  *
- * Order of arithmetic: part/weights.cuh. A cluster of 1, 2, 4 or 8 blocks shares an item's slots, neighbours of the
+ * Order of arithmetic: part/weights.cuh. A cluster of 1, 2, 4 or 8 blocks shares an item's K slices, neighbours of the
  * tree to a block; each block adds its own, sends its sum to the block that finishes the output, and that adds them by
  * the rest of the tree. With two buffers for sums an item is finished while the next one is multiplied.
  *
@@ -104,22 +104,23 @@ __device__ __forceinline__ wk_tile_at wk_stream_wgmma_tile_of(const wk_product_a
 /* Stages of an item. */
 __device__ __forceinline__ uint32_t wk_stream_wgmma_stages(const wk_batch_args &a, uint32_t rank)
 {
-    const uint32_t leaves = WK_SLOTS / a.blocks;
+    const uint32_t leaves = WK_K_SLICES / a.blocks;
     uint32_t n = 0;
     for (uint32_t i = 0; i < leaves; i++) {
-        const uint32_t slot = wk_leaf_slot(rank * leaves + i);
-        if (slot < a.p.steps) n += (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS;
+        const uint32_t k_slice = wk_leaf_k_slice(rank * leaves + i);
+        if (k_slice < a.p.steps) n += (a.p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES;
     }
     return n * a.step_stages;
 }
-/* Which stage of k the i-th of an item is: the block's slots as the tree has them, their steps, the steps' pieces. */
+/* Which stage of k the i-th of an item is: the block's K slices as the tree has them, their steps, the steps' pieces.
+ */
 __device__ __forceinline__ uint32_t wk_stream_wgmma_order(const wk_batch_args &a, uint32_t rank, uint32_t i)
 {
     uint32_t step = i >> a.run_shift;
-    for (uint32_t leaf = rank * (WK_SLOTS / a.blocks);; leaf++) {
-        const uint32_t slot = wk_leaf_slot(leaf),
-                       n = slot < a.p.steps ? (a.p.steps - slot + WK_SLOTS - 1) / WK_SLOTS : 0;
-        if (step < n) return (slot + step * WK_SLOTS) * a.step_stages + (i & (a.step_stages - 1));
+    for (uint32_t leaf = rank * (WK_K_SLICES / a.blocks);; leaf++) {
+        const uint32_t k_slice = wk_leaf_k_slice(leaf),
+                       n = k_slice < a.p.steps ? (a.p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
+        if (step < n) return (k_slice + step * WK_K_SLICES) * a.step_stages + (i & (a.step_stages - 1));
         step -= n;
     }
 }
@@ -130,7 +131,7 @@ __device__ __forceinline__ uint32_t wk_stream_wgmma_order(const wk_batch_args &a
 struct wk_stream_wgmma_weights {
     const unsigned char *from[2];
     uint32_t real[2];
-    uint32_t item, tile_bytes, tile_stride, step_bytes, stage_bytes;
+    uint32_t item, tile_bytes, tile_stride, step_bytes, piece_bytes;
     __device__ __forceinline__ void locate(const wk_batch_args &a, uint32_t i)
     {
         item = i;
@@ -143,7 +144,7 @@ struct wk_stream_wgmma_weights {
             tile_bytes = s.tile_bytes;
             tile_stride = s.tile_stride;
             step_bytes = s.step_bytes;
-            stage_bytes = s.stage_bytes;
+            piece_bytes = s.piece_bytes;
         }
     }
     /* Asks for piece k of all tiles; what lies past the end of k becomes zeros. */
@@ -151,8 +152,8 @@ struct wk_stream_wgmma_weights {
                                           uint32_t i, uint32_t k, uint32_t lane)
     {
         if (i != item) locate(a, i);
-        const uint32_t in = (k & (a.step_stages - 1)) * stage_bytes, first = (k >> a.run_shift) * step_bytes + in,
-                       whole = min(stage_bytes, step_bytes - in);
+        const uint32_t in = (k & (a.step_stages - 1)) * piece_bytes, first = (k >> a.run_shift) * step_bytes + in,
+                       whole = min(piece_bytes, step_bytes - in);
         const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
         const uint32_t to = m.w + stage * WK_ITEM_TILES * a.tile_bytes, bar = m.full(stage);
         if (bytes < whole) {
@@ -373,7 +374,7 @@ __device__ __forceinline__ void wk_stream_wgmma_swap(uint32_t (&b)[2][4][4])
     for (int j = 0; j < 16; j++) b[0][j / 4][j % 4] = b[1][j / 4][j % 4];
 }
 
-/* The sum of the block's slots of the warp's tile. */
+/* The sum of the block's K slices of the warp's tile. */
 template <class T, int NT>
 __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const wk_batch_args &a,
                                                      const wk_stream_wgmma_memory &m, wk_stream_wgmma_ring &ring,
@@ -383,7 +384,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     constexpr uint32_t halves = T::unit / 64;                                  /* buffers of a unit */
     constexpr uint32_t pieces = T::super * halves > 1 ? T::super * halves : 2; /* of the unrolled loop */
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_SLOTS / a.blocks, units = a.stage_units, step_pieces = 1u << (p.step_shift - 6),
+    const uint32_t leaves = WK_K_SLICES / a.blocks, units = a.stage_units, step_pieces = 1u << (p.step_shift - 6),
                    zero = p.k32 % 32;
     uint32_t left = wk_stream_wgmma_stages(a, rank) * units * halves, unit = 0,
              x = 0; /* left: pieces of the item; unit: in the stage */
@@ -393,7 +394,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     uint32_t b[2][4][4] = {};
     float c[2][NT][4];
     unsigned char *const four = m.at + (m.sums - m.base) + wk_stream_wgmma_place(p, warp) * WK_CELL,
-                         *const two = m.at + (m.kept - m.base) + warp * WK_CELL; /* sums of so many slots wait */
+                         *const two = m.at + (m.kept - m.base) + warp * WK_CELL; /* sums of so many K slices wait */
     auto open = [&] {
         wk_stage_wait(m.full(ring.turn.i), ring.turn.parity);
         w = m.at + (m.w - m.base) + (ring.turn.i * WK_ITEM_TILES + warp) * a.tile_bytes;
@@ -428,8 +429,8 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     }
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
-        const uint32_t slot = wk_leaf_slot(rank * leaves + leaf);
-        uint32_t n = slot < p.steps ? (p.steps - slot + WK_SLOTS - 1) / WK_SLOTS * step_pieces : 0;
+        const uint32_t k_slice = wk_leaf_k_slice(rank * leaves + leaf);
+        uint32_t n = k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES * step_pieces : 0;
         wk_stream_wgmma_zero<NT>(c);
 #pragma unroll 1
         while (n) {
@@ -451,7 +452,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
             }
         }
         wk_stream_wgmma_over(ring, lane);
-        wk_slot_done<NT>(sum, c, leaf, leaves, two, four);
+        wk_k_slice_done<NT>(sum, c, leaf, leaves, two, four);
     }
 }
 

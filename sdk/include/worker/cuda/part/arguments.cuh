@@ -23,7 +23,7 @@ struct wk_segment_args {
     uint32_t tile_stride;       /* bytes from tile to tile */
     uint32_t tile_bytes;        /* of a tile */
     uint32_t step_bytes;        /* of a step of k of a tile */
-    uint32_t stage_bytes;       /* of a tile in a stage of a ring, for one slot of k */
+    uint32_t piece_bytes;       /* what a stage of a ring has of a tile for one K slice */
     uint32_t n, n_tiles;        /* rows of the matrix; tiles, the last with zeros */
     uint32_t type;              /* format: index among those of the kernel */
     float scale;                /* what its sums are multiplied by: 2^shift of the input times the format's unscale */
@@ -36,13 +36,13 @@ struct wk_segment_args {
 struct wk_product_args {
     uint32_t rows, k, k32, steps; /* k32: k rounded up to 32; steps: that k is cut into */
     uint32_t step_units;          /* units of a step, a power of 2 */
-    uint32_t stage_units;         /* ring: units of a stage, for one slot of k, a power of 2 */
-    uint32_t depth, slot;         /* ring: stages that it holds; bytes of a stage */
+    uint32_t stage_units;         /* ring: units of a stage, for one K slice, a power of 2 */
+    uint32_t depth, stage_bytes;  /* ring: stages that it holds; bytes of a stage */
     uint32_t step_shift;          /* log2 of the values in a step */
-    uint16_t run, rounds;         /* ring: stages in a step; gemv: steps of a slot in a stage */
+    uint16_t run, rounds;         /* ring: stages in a step; gemv: steps of a K slice in a stage */
     uint32_t stages;              /* ring: of a tile */
     uint32_t flight;              /* ring: stages that are asked for at once */
-    uint32_t turn;                /* gemv: slots that a warp moves on from tile to tile */
+    uint32_t turn;                /* gemv: K slices that a warp moves on from tile to tile */
     uint32_t blocks;              /* gemv, moe_*: blocks a multiprocessor */
     uint32_t n_seg, glu, items;   /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: of pairs of tiles) */
     /* gemv, moe_*: shared memory, offsets in bytes from its start, of barriers, activations, sums; x_stride: halves
@@ -119,15 +119,15 @@ __device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint3
 {
     return p.in.row_index ? __ldg(p.in.row_index + i) : i;
 }
-/* A warp's steps are those of its slot: warp, warp + 8, ... */
+/* A warp's steps are those of its K slice: warp, warp + 8, ... */
 __device__ __forceinline__ uint32_t wk_own_steps(const wk_product_args &p, uint32_t warp)
 {
-    return warp < p.steps ? (p.steps - warp + WK_SLOTS - 1) / WK_SLOTS : 0;
+    return warp < p.steps ? (p.steps - warp + WK_K_SLICES - 1) / WK_K_SLICES : 0;
 }
 /* The i-th value of k of the warp's steps. */
 __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t warp, uint32_t i)
 {
-    return ((warp + (i >> p.step_shift) * WK_SLOTS) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
+    return ((warp + (i >> p.step_shift) * WK_K_SLICES) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
 }
 
 /* ---- kernels with rings of tiles: stream, stream_wgmma, multistage
@@ -153,7 +153,7 @@ struct wk_batch_args {
     /* Shared memory, offsets in bytes from its start, where activations lie. */
     uint32_t bars_at, weights_at, sums_at;
     uint32_t order_at; /* stream_wgmma: the order of an item's stages */
-    uint32_t kept_at;  /* where sums of some slots wait for those of others, in clusters of one or two blocks */
+    uint32_t kept_at;  /* where sums of some K slices wait for those of others, in clusters of one or two blocks */
 };
 /* Shared memory: the stages' activations, the stages' tiles, sums, barriers. */
 struct wk_batch_memory {

@@ -15,17 +15,17 @@
 #include <worker/cuda/part/weights.cuh>
 
 /* By columns, 1, 8 or 16. groups: of eight multiplying warps; blocks: a multiprocessor; parts: of eight columns;
- * multiply, finish: warps that do. A cell: a slot's sums of a tile, 16 rows of a part's columns; a place: all of a
+ * multiply, finish: warps that do. A cell: a K slice's sums of a tile, 16 rows of a part's columns; a place: all of a
  * tile. */
 template <int COLUMNS> struct wk_experts_shape {
     static constexpr uint32_t groups = COLUMNS == 1 ? 1 : 2, blocks = 2 / groups, parts = COLUMNS > 8 ? COLUMNS / 8 : 1;
-    static constexpr uint32_t multiply = groups * WK_SLOTS, finish = groups, threads = 32 * (multiply + finish + 1);
-    static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_SLOTS * cell, place = parts * part,
+    static constexpr uint32_t multiply = groups * WK_K_SLICES, finish = groups, threads = 32 * (multiply + finish + 1);
+    static constexpr uint32_t cell = COLUMNS == 1 ? 64 : 512, part = WK_K_SLICES * cell, place = parts * part,
                               places = parts == 1 ? 4 : 2;
 };
 enum {
-    WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a step of each slot */
-    WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a step of each slot, or a piece of one */
+    WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a step of each K slice */
+    WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a step of each K slice, or a piece of one */
     WK_EXPERTS_PLACES = 4,  /* tiles whose sums may wait to be finished */
     WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
 };
@@ -37,7 +37,7 @@ struct wk_experts_args {
     const uint32_t *chosen; /* moe_one: [top_k] experts of the row's items, the caller's */
     uint32_t experts;       /* of the layer */
     uint32_t capacity;      /* most columns of a chunk */
-    uint32_t rounds;        /* moe_decode, moe_one: steps of a slot in a stage */
+    uint32_t rounds;        /* moe_decode, moe_one: steps of a K slice in a stage */
     uint32_t known;         /* 1: groups may be read before the wait */
     uint32_t whole;         /* 1: a stage is a run of a tile's bytes */
     uint32_t tail;     /* bytes that such a tile's last stage lacks of whole steps, which have places in the ring */
@@ -74,27 +74,27 @@ __device__ __forceinline__ uint32_t wk_experts_cell(uint32_t row, uint32_t colum
 {
     return (column * 16 + (row / 4 ^ column / 2) * 4 + row % 4) * 4;
 }
-/* Four rows of a column over all slots. */
+/* Four rows of a column over all K slices. */
 __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char *cell)
 {
-    float v[4][WK_SLOTS];
+    float v[4][WK_K_SLICES];
 #pragma unroll
-    for (uint32_t slot = 0; slot < WK_SLOTS; slot++) {
-        const float4 s = *reinterpret_cast<const float4 *>(cell + slot * wk_experts_shape<8>::cell);
-        v[0][slot] = s.x, v[1][slot] = s.y, v[2][slot] = s.z, v[3][slot] = s.w;
+    for (uint32_t k_slice = 0; k_slice < WK_K_SLICES; k_slice++) {
+        const float4 s = *reinterpret_cast<const float4 *>(cell + k_slice * wk_experts_shape<8>::cell);
+        v[0][k_slice] = s.x, v[1][k_slice] = s.y, v[2][k_slice] = s.z, v[3][k_slice] = s.w;
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) sum[i] = wk_slots_sum(v[i]);
+    for (int i = 0; i < 4; i++) sum[i] = wk_k_slices_sum(v[i]);
 }
 /* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all
  * threads. */
 __device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
 {
     const wk_product_args &p = a.p;
-    const uint32_t at = p.seg[0].tile_bytes - (p.stages - 1) * p.slot;
+    const uint32_t at = p.seg[0].tile_bytes - (p.stages - 1) * p.stage_bytes;
     for (uint32_t stage = p.stages - 1; stage < rings * p.depth; stage += p.stages)
         for (uint32_t i = threadIdx.x * 16; i < a.tail; i += blockDim.x * 16)
-            *reinterpret_cast<uint4 *>(shared + stage * p.slot + at + i) = make_uint4(0, 0, 0, 0);
+            *reinterpret_cast<uint4 *>(shared + stage * p.stage_bytes + at + i) = make_uint4(0, 0, 0, 0);
 }
 
 /* full: of a round; empty: of a stage. */
@@ -104,9 +104,9 @@ struct wk_experts_bars : wk_pipeline_bars<WK_EXPERTS_ROUNDS, WK_EXPERTS_PLACES> 
         static_assert(WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES <= 32, "a lane a pair of barriers");
         if (lane < WK_EXPERTS_ROUNDS) {
             wk_bar_init(full(lane), WK_BAR_COPIES);
-            wk_bar_init(empty(lane), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(empty(lane), WK_K_SLICES * WK_BAR_WARP);
         } else if (lane < WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES) {
-            wk_bar_init(summed(lane - WK_EXPERTS_ROUNDS), WK_SLOTS * WK_BAR_WARP);
+            wk_bar_init(summed(lane - WK_EXPERTS_ROUNDS), WK_K_SLICES * WK_BAR_WARP);
             wk_bar_init(finished(lane - WK_EXPERTS_ROUNDS), parts * WK_BAR_WARP);
         }
         wk_bar_init_done();
@@ -168,13 +168,13 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
                     const uint32_t stage_at = now.at(p.depth);
                     wk_stage_wait(bars.empty(stage_at), now.turn.parity);
                     for (uint32_t r = 0; r < a.rounds; r++) {
-                        wk_stage_copy8(ring + stage_at * p.slot + r * WK_SLOTS * seg.stage_bytes, from, at,
-                                       seg.stage_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes,
+                        wk_stage_copy8(ring + stage_at * p.stage_bytes + r * WK_K_SLICES * seg.piece_bytes, from, at,
+                                       seg.piece_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes,
                                        bars.full(stage_at * a.rounds + r), lane);
-                        at += seg.stage_bytes;
+                        at += seg.piece_bytes;
                         if (--left == 0) {
                             left = p.run;
-                            at += (WK_SLOTS - 1) * seg.step_bytes;
+                            at += (WK_K_SLICES - 1) * seg.step_bytes;
                         }
                     }
                     now.next(p.stages, p.depth);
@@ -227,7 +227,8 @@ struct wk_experts_ring {
     uint32_t first;           /* number of that stage */
     wk_turn turn;
 };
-/* A slot's sums of a tile. Stages of the ring hold `rounds` steps of each slot, or a piece of one, of UNITS units. */
+/* A K slice's sums of a tile. Stages of the ring hold `rounds` steps of each K slice, or a piece of one, of UNITS
+ * units. */
 template <class F, int PARTS, uint32_t UNITS>
 __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_experts_args &a, wk_experts_ring &ring,
                                                 const wk_experts_bars &bars, const __half *x, uint32_t own,
@@ -236,19 +237,19 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
     constexpr uint32_t chunk = (uint32_t)F::offset(UNITS);
     const wk_product_args &p = a.p;
     const uint32_t rounds = a.rounds, run = p.run, step_values = 1u << p.step_shift,
-                   advance = run > 1 ? UNITS * F::unit : WK_SLOTS * step_values, apart = 8 * p.x_stride;
+                   advance = run > 1 ? UNITS * F::unit : WK_K_SLICES * step_values, apart = 8 * p.x_stride;
     uint32_t left = own, piece = 0;
 #pragma unroll 1
     for (uint32_t stage = p.stages; stage; stage--) {
         const uint32_t here = min(rounds, left);
-        const unsigned char *from = ring.own + ring.turn.i * p.slot;
+        const unsigned char *from = ring.own + ring.turn.i * p.stage_bytes;
         uint32_t full = bars.full((ring.first + ring.turn.i) * rounds);
 #pragma unroll 1
         for (uint32_t r = here; r; r--) {
             wk_stage_wait(full, ring.turn.parity);
             full += 8;
             wk_experts_units<F, PARTS, UNITS>(y, from, x, apart, lane);
-            from += chunk * WK_SLOTS;
+            from += chunk * WK_K_SLICES;
             x += advance;
         }
         for (uint32_t r = here; r < rounds; r++, full += 8)
@@ -257,11 +258,11 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
         wk_bar_arrive_warp(bars.empty(ring.first + ring.turn.i), lane);
         ring.turn.next(p.depth);
         left -= here;
-        if (run > 1) { /* a step is cut: on to its next piece, or behind the other slots' steps */
+        if (run > 1) { /* a step is cut: on to its next piece, or behind the other K slices' steps */
             if (++piece < run) {
                 left += here;
             } else {
-                x += (WK_SLOTS - 1) * step_values;
+                x += (WK_K_SLICES - 1) * step_values;
                 piece = 0;
             }
         }

@@ -13,10 +13,10 @@
  * the rounding of an f16 is. They are two columns of B: four rows of activations are a tile of eight. A NaN makes the
  * block's factor a NaN.
  *
- * Order. Slot s of 8 has the blocks s, s + 8, ... of a row; y of a block is F::whole_value of exact integer sums, each
- * operation rounded, and the slot adds y times the activations' factor by fma, one block after the other, from 0 on.
- * Slots are added as by part/weights.cuh. So no bit depends on what an integer sum was cut into: 1 and 64 rows have the
- * same.
+ * Order. K slice s of 8 has the blocks s, s + 8, ... of a row; y of a block is F::whole_value of exact integer sums,
+ * each operation rounded, and the K slice adds y times the activations' factor by fma, one block after the other, from
+ * 0 on. K slices are added as by part/weights.cuh. So no bit depends on what an integer sum was cut into: 1 and 64 rows
+ * have the same.
  *
  * A format of this kind (format.cuh) has unit 256, super 1, block 256 and group 16. Lane (g, t) holds, of rows g and g
  * + 8, groups t, 4 + t, 8 + t and 12 + t, all of their values: pieces 0 to 3. Fours of a group are in the order 0, 2,

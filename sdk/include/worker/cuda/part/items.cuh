@@ -1,4 +1,4 @@
-/* worker/cuda/part/items.cuh: what an item of a product of several rows is made of: tiles, and slots of k, of which
+/* worker/cuda/part/items.cuh: what an item of a product of several rows is made of: tiles, and K slices, of which
  * each of its blocks, or parts of a block, has as many. */
 #ifndef WORKER_CUDA_PART_ITEMS_CUH
 #define WORKER_CUDA_PART_ITEMS_CUH
@@ -23,10 +23,10 @@ __device__ __forceinline__ wk_tile_at wk_batch_tile_of(const wk_batch_args &a, u
     return at;
 }
 
-/* Slots of a block (multistage: of a part). */
+/* K slices of a block (multistage: of a part). */
 __device__ __forceinline__ uint32_t wk_batch_leaves(const wk_batch_args &a)
 {
-    return WK_SLOTS >> (31 - __clz(a.blocks));
+    return WK_K_SLICES >> (31 - __clz(a.blocks));
 }
 
 #endif

@@ -14,7 +14,7 @@
 enum { WK_AHEAD = 4 }; /* loads of a lane under way */
 
 /* The eight multiplying warps wait for each other. */
-__device__ __forceinline__ void wk_sync_slots() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+__device__ __forceinline__ void wk_sync_k_slices() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 /* 16 bytes, if so; else anything. From an address that is at hand: the compiler would put it together again from its
  * parts, behind the wait. */
@@ -150,7 +150,7 @@ __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned ch
 template <uint32_t J> __device__ __forceinline__ bool wk_is_short_rms(const wk_product_args &p)
 {
     return !p.in.row_index && p.step_shift >= 7 && p.k == p.steps << p.step_shift &&
-           (p.steps + WK_SLOTS - 1) / WK_SLOTS << (p.step_shift - 7) <= J && p.k <= 1024 * J;
+           (p.steps + WK_K_SLICES - 1) / WK_K_SLICES << (p.step_shift - 7) <= J && p.k <= 1024 * J;
 }
 template <uint32_t J>
 __device__ __forceinline__ void wk_short_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp,

@@ -1,4 +1,4 @@
-/* worker/cuda/part/reduce.cuh: sums of slots in shared memory, and how they are added: always by the tree of
+/* worker/cuda/part/reduce.cuh: sums of K slices in shared memory, and how they are added: always by the tree of
  * part/order.cuh. */
 #ifndef WORKER_CUDA_PART_REDUCE_CUH
 #define WORKER_CUDA_PART_REDUCE_CUH
@@ -58,20 +58,20 @@ template <int NT> __device__ __forceinline__ void wk_add_kept_sums(float (&c)[NT
         c[n][3] = __fadd_rn(v.w, c[n][3]);
     }
 }
-/* What a tile's sums of slots wait in, and how they are added. */
+/* What a tile's sums of K slices wait in, and how they are added. */
 template <int NT>
-__device__ __forceinline__ void wk_slot_done(float (&sum)[NT][4], const float (&c)[2][NT][4], uint32_t leaf,
-                                             uint32_t leaves, unsigned char *two, unsigned char *four)
+__device__ __forceinline__ void wk_k_slice_done(float (&sum)[NT][4], const float (&c)[2][NT][4], uint32_t leaf,
+                                                uint32_t leaves, unsigned char *two, unsigned char *four)
 {
 #pragma unroll
     for (int i = 0; i < 4 * NT; i++) {
-        const float slots = __fadd_rn(c[0][i / 4][i % 4], c[1][i / 4][i % 4]);
-        sum[i / 4][i % 4] = leaf & 1u ? __fadd_rn(sum[i / 4][i % 4], slots) : slots;
+        const float k_slices = __fadd_rn(c[0][i / 4][i % 4], c[1][i / 4][i % 4]);
+        sum[i / 4][i % 4] = leaf & 1u ? __fadd_rn(sum[i / 4][i % 4], k_slices) : k_slices;
     }
     if (leaf % 4 == 1 && leaf + 1 < leaves) wk_keep_sums(two, sum);
     if (leaf % 4 == 3) {
         wk_add_kept_sums(sum, two);
-        if (leaf == 3 && leaves == WK_SLOTS) wk_keep_sums(four, sum);
+        if (leaf == 3 && leaves == WK_K_SLICES) wk_keep_sums(four, sum);
         if (leaf == 7) wk_add_kept_sums(sum, four);
     }
 }

@@ -43,7 +43,6 @@ struct wk_format_facts {
     uint32_t type;                             /* ggml type */
     uint32_t block;                            /* values of k in a block of the file */
     uint32_t group;                            /* order of k of its fragments: 32 or 16 (format.cuh) */
-    uint32_t slot;                             /* most bytes of a unit */
     uint32_t pad;                              /* halves between two columns of activations (part/columns.cuh) */
     uint32_t traits;                           /* WK_TRAIT_*, alone */
     float unscale, whole_unscale;              /* what sums are multiplied by; those of whole numbers */
@@ -84,7 +83,6 @@ template <class F> constexpr wk_format_facts wk_facts_of()
     return { F::type,
              F::block,
              F::group,
-             F::slot,
              wk_column_pad<F>(),
              wk_traits_of<F>(),
              wk_unscale<F>(),

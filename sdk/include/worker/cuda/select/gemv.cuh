@@ -7,7 +7,7 @@
 #include <worker/cuda/part/ring.cuh>
 #include <worker/cuda/select/plan.cuh>
 
-/* A stage of the ring: a piece of a step for each slot, of at most `most` bytes where a step can be cut. */
+/* A stage of the ring: a piece of a step for each K slice, of at most `most` bytes where a step can be cut. */
 static inline void wk_gemv_stages(wk_plan &plan, uint32_t most)
 {
     wk_product_args &a = plan.args.common;
@@ -15,22 +15,22 @@ static inline void wk_gemv_stages(wk_plan &plan, uint32_t most)
     for (a.run = 1; plan.target->family->super == 1 && a.run < a.step_units && chunk > most; a.run *= 2) chunk /= 2;
     a.rounds = 1;
     a.stage_units = a.step_units / a.run;
-    a.stages = wk_parts(a.steps, WK_SLOTS) * a.run;
-    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].stage_bytes = a.seg[i].step_bytes / a.run;
-    a.slot = WK_SLOTS * chunk;
-    if (a.steps < WK_SLOTS) a.slot = a.steps * chunk; /* the last step's chunk ends the stage */
+    a.stages = wk_parts(a.steps, WK_K_SLICES) * a.run;
+    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].piece_bytes = a.seg[i].step_bytes / a.run;
+    a.stage_bytes = WK_K_SLICES * chunk;
+    if (a.steps < WK_K_SLICES) a.stage_bytes = a.steps * chunk; /* the last step's chunk ends the stage */
 }
 /* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
 static inline void wk_gemv_rounds(wk_plan &plan)
 {
     wk_product_args &a = plan.args.common;
-    const uint32_t step = wk_largest_step(a), all = wk_parts(a.steps, WK_SLOTS),
+    const uint32_t step = wk_largest_step(a), all = wk_parts(a.steps, WK_K_SLICES),
                    most = plan.target->measured->gemv.one_rounds / step;
     if (a.run > 1 || all == 1 || most < 2) return;
     a.stages = wk_parts(all, most);
     a.rounds = (uint16_t)wk_parts(all, a.stages);
-    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].stage_bytes = a.rounds * a.seg[i].step_bytes;
-    a.slot = wk_min(WK_SLOTS * a.rounds, a.steps) * step;
+    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].piece_bytes = a.rounds * a.seg[i].step_bytes;
+    a.stage_bytes = wk_min(WK_K_SLICES * a.rounds, a.steps) * step;
 }
 /* Stages that a block may ask for before one has arrived. Of one row within measured bounds; where the matrix is large
  * and they are one stage and a half, two, up to a third more: with one a block asks for nothing while it waits. More
@@ -39,7 +39,7 @@ static inline uint32_t wk_gemv_flight(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     const auto &m = plan.target->measured->gemv;
-    const uint32_t stage = a.blocks * a.slot;
+    const uint32_t stage = a.blocks * a.stage_bytes;
     if (a.rows > 1) return wk_max(m.flight / stage, 1);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < a.n_seg; i++) bytes += (uint64_t)a.seg[i].n_tiles * a.seg[i].tile_bytes;
@@ -67,28 +67,29 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     const uint32_t padded = a.steps * a.step_units * plan.target->family->unit, grid = device.processors;
     wk_gemv_stages(plan, one ? (uint32_t)WK_GEMV_ONE_STAGE : (uint32_t)WK_STAGE_BYTES);
     if (one) wk_gemv_rounds(plan);
-    a.slot = (a.slot + 127) & ~127u; /* stages begin with a line, as tiles do */
+    a.stage_bytes = (a.stage_bytes + 127) & ~127u; /* stages begin with a line, as tiles do */
     a.x_stride = one ? padded : padded + 32;
     const uint32_t sums = plan.target->family->whole ? a.steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0,
                    red_at = wk_align16(a.rows * a.x_stride * 2 + sums),
-                   bars_at = red_at + WK_GEMV_SUMS * WK_SLOTS * 16 * (one ? 1 : 8) * 4,
+                   bars_at = red_at + WK_GEMV_SUMS * WK_K_SLICES * 16 * (one ? 1 : 8) * 4,
                    fixed = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)), in_item = a.glu ? 2 : 1,
                    room = wk_room(plan, 2);
-    uint32_t depth = room > fixed ? (room - fixed) / a.slot : 0, most = wk_parts(a.items, grid) * in_item * a.stages;
+    uint32_t depth = room > fixed ? (room - fixed) / a.stage_bytes : 0,
+             most = wk_parts(a.items, grid) * in_item * a.stages;
     const bool heavy = wk_gemv_heavy(plan);
     a.blocks = !heavy && (a.items > 2 * grid || (a.items > grid && (most > depth || most > WK_GEMV_DEPTH))) ? 2 : 1;
     if (depth < 2 || heavy) {
-        depth = device.block_bytes > fixed ? (device.block_bytes - fixed) / a.slot : 0;
+        depth = device.block_bytes > fixed ? (device.block_bytes - fixed) / a.stage_bytes : 0;
         a.blocks = 1;
     }
     most = wk_parts(a.items, a.blocks * grid) * in_item * a.stages;
-    a.turn = most > a.stages ? a.steps % WK_SLOTS
-                             : 0; /* with several tiles a block those slots that have a step more go round */
+    a.turn = most > a.stages ? a.steps % WK_K_SLICES
+                             : 0; /* with several tiles a block those K slices that have a step more go round */
     depth = wk_min(wk_min(depth, most), WK_GEMV_DEPTH);
     if (depth < 2 && depth < most) return "two stages do not fit into shared memory";
     a.depth = depth;
     a.flight = wk_min(wk_gemv_flight(plan), depth);
-    const uint32_t ring = wk_align16(depth * a.slot);
+    const uint32_t ring = wk_align16(depth * a.stage_bytes);
     a.bars_at = ring + bars_at;
     a.x_at = ring;
     a.red_at = ring + red_at;

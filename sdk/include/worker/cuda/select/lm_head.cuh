@@ -23,7 +23,7 @@ static inline const char *wk_shape_lm_head(wk_plan &plan, uint32_t)
                    room = wk_room(plan, plan.row->launch.together);
     wk_count_items(a, 1);
     w.stage_bytes = wk_largest_step(a);
-    w.leaves = WK_SLOTS / WK_LM_HEAD_PARTS;
+    w.leaves = WK_K_SLICES / WK_LM_HEAD_PARTS;
     const uint32_t groups = wk_parts(a.rows, 8 * columns), blocks = wk_min(a.items, wk_processors(plan) / groups),
                    warps = wk_parts(a.items, blocks) * team;
     if (warps > WK_LM_HEAD_WARPS) return "a block would have more tiles than warps";
@@ -42,15 +42,15 @@ static inline const char *wk_shape_lm_head(wk_plan &plan, uint32_t)
     return NULL;
 }
 
-/* A vocabulary's tiles, with outputs that are sums and no more than a bias. Four steps at least: of each pair of slots
- * that the tree adds first, one has to have something (wk_lm_head_wgmma_slot). */
+/* A vocabulary's tiles, with outputs that are sums and no more than a bias. Four steps at least: of each pair of K
+ * slices that the tree adds first, one has to have something (wk_lm_head_wgmma_k_slice). */
 static inline const char *wk_lm_head_wgmma_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     if (!wk_plain_sums(a)) return "outputs are not plain F32 sums";
     if (a.in.kind != WK_CUDA_IN_ACT) return "the input is not an act";
     if (a.step_shift < 7) return "steps have fewer than 128 values";
-    if (a.steps < WK_SLOTS / 2) return "there are fewer than four steps of k";
+    if (a.steps < WK_K_SLICES / 2) return "there are fewer than four steps of k";
     return wk_all_tiles(a) > plan.target->measured->lm_head_wgmma_tiles * wk_processors(plan)
                ? NULL
                : "there are few tiles for each multiprocessor";

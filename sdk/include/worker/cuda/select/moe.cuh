@@ -34,18 +34,18 @@ static inline void wk_moe_tail(wk_plan &plan)
     else
         w.tail = 0;
 }
-/* A stage of the rings of moe_decode: so many steps of each slot as make `bytes`, or a piece of one. */
+/* A stage of the rings of moe_decode: so many steps of each K slice as make `bytes`, or a piece of one. */
 static inline void wk_moe_stages(wk_plan &plan, uint32_t bytes)
 {
     wk_experts_args &w = plan.args.experts;
     wk_product_args &a = w.p;
     wk_gemv_stages(plan, WK_STAGE_BYTES);
-    const uint32_t all = wk_parts(a.steps, WK_SLOTS);
-    w.rounds = a.run > 1 ? 1 : wk_min(wk_min(all, WK_EXPERTS_ROUNDS / 4), wk_max(bytes / a.slot, 1));
+    const uint32_t all = wk_parts(a.steps, WK_K_SLICES);
+    w.rounds = a.run > 1 ? 1 : wk_min(wk_min(all, WK_EXPERTS_ROUNDS / 4), wk_max(bytes / a.stage_bytes, 1));
     while (all % w.rounds) w.rounds--; /* no stage is partly empty */
     if (w.rounds == 1) return;
     a.stages = all / w.rounds;
-    a.slot = w.rounds * WK_SLOTS * a.seg[0].step_bytes;
+    a.stage_bytes = w.rounds * WK_K_SLICES * a.seg[0].step_bytes;
 }
 /* moe_decode: an item at a time. */
 static inline const char *wk_shape_moe_decode(wk_plan &plan, uint32_t)
@@ -63,14 +63,14 @@ static inline const char *wk_shape_moe_decode(wk_plan &plan, uint32_t)
     for (a.blocks = shape::blocks; a.blocks; a.blocks--) {
         const uint32_t most = wk_room(plan, a.blocks), room = most > fixed ? most - fixed : 0;
         wk_moe_stages(plan, room / WK_EXPERTS_STAGES);
-        depth = room / a.slot;
+        depth = room / a.stage_bytes;
         if (depth >= 2) break;
     }
     if (depth < 2) return "two stages do not fit into shared memory";
     a.depth = wk_min(depth, WK_EXPERTS_ROUNDS / w.rounds);
     wk_moe_tail(plan);
-    a.flight = wk_min(wk_max(plan.target->measured->gemv.flight / (a.blocks * a.slot), 1), a.depth);
-    const uint32_t ring = wk_align16(a.depth * a.slot);
+    a.flight = wk_min(wk_max(plan.target->measured->gemv.flight / (a.blocks * a.stage_bytes), 1), a.depth);
+    const uint32_t ring = wk_align16(a.depth * a.stage_bytes);
     a.x_at = ring;
     a.red_at = ring + red_at;
     a.bars_at = ring + bars_at;
@@ -89,7 +89,7 @@ static inline const char *wk_shape_moe_one(wk_plan &plan, uint32_t variant)
     if (why) return why;
     w.chosen = plan.product->expert;
     if (w.whole)
-        a.flight = wk_min(wk_max(plan.target->measured->moe_one_flight / (a.blocks * (a.slot / w.rounds)), 1),
+        a.flight = wk_min(wk_max(plan.target->measured->moe_one_flight / (a.blocks * (a.stage_bytes / w.rounds)), 1),
                           a.depth * w.rounds);
     plan.grid_x = plan.product->top_k;
     plan.grid_y = wk_min(a.items, wk_min(wk_max(a.blocks * wk_processors(plan) / plan.product->top_k, 1), 65535));
@@ -120,11 +120,11 @@ static inline const char *wk_shape_moe_several(wk_plan &plan, uint32_t variant)
                    fixed = start_at + wk_align16((uint32_t)sizeof(wk_moe_several_walk)),
                    room = plan.target->device.block_bytes > fixed ? plan.target->device.block_bytes - fixed : 0;
     /* What the last stage of a tile lacks of eight steps has no place in a ring that ends with it. */
-    const uint32_t lack = a.run == 1 && a.steps > WK_SLOTS ? (a.stages * WK_SLOTS - a.steps) * step_bytes : 0;
-    a.slot *= WK_MOE_SEVERAL_TILES;
+    const uint32_t lack = a.run == 1 && a.steps > WK_K_SLICES ? (a.stages * WK_K_SLICES - a.steps) * step_bytes : 0;
+    a.stage_bytes *= WK_MOE_SEVERAL_TILES;
     a.blocks = 1;
-    auto ring = [&] { return wk_align16(a.depth * a.slot - (a.depth % a.stages ? 0 : lack)); };
-    a.depth = wk_min(wk_max(plan.target->measured->gemv.flight / (WK_MOE_SEVERAL_GROUPS * a.slot), 2),
+    auto ring = [&] { return wk_align16(a.depth * a.stage_bytes - (a.depth % a.stages ? 0 : lack)); };
+    a.depth = wk_min(wk_max(plan.target->measured->gemv.flight / (WK_MOE_SEVERAL_GROUPS * a.stage_bytes), 2),
                      WK_MOE_SEVERAL_STAGES / WK_MOE_SEVERAL_GROUPS);
     while (a.depth > 1 && WK_MOE_SEVERAL_GROUPS * ring() > room) a.depth--;
     if (a.depth < 2) return "two stages do not fit into shared memory";

@@ -154,9 +154,9 @@ static inline uint32_t wk_busiest_k(const wk_product_args &a, uint32_t blocks)
     uint32_t most = 0;
     for (uint32_t rank = 0; rank < blocks; rank++) {
         uint32_t steps = 0;
-        for (uint32_t leaf = rank * (WK_SLOTS / blocks); leaf < (rank + 1) * (WK_SLOTS / blocks); leaf++) {
-            const uint32_t slot = wk_leaf_slot(leaf);
-            if (slot < a.steps) steps += wk_parts(a.steps - slot, WK_SLOTS);
+        for (uint32_t leaf = rank * (WK_K_SLICES / blocks); leaf < (rank + 1) * (WK_K_SLICES / blocks); leaf++) {
+            const uint32_t k_slice = wk_leaf_k_slice(leaf);
+            if (k_slice < a.steps) steps += wk_parts(a.steps - k_slice, WK_K_SLICES);
         }
         most = wk_max(most, steps);
     }
@@ -193,8 +193,8 @@ static inline void wk_batch_stages(wk_plan &plan, uint32_t tiles, uint32_t stage
     w.stage_units = a.step_units / w.step_stages;
     w.tile_bytes = 0;
     for (uint32_t i = 0; i < a.n_seg; i++) {
-        a.seg[i].stage_bytes = plan.target->family->formats[a.seg[i].type].units_bytes(w.stage_units);
-        w.tile_bytes = wk_max(w.tile_bytes, a.seg[i].stage_bytes);
+        a.seg[i].piece_bytes = plan.target->family->formats[a.seg[i].type].units_bytes(w.stage_units);
+        w.tile_bytes = wk_max(w.tile_bytes, a.seg[i].piece_bytes);
     }
     w.stage_k = step_k / w.step_stages;
     w.x_bytes = (w.stage_k + 63) / 64 * tiles * 1024;

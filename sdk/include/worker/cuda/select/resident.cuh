@@ -7,12 +7,12 @@
 #include <worker/cuda/kernel/resident_cluster.cuh>
 #include <worker/cuda/select/plan.cuh>
 
-/* A slot is one step; a norm of several rows needs whole steps of at most 128 values. */
+/* A K slice is one step; a norm of several rows needs whole steps of at most 128 values. */
 static inline const char *wk_resident_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     if (a.in.row_index) return "rows of the input are chosen by an index";
-    if (a.steps > WK_SLOTS) return "a slot has several steps of k";
+    if (a.steps > WK_K_SLICES) return "a K slice has several steps of k";
     if (a.in.kind == WK_CUDA_IN_RMS && (!plan.target->family->norms || a.step_shift > 7 || !wk_whole_steps(a)))
         return "it has no norm of several rows for these formats and k";
     return NULL;
@@ -30,12 +30,12 @@ static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
     if (w.tiles > WK_RESIDENT_TILES) return "a block would have more than two tiles";
     wk_count_items(a, w.tiles);
     const uint32_t groups = wk_parts(a.rows, 8 * columns);
-    w.slot_x_bytes = cell << (a.step_shift - 5);
-    w.slot_bytes = w.tiles * each * wk_largest_step(a);
-    w.x_at = WK_SLOTS * w.slot_bytes;
-    w.sums_at = w.x_at + WK_SLOTS * w.slot_x_bytes;
-    w.bars_at = w.sums_at + w.tiles * each * WK_SLOTS * cell;
-    w.rows_at = w.bars_at + WK_SLOTS * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
+    w.k_slice_x_bytes = cell << (a.step_shift - 5);
+    w.k_slice_bytes = w.tiles * each * wk_largest_step(a);
+    w.x_at = WK_K_SLICES * w.k_slice_bytes;
+    w.sums_at = w.x_at + WK_K_SLICES * w.k_slice_x_bytes;
+    w.bars_at = w.sums_at + w.tiles * each * WK_K_SLICES * cell;
+    w.rows_at = w.bars_at + WK_K_SLICES * 8 + 2 * WK_CUDA_FEW_NORM * 4; /* barriers, and the scales of a norm, twice */
     const uint32_t bytes = w.rows_at + (a.in.kind == WK_CUDA_IN_RMS && a.rows > 4 ? 4 * WK_RESIDENT_KEPT : 0);
     if (bytes > wk_room(plan, plan.row->launch.together)) return "a block's weights do not fit into shared memory";
     if (a.items * groups > places) return "not all blocks find places at once";
@@ -44,15 +44,15 @@ static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
     return NULL;
 }
 
-/* Several steps a slot. */
+/* Several steps a K slice. */
 static inline const char *wk_resident_cluster_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     if (a.n_seg > 1) return "there are several matrices";
     if (a.in.row_index) return "rows of the input are chosen by an index";
     if (a.in.kind == WK_CUDA_IN_RMS) return "the input is normed by the product";
-    if (a.steps <= WK_SLOTS) return "no slot has a second step of k";
-    if (a.steps > WK_SLOTS * WK_RESIDENT_CLUSTER_ROUNDS) return "a slot has too many steps of k";
+    if (a.steps <= WK_K_SLICES) return "no K slice has a second step of k";
+    if (a.steps > WK_K_SLICES * WK_RESIDENT_CLUSTER_ROUNDS) return "a K slice has too many steps of k";
     if (a.step_shift < 6) return "steps have fewer than 64 values";
     return wk_whole_steps(a) ? NULL : "k is not a whole number of steps";
 }
@@ -61,13 +61,14 @@ static inline const char *wk_shape_resident_cluster(wk_plan &plan, uint32_t)
 {
     wk_resident_cluster_args &w = plan.args.resident_cluster;
     const wk_product_args &a = w.p;
-    const uint32_t places = wk_parts(a.steps, WK_SLOTS) * WK_RESIDENT_CLUSTER_SLOTS, cell = plan.row->tiles * WK_CELL;
+    const uint32_t places = wk_parts(a.steps, WK_K_SLICES) * WK_RESIDENT_CLUSTER_K_SLICES,
+                   cell = plan.row->tiles * WK_CELL;
     w.step_x_bytes = cell << (a.step_shift - 5);
     w.step_bytes = a.seg[0].step_bytes;
     w.weights_at = places * w.step_x_bytes;
     w.sums_at = w.weights_at + places * w.step_bytes;
-    w.way_at = w.sums_at + WK_SLOTS * cell;
-    w.bars_at = w.way_at + 2 * WK_RESIDENT_CLUSTER_SLOTS * cell;
+    w.way_at = w.sums_at + WK_K_SLICES * cell;
+    w.bars_at = w.way_at + 2 * WK_RESIDENT_CLUSTER_K_SLICES * cell;
     plan.shared = w.bars_at + WK_RESIDENT_CLUSTER_BARS * 8;
     if (plan.shared > wk_room(plan, plan.row->launch.together))
         return "a block's weights do not fit into shared memory";
