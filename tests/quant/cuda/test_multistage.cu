@@ -100,7 +100,7 @@ template <class F> struct compared {
     }
 };
 
-/* k of a part of a step, of steps that not all parts have, of several rounds of K slices; tiles cut short. */
+/* k of a part of a K step, of K steps that not all parts have, of several rounds of K slices; tiles cut short. */
 static void tests(void)
 {
     for (uint32_t k : { 32u, 896u, 2880u }) {

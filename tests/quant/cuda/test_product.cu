@@ -92,7 +92,7 @@ static void each_alone(const struct matrix *m, const struct wk_cuda_product *bot
 }
 
 /* One row of a matrix with several tiles a block, whose warps then change K slices from tile to tile and whose stages
- * wrap round the ring: k of whole steps, of an odd number of units, and of half a unit more. */
+ * wrap round the ring: k of whole K steps, of an odd number of units, and of half a unit more. */
 static void test_turns(void)
 {
     int processors = 0;
@@ -139,7 +139,7 @@ static void rms_rows(const struct matrix *m, const struct wk_cuda_product *act, 
     free(a);
     free(b);
 }
-/* Formats of short steps, but those of a wider range than f16, take several rows where k is short. */
+/* Formats of short K steps, but those of a wider range than f16, take several rows where k is short. */
 static bool rms_several(const struct format *f, uint32_t k)
 {
     struct wk_image image;
@@ -183,7 +183,7 @@ static void test_rms(void)
         }
 }
 
-/* One row of a matrix so high that pairs of warps have tiles to themselves, with a bias: of steps of 64, 128 and 256
+/* One row of a matrix so high that pairs of warps have tiles to themselves, with a bias: of K steps of 64, 128 and 256
  * values, fewer than there are K slices, and cut short; a norm in the prologue. */
 static void test_tall(void)
 {

@@ -29,10 +29,10 @@ static inline uint32_t wk_format_index(const wk_family_facts &family, uint32_t t
     while (family.formats[i].type != type) i++;
     return i;
 }
-/* What a step of so many values costs, about; 32: besides its values. */
-static inline uint64_t wk_step_cost(uint32_t k, uint32_t step)
+/* What a K step of so many values costs, about; 32: besides its values. */
+static inline uint64_t wk_k_step_cost(uint32_t k, uint32_t k_step)
 {
-    return (uint64_t)wk_parts(wk_parts(k, step), WK_K_SLICES) * (step + 32);
+    return (uint64_t)wk_parts(wk_parts(k, k_step), WK_K_SLICES) * (k_step + 32);
 }
 /* The way that the outputs go (part/epilogue.cuh). */
 static inline uint32_t wk_output_way(const wk_cuda_product *p)
@@ -54,14 +54,14 @@ static inline void wk_product_common(const wk_family_facts &family, const wk_cud
     a->rows = p->rows;
     a->k = p->k;
     a->k32 = wk_act_k(p->k);
-    /* Part of the order of arithmetic, so by k alone: steps of 256 values or fewer, as short as keeps 8 warps evenly
+    /* Part of the order of arithmetic, so by k alone: K steps of 256 values or fewer, as short as keeps 8 warps evenly
      * busy. */
     const uint32_t unit = family.unit;
-    a->step_units = family.most_units;
-    for (uint32_t units = a->step_units / 2; family.super == 1 && units; units /= 2)
-        if (wk_step_cost(p->k, units * unit) < wk_step_cost(p->k, a->step_units * unit)) a->step_units = units;
-    a->steps = wk_parts(p->k, a->step_units * unit);
-    a->step_shift = wk_log2(a->step_units * unit);
+    a->k_step_units = family.most_units;
+    for (uint32_t units = a->k_step_units / 2; family.super == 1 && units; units /= 2)
+        if (wk_k_step_cost(p->k, units * unit) < wk_k_step_cost(p->k, a->k_step_units * unit)) a->k_step_units = units;
+    a->k_steps = wk_parts(p->k, a->k_step_units * unit);
+    a->k_step_shift = wk_log2(a->k_step_units * unit);
     a->n_seg = p->n_seg;
     a->glu = p->glu;
     a->in = p->input;
@@ -86,7 +86,7 @@ static inline void wk_product_common(const wk_family_facts &family, const wk_cud
                       s->out.y_stride,
                       f.tile_stride(p->k),
                       f.tile_bytes(p->k),
-                      f.units_bytes(a->step_units),
+                      f.units_bytes(a->k_step_units),
                       0,
                       s->n,
                       (s->n + 15) / 16,
@@ -152,7 +152,8 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
     void *args[] = { &plan.args };
     if (plan.row->formats.only & WK_TRAIT_WHOLE) { /* its activations become whole numbers by a launch before it */
         wk_launch rows(32 * WK_K_SLICES, 0, 0);
-        rows.config.gridDim = dim3(wk_parts(plan.args.common.steps, WK_K_SLICES), plan.args.int8.tiles * WK_WHOLE_TILE);
+        rows.config.gridDim =
+            dim3(wk_parts(plan.args.common.k_steps, WK_K_SLICES), plan.args.int8.tiles * WK_WHOLE_TILE);
         rows.config.stream = stream;
         if (dependent) rows.dependent();
         const wk_status status =

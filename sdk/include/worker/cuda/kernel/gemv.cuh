@@ -2,7 +2,7 @@
  *
  * A block is a pipeline. One warp streams the block's tiles through a ring of stages in shared memory, as far ahead as
  * the ring is deep, across tiles and before the preceding launch has ended. Eight warps multiply: a stage holds a piece
- * of a step of k for each of them; warp w has K slice w. One warp adds the eight sums of a tile, finishes the outputs
+ * of a K step for each of them; warp w has K slice w. One warp adds the eight sums of a tile, finishes the outputs
  * and stores them while the others are at the next tile. They meet only at barriers in memory, so none waits for more
  * than what it needs. */
 #ifndef WORKER_CUDA_KERNEL_GEMV_CUH
@@ -22,8 +22,8 @@
 
 enum {
     WK_GEMV_THREADS = 32 * (WK_K_SLICES + 2),
-    WK_GEMV_ONE_STAGE = 4224, /* most bytes of a warp's part of a stage, of one row, where a step can be cut: two units
-                                 of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
+    WK_GEMV_ONE_STAGE = 4224, /* most bytes of a warp's part of a stage, of one row, where a K step can be cut: two
+                                 units of BF16, which takes 264 us for 128256 x 4096 by one and 243 by two */
     WK_GEMV_DEPTH = 8,        /* most stages */
     WK_GEMV_SUMS = 4,         /* tiles whose sums may wait to be finished */
     WK_GEMV_BARS = 2 * (WK_GEMV_DEPTH + WK_GEMV_SUMS)
@@ -48,7 +48,7 @@ struct wk_gemv_bars : wk_pipeline_bars<WK_GEMV_DEPTH, WK_GEMV_SUMS> {
     }
 };
 
-/* The streaming warp. A stage: chunk w is a piece of step w of eight steps; or all of one round of eight steps or
+/* The streaming warp. A stage: chunk w is a piece of K step w of eight K steps; or all of one round of eight K steps or
  * several. */
 template <uint32_t UNIT>
 __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_t ring, const wk_gemv_bars &bars,
@@ -64,7 +64,7 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
             if (p.glu) s = j;
             const wk_segment_args &seg = p.seg[s];
             const unsigned char *const from = seg.tiles + (uint64_t)tile * seg.tile_stride;
-            const uint32_t apart = p.rounds * seg.step_bytes;
+            const uint32_t apart = p.rounds * seg.k_step_bytes;
             uint32_t at = 0, left = p.run;
             for (uint32_t stage = 0; stage < p.stages; stage++) {
                 __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a barrier's
@@ -77,7 +77,7 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
                 }
                 wk_stage_wait(bars.empty(turn.i), turn.parity);
                 wk_stage_copy8(ring + turn.i * p.stage_bytes, from, at, seg.piece_bytes, apart, seg.tile_bytes,
-                               cut ? p.steps * seg.step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
+                               cut ? p.k_steps * seg.k_step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
                 at += seg.piece_bytes;
                 if (--left == 0) {
                     left = p.run;
@@ -150,11 +150,11 @@ __device__ __forceinline__ void wk_gemv_units(float y[2][4], const unsigned char
  * where the first product waits for them, one way to the constants and back after the other. What comes out of shared
  * memory it cannot. */
 struct wk_gemv_own {
-    uint32_t steps, step_shift, stages, run, stage_units, stage_bytes, depth, items, x_at, red_at, k, in_item, rounds,
-        turn;
+    uint32_t k_steps, k_step_shift, stages, run, stage_units, stage_bytes, depth, items, x_at, red_at, k, in_item,
+        rounds, turn;
     static __device__ __forceinline__ void leave(const wk_product_args &p, unsigned char *at) /* by one lane */
     {
-        *reinterpret_cast<uint4 *>(at) = make_uint4(p.steps, p.step_shift, p.stages, p.run);
+        *reinterpret_cast<uint4 *>(at) = make_uint4(p.k_steps, p.k_step_shift, p.stages, p.run);
         *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.stage_bytes, p.depth, p.items);
         *reinterpret_cast<uint4 *>(at + 32) =
             make_uint4(p.x_at, p.red_at, p.k, p.turn << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
@@ -162,7 +162,7 @@ struct wk_gemv_own {
     __device__ __forceinline__ explicit wk_gemv_own(uint32_t at)
     {
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(steps), "=r"(step_shift), "=r"(stages), "=r"(run)
+                     : "=r"(k_steps), "=r"(k_step_shift), "=r"(stages), "=r"(run)
                      : "r"(at));
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(stage_units), "=r"(stage_bytes), "=r"(depth), "=r"(items)
@@ -176,7 +176,7 @@ struct wk_gemv_own {
     }
 };
 
-/* A piece of a step, from k on: as many of its units as there are. x: the lane's column. */
+/* A piece of a K step, from k on: as many of its units as there are. x: the lane's column. */
 template <class F, int COLUMNS>
 __device__ __forceinline__ void wk_gemv_piece(float y[2][4], const wk_gemv_own &own, const unsigned char *at,
                                               const __half *x, uint32_t k, uint32_t lane)
@@ -198,7 +198,7 @@ struct wk_gemv_numbers {
     wk_whole_more *more;
     __device__ __forceinline__ wk_gemv_numbers(const wk_product_args &p, unsigned char *shared)
         : x(shared + p.x_at), sums(x + p.x_stride * 2),
-          more(reinterpret_cast<wk_whole_more *>(sums + p.steps * WK_WHOLE_SUMS))
+          more(reinterpret_cast<wk_whole_more *>(sums + p.k_steps * WK_WHOLE_SUMS))
     {
     }
 };
@@ -208,10 +208,10 @@ __device__ __forceinline__ void wk_gemv_whole(const wk_product_args &p, unsigned
 {
     const wk_gemv_numbers to(p, shared);
 #pragma unroll 2
-    for (uint32_t step = warp; step < p.steps; step += WK_K_SLICES) {
-        unsigned char *const x = to.x + step * WK_WHOLE_BYTES;
-        wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + step, to.sums + step * WK_WHOLE_SUMS,
-                       lane);
+    for (uint32_t k_step = warp; k_step < p.k_steps; k_step += WK_K_SLICES) {
+        unsigned char *const x = to.x + k_step * WK_WHOLE_BYTES;
+        wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + k_step,
+                       to.sums + k_step * WK_WHOLE_SUMS, lane);
     }
     __syncwarp();
 }
@@ -221,7 +221,7 @@ __device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_
                                                       const wk_gemv_bars &bars, wk_turn &turn, const wk_gemv_numbers &x,
                                                       uint32_t k_slice, uint32_t lane)
 {
-    uint32_t left = own.stages, step = k_slice;
+    uint32_t left = own.stages, k_step = k_slice;
 #pragma unroll 1
     do {
         wk_stage_wait(bars.full(turn.i), turn.parity);
@@ -229,9 +229,10 @@ __device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_
         uint32_t rounds = own.rounds;
 #pragma unroll 1
         do {
-            if (step < own.steps)
-                wk_whole_one<F>(y, at, x.x + step * WK_WHOLE_BYTES, x.more + step, x.sums + step * WK_WHOLE_SUMS, lane);
-            step += WK_K_SLICES;
+            if (k_step < own.k_steps)
+                wk_whole_one<F>(y, at, x.x + k_step * WK_WHOLE_BYTES, x.more + k_step, x.sums + k_step * WK_WHOLE_SUMS,
+                                lane);
+            k_step += WK_K_SLICES;
             at += WK_K_SLICES * F::slot;
         } while (--rounds);
         __syncwarp();
@@ -290,7 +291,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                     y[0][0] = v[0], y[0][2] = v[1];
                 } else {
                     const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * k_slice;
-                    uint32_t k = k_slice << own.step_shift, left = own.stages; /* k: the piece's first value */
+                    uint32_t k = k_slice << own.k_step_shift, left = own.stages; /* k: the piece's first value */
                     [[maybe_unused]] uint32_t piece = own.run;
 #pragma unroll 1
                     do {
@@ -298,7 +299,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                         const unsigned char *at = shared + turn.i * own.stage_bytes + chunk;
                         if constexpr (super == 2) {
                             if (k < own.k) wk_gemv_units<T, COLUMNS, 2>(y, at, x + k, lane);
-                            k += WK_K_SLICES << own.step_shift;
+                            k += WK_K_SLICES << own.k_step_shift;
                         } else {
                             uint32_t rounds = own.rounds;
 #pragma unroll 1
@@ -307,7 +308,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                                 k += own.stage_units * unit_k;
                                 if (--piece == 0) {
                                     piece = own.run;
-                                    k += (WK_K_SLICES - 1) << own.step_shift;
+                                    k += (WK_K_SLICES - 1) << own.k_step_shift;
                                 }
                                 at += (uint32_t)T::offset(own.stage_units) * WK_K_SLICES;
                             } while (--rounds);
@@ -429,7 +430,7 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
 
 /* ---- many tiles of a short k ---------------------------------------------------------------------------- */
 
-/* wk_product_gemv_tall: products of one row with a great many tiles of a k so short that a K slice has one step at
+/* wk_product_gemv_tall: products of one row with a great many tiles of a k so short that a K slice has one K step at
  * most: a vocabulary's, as a rule.
  *
  * Tiles of 8 to 14 KB come faster than eight warps can share each, wait for it and have their sums added by a ninth:
@@ -445,18 +446,19 @@ static_assert(WK_GEMV_DEPTH % WK_GEMV_TALL_PAIRS == 0,
               "a stage is always one pair's: tiles arrive in any order, and who "
               "waits for a stage has to know that the tile before had");
 
-/* One of a pair's warps, which has half of the tree's leaves: K slices 0, 4, 2, 6, or 1, 5, 3, 7. UNITS: of a step. */
+/* One of a pair's warps, which has half of the tree's leaves: K slices 0, 4, 2, 6, or 1, 5, 3, 7. UNITS: of a K step.
+ */
 template <class F, uint32_t UNITS>
 __device__ __forceinline__ void wk_gemv_tall_multiply(const wk_product_args &p, unsigned char *shared,
                                                       const wk_gemv_bars &bars, uint32_t pair, uint32_t half,
                                                       uint32_t lane)
 {
     const wk_segment_args &seg = p.seg[0];
-    static_assert(F::unit % 64 == 0, "a step has 1, 2 or 4 units");
+    static_assert(F::unit % 64 == 0, "a K step has 1, 2 or 4 units");
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at);
     float *sums = reinterpret_cast<float *>(shared + p.red_at) + pair * 32 + lane % 16,
           *after = sums + 16; /* the first warp's, of 16 rows; two places by turns, so that they meet once a tile */
-    const uint32_t steps = p.steps, n = seg.n, depth = p.depth;
+    const uint32_t k_steps = p.k_steps, n = seg.n, depth = p.depth;
     const float scale = seg.scale;
     wk_turn turn = { pair, 0 };
 #pragma unroll 1
@@ -469,13 +471,13 @@ __device__ __forceinline__ void wk_gemv_tall_multiply(const wk_product_args &p, 
         wk_stage_wait(bars.full(turn.i), turn.parity);
 #pragma unroll 1
         for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t step = wk_leaf_k_slice(4 * half + i);
-            if (step >= steps) continue;
+            const uint32_t k_step = wk_leaf_k_slice(4 * half + i);
+            if (k_step >= k_steps) continue;
             float y[2][4] = {}; /* all columns are the same: every lane has the sums of its rows */
 #pragma unroll
             for (uint32_t v = 0; v < UNITS; v += 2)
-                wk_gemv_units<F, 1, UNITS == 1 ? 1 : 2>(y, at + step * (uint32_t)F::offset(UNITS) + F::offset(v),
-                                                        x + (step * UNITS + v) * F::unit, lane);
+                wk_gemv_units<F, 1, UNITS == 1 ? 1 : 2>(y, at + k_step * (uint32_t)F::offset(UNITS) + F::offset(v),
+                                                        x + (k_step * UNITS + v) * F::unit, lane);
             if (i / 2 == lane % 2) {
                 low = __fadd_rn(low, __fadd_rn(y[0][0], y[1][0]));
                 high = __fadd_rn(high, __fadd_rn(y[0][2], y[1][2]));
@@ -520,9 +522,9 @@ __global__ void __launch_bounds__(WK_GEMV_TALL_THREADS, 2)
     if constexpr (F::super == 2) {
         wk_gemv_tall_multiply<F, 2>(p, shared, bars, pair, half, lane);
     } else {
-        if (p.step_units == 1)
+        if (p.k_step_units == 1)
             wk_gemv_tall_multiply<F, 1>(p, shared, bars, pair, half, lane);
-        else if (p.step_units == 2)
+        else if (p.k_step_units == 2)
             wk_gemv_tall_multiply<F, 2>(p, shared, bars, pair, half, lane);
         else
             wk_gemv_tall_multiply<F, 4>(p, shared, bars, pair, half, lane);

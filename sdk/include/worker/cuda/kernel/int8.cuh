@@ -35,11 +35,11 @@ enum {
  * activations, sums, barriers. */
 struct wk_int8_args {
     wk_product_args p;      /* items: of WK_INT8_TILES tiles; glu: of half as many pairs */
-    const unsigned char *x; /* records [steps][tiles]; the caller's workspace */
+    const unsigned char *x; /* records [k_steps][tiles]; the caller's workspace */
     uint32_t tiles;         /* of four rows */
     uint32_t blocks;        /* of a cluster: 1, 2, 4, 8 */
     uint32_t depth;         /* stages of the ring, at most WK_INT8_DEPTH */
-    uint32_t tile_bytes;    /* of a tile in a stage: a step */
+    uint32_t tile_bytes;    /* of a tile in a stage: a K step */
     uint32_t bars_at, x_at, sums_at;
 };
 
@@ -50,15 +50,15 @@ template <uint32_t BLOCK = WK_WHOLE_BLOCK>
 __global__ void __launch_bounds__(32 * WK_K_SLICES) wk_int8_rows(const __grid_constant__ wk_int8_args a)
 {
     const wk_product_args &p = a.p;
-    const uint32_t lane = threadIdx.x & 31u, step = blockIdx.x * WK_K_SLICES + threadIdx.x / 32, row = blockIdx.y,
+    const uint32_t lane = threadIdx.x & 31u, k_step = blockIdx.x * WK_K_SLICES + threadIdx.x / 32, row = blockIdx.y,
                    from = min(row, p.rows - 1);
     unsigned char *const to =
-        const_cast<unsigned char *>(a.x) + ((uint64_t)step * a.tiles + row / WK_WHOLE_TILE) * WK_WHOLE_RECORD;
+        const_cast<unsigned char *>(a.x) + ((uint64_t)k_step * a.tiles + row / WK_WHOLE_TILE) * WK_WHOLE_RECORD;
     wk_release();
     wk_depend();
-    if (step >= p.steps) return;
+    if (k_step >= p.k_steps) return;
     const __half *const x =
-        static_cast<const __half *>(p.in.x) + (uint64_t)wk_input_row(p, from) * p.k32 + step * BLOCK;
+        static_cast<const __half *>(p.in.x) + (uint64_t)wk_input_row(p, from) * p.k32 + k_step * BLOCK;
     wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], to + row % WK_WHOLE_TILE * 128, WK_WHOLE_TILE * 128,
                    reinterpret_cast<wk_whole_more *>(to + WK_WHOLE_MORE_AT) + row % WK_WHOLE_TILE,
                    to + WK_WHOLE_SUMS_AT + row % WK_WHOLE_TILE * WK_WHOLE_SUMS, lane);
@@ -87,12 +87,12 @@ struct wk_int8_item {
     }
     __device__ __forceinline__ uint32_t warps(const wk_product_args &p) const { return p.glu ? 2 * count : count; }
 };
-/* The stages of a block's items in order: of each, leaf after leaf of the block's part of the tree, the steps of k. */
+/* The stages of a block's items in order: of each, leaf after leaf of the block's part of the tree, the K steps. */
 struct wk_int8_walk {
-    uint32_t item, leaf, step;
+    uint32_t item, leaf, k_step;
     __device__ __forceinline__ explicit wk_int8_walk(const wk_int8_args &a)
         : item(blockIdx.x / a.blocks), leaf(blockIdx.x % a.blocks * (WK_K_SLICES / a.blocks)),
-          step(wk_leaf_k_slice(leaf))
+          k_step(wk_leaf_k_slice(leaf))
     {
         skip(a);
     }
@@ -100,18 +100,18 @@ struct wk_int8_walk {
     __device__ __forceinline__ void skip(const wk_int8_args &a)
     {
         const uint32_t leaves = WK_K_SLICES / a.blocks;
-        while (step >= a.p.steps) {
+        while (k_step >= a.p.k_steps) {
             if (++leaf % leaves == 0) {
                 leaf -= leaves;
                 item += gridDim.x / a.blocks;
                 if (done(a)) return;
             }
-            step = wk_leaf_k_slice(leaf);
+            k_step = wk_leaf_k_slice(leaf);
         }
     }
     __device__ __forceinline__ void next(const wk_int8_args &a)
     {
-        step += WK_K_SLICES;
+        k_step += WK_K_SLICES;
         skip(a);
     }
 };
@@ -149,18 +149,18 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
         const wk_int8_item item(p, at.item);
         const uint32_t warps = item.warps(p);
         const wk_segment_args &first = p.seg[both ? 0 : item.seg], &second = p.seg[both ? 1 : item.seg];
-        wk_bar_expect(bars.full(i), bytes_x + (both ? item.count * (first.step_bytes + second.step_bytes)
-                                                    : warps * first.step_bytes));
+        wk_bar_expect(bars.full(i), bytes_x + (both ? item.count * (first.k_step_bytes + second.k_step_bytes)
+                                                    : warps * first.k_step_bytes));
         uint32_t to = base + i * (WK_INT8_TILES * a.tile_bytes);
         for (uint32_t w = 0; w < warps; w++, to += a.tile_bytes) {
             const wk_segment_args &s = both && w % 2 ? second : first;
-            copy(to, s.tiles + (uint64_t)item.tile_of(p, w) * s.tile_stride + at.step * s.step_bytes, s.step_bytes,
-                 bars.full(i), gridDim.y > 1);
+            copy(to, s.tiles + (uint64_t)item.tile_of(p, w) * s.tile_stride + at.k_step * s.k_step_bytes,
+                 s.k_step_bytes, bars.full(i), gridDim.y > 1);
         }
     };
-    auto numbers = [&](uint32_t i, uint32_t step) {
+    auto numbers = [&](uint32_t i, uint32_t k_step) {
         copy(base + a.x_at + i * (NT * WK_WHOLE_RECORD),
-             a.x + ((uint64_t)step * a.tiles + blockIdx.y * NT) * WK_WHOLE_RECORD, bytes_x, bars.full(i), true);
+             a.x + ((uint64_t)k_step * a.tiles + blockIdx.y * NT) * WK_WHOLE_RECORD, bytes_x, bars.full(i), true);
 #if !WK_HAS_BULK_COPIES
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bars.full(i)) : "memory");
 #endif
@@ -169,11 +169,11 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
     uint32_t first = 0;
     for (; first < a.depth && !walk.done(a); first++, walk.next(a)) weights(first, walk);
     wk_depend();
-    for (uint32_t i = 0; i < first; i++, behind.next(a)) numbers(i, behind.step);
+    for (uint32_t i = 0; i < first; i++, behind.next(a)) numbers(i, behind.k_step);
     for (wk_turn turn = { 0, 0 }; !walk.done(a); walk.next(a), turn.next(a.depth)) {
         wk_stage_wait(bars.empty(turn.i), turn.parity);
         weights(turn.i, walk);
-        numbers(turn.i, walk.step);
+        numbers(turn.i, walk.k_step);
     }
 }
 
@@ -196,7 +196,7 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
 #pragma unroll
             for (int i = 0; i < 2 * NT; i++) y[i / 2][i % 2] = 0.0f;
 #pragma unroll 1
-            for (uint32_t step = wk_leaf_k_slice(first + leaf); step < p.steps; step += WK_K_SLICES) {
+            for (uint32_t k_step = wk_leaf_k_slice(first + leaf); k_step < p.k_steps; k_step += WK_K_SLICES) {
                 wk_stage_wait(bars.full(turn.i), turn.parity);
                 if (have)
                     wk_whole_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * a.tile_bytes,

@@ -4,7 +4,7 @@
  * Two warps share a tile, all tiles at once: each has half of the K slices, one after the other, their sums added as
  * soon as they are there. So nothing is added across the block, and no warp waits for another but for the activations
  * and for its team, which shares the tile, with glu the gate's and the up's. Each streams its half through a ring of
- * its own, a step of k a stage, in the order in which the tree wants the K slices: as soon as it has read a stage it
+ * its own, a K step a stage, in the order in which the tree wants the K slices: as soon as it has read a stage it
  * asks for the one that comes into its place. All of a block's activations are brought once: those that come by runs by
  * a few copies, else by all warps.
  *
@@ -35,41 +35,41 @@ enum {
 struct wk_lm_head_args {
     wk_product_args p;    /* items: tiles; glu: pairs */
     uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
-    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
+    uint32_t stage_bytes; /* of a warp's ring: a K step of a tile */
     uint32_t bars_at, x_at;
     uint32_t leaves; /* K slices of a tile that a warp has, side by side in the tree of K slices */
     uint32_t sums_at;
     uint32_t x_bar_at; /* the barrier of activations that lie by runs */
 };
 
-/* What a warp asks for: steps of its tiles, K slice after K slice. */
+/* What a warp asks for: K steps of its tiles, K slice after K slice. */
 struct wk_lm_head_tiles {
-    const unsigned char *from;  /* of the tile; not used where there is none */
-    uint32_t unit, each;        /* the warp's tile of all (glu: pair); from one of its tiles to the next */
-    uint32_t first, leaf, step; /* first: of its leaves; asked for next */
-    uint32_t tile_bytes, step_bytes;
+    const unsigned char *from;    /* of the tile; not used where there is none */
+    uint32_t unit, each;          /* the warp's tile of all (glu: pair); from one of its tiles to the next */
+    uint32_t first, leaf, k_step; /* first: of its leaves; asked for next */
+    uint32_t tile_bytes, k_step_bytes;
     uint32_t start, bars; /* addresses of the first stage and barrier of the warp's ring */
     __device__ __forceinline__ void locate(const wk_lm_head_args &a, uint32_t up)
     {
         const wk_product_args &p = a.p;
         leaf = first;
-        step = wk_leaf_k_slice(leaf);
+        k_step = wk_leaf_k_slice(leaf);
         if (unit >= p.items) return;
         uint32_t seg = up, tile = unit;
         if (!p.glu) wk_tile_segment(p, seg, tile);
         const wk_segment_args &s = p.seg[seg];
         from = s.tiles + (uint64_t)tile * s.tile_stride;
         tile_bytes = s.tile_bytes;
-        step_bytes = s.step_bytes;
+        k_step_bytes = s.k_step_bytes;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
     __device__ __forceinline__ void ask(const wk_lm_head_args &a, uint32_t to, uint32_t bar, uint32_t up, uint32_t lane)
     {
         if (unit >= a.p.items) return;
-        const uint32_t at = step * step_bytes, bytes = min(step_bytes, tile_bytes - at);
-        if (bytes < step_bytes) {
+        const uint32_t at = k_step * k_step_bytes, bytes = min(k_step_bytes, tile_bytes - at);
+        if (bytes < k_step_bytes) {
 #pragma unroll 1
-            for (uint32_t j = bytes + lane * 16; j < step_bytes; j += 512)
+            for (uint32_t j = bytes + lane * 16; j < k_step_bytes; j += 512)
                 asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to + j), "r"(0) : "memory");
             wk_publish();
             __syncwarp();
@@ -79,13 +79,13 @@ struct wk_lm_head_tiles {
             wk_bar_expect(bar, bytes);
             wk_fetch(to, from + at, bytes, bar, once);
         }
-        for (step += WK_K_SLICES; step >= a.p.steps;) {
+        for (k_step += WK_K_SLICES; k_step >= a.p.k_steps;) {
             if (++leaf == first + a.leaves) {
                 unit += each;
                 locate(a, up);
                 return;
             }
-            step = wk_leaf_k_slice(leaf);
+            k_step = wk_leaf_k_slice(leaf);
         }
     }
 };
@@ -95,7 +95,7 @@ template <int NT>
 __device__ __forceinline__ void wk_lm_head_zeros(const wk_product_args &p, uint32_t to, uint32_t warp, uint32_t lane)
 {
     for (uint32_t i = to + (p.k32 / 32 * NT + warp) * 512 + lane * 16,
-                  end = to + (p.steps << (p.step_shift - 5)) * NT * 512;
+                  end = to + (p.k_steps << (p.k_step_shift - 5)) * NT * 512;
          i < end; i += blockDim.x / 32 * 512)
         asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(i), "r"(0) : "memory");
 }
@@ -197,12 +197,12 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_lm_head_args &a, unsign
     for (uint32_t leaf = 0; leaf < a.leaves; leaf++) {
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t step = wk_leaf_k_slice(tiles.first + leaf); step < p.steps; step += WK_K_SLICES) {
-            wk_run_words<T, NT> x = xs.runs(step << (p.step_shift - 5));
+        for (uint32_t k_step = wk_leaf_k_slice(tiles.first + leaf); k_step < p.k_steps; k_step += WK_K_SLICES) {
+            wk_run_words<T, NT> x = xs.runs(k_step << (p.k_step_shift - 5));
             const unsigned char *w = shared + (ring.at - base);
             wk_stage_wait(ring.bar, ring.parity);
 #pragma unroll 1
-            for (uint32_t u = p.step_units; u; u--, w += T::offset(1), x = x.runs(T::unit / 32)) {
+            for (uint32_t u = p.k_step_units; u; u--, w += T::offset(1), x = x.runs(T::unit / 32)) {
                 typename T::scales s;
                 T::load(s, w, 0, lane);
                 if (wk_far<T>(s))

@@ -31,10 +31,10 @@
 struct wk_lm_head_wgmma_args {
     wk_product_args p;    /* items: tiles */
     uint32_t depth;       /* stages of a warp's ring, at most WK_WARP_DEPTH */
-    uint32_t stage_bytes; /* of a warp's ring: a step of a tile */
+    uint32_t stage_bytes; /* of a warp's ring: a K step of a tile */
     uint32_t bars_at, rings_at;
     uint32_t tiles_at; /* struct wk_lm_head_wgmma_tiles of each warp */
-    uint32_t order_at; /* of a tile's steps, a word each; then of its pieces */
+    uint32_t order_at; /* of a tile's K steps, a word each; then of its pieces */
 };
 
 /* Warps of a block: as registers allow. */
@@ -47,7 +47,7 @@ __device__ __forceinline__ void wk_lm_head_wgmma_bring(const wk_product_args &p,
                                                        uint32_t lane)
 {
     constexpr uint32_t apart = wk_lm_head_wgmma_warps(NT) / NT, ahead = 7;
-    const uint32_t runs = p.k32 / 32, panels = p.steps << (p.step_shift - 6),
+    const uint32_t runs = p.k32 / 32, panels = p.k_steps << (p.k_step_shift - 6),
                    row = min(warp % NT * 8 + lane / 4, p.rows - 1);
     const uint32_t c = lane % 8, chunk = lane / 8, low = (chunk ^ c) * 16, high = ((4 + chunk) ^ c) * 16;
     uint32_t i = warp / NT, place = to + (i * NT + warp % NT) * 1024 + c * 128;
@@ -75,15 +75,15 @@ __device__ __forceinline__ void wk_lm_head_wgmma_bring(const wk_product_args &p,
 }
 
 /* The K slices in the order in which a tile has them: pairs that the tree adds first, the larger number second, so that
- * K slices without a step are second ones. */
+ * K slices without a K step are second ones. */
 __device__ __forceinline__ uint32_t wk_lm_head_wgmma_k_slice(uint32_t i)
 {
     return (i % 2) * 4 + (i % 4 < 2) * 2 + (i < 4);
 }
-/* Steps of a K slice. */
-__device__ __forceinline__ uint32_t wk_lm_head_wgmma_steps(const wk_product_args &p, uint32_t k_slice)
+/* K steps of a K slice. */
+__device__ __forceinline__ uint32_t wk_lm_head_wgmma_k_steps(const wk_product_args &p, uint32_t k_slice)
 {
-    return (p.steps + WK_K_SLICES - 1 - k_slice) / WK_K_SLICES;
+    return (p.k_steps + WK_K_SLICES - 1 - k_slice) / WK_K_SLICES;
 }
 
 /* A tile's pieces of 128 values in that order: where their activations lie, a multiple of 1024, and below that the leaf
@@ -91,26 +91,26 @@ __device__ __forceinline__ uint32_t wk_lm_head_wgmma_steps(const wk_product_args
 enum {
     WK_LM_HEAD_WGMMA_MORE = 8,          /* the K slice has pieces before it */
     WK_LM_HEAD_WGMMA_K_SLICE_ENDS = 16, /* ends its K slice */
-    WK_LM_HEAD_WGMMA_ALONE = 32,        /* the K slice's neighbour has no steps */
+    WK_LM_HEAD_WGMMA_ALONE = 32,        /* the K slice's neighbour has no K steps */
     WK_LM_HEAD_WGMMA_STAGE = 64,        /* ends its stage */
     WK_LM_HEAD_WGMMA_PLACE = 1024
 };
 
-/* In shared memory, behind each other: where the steps lie in a tile, and its pieces. */
+/* In shared memory, behind each other: where the K steps lie in a tile, and its pieces. */
 __device__ __forceinline__ void wk_lm_head_wgmma_order(const wk_product_args &p, uint32_t panel, uint32_t *order)
 {
-    const uint32_t shift = p.step_shift - 7, run = 1u << shift;
+    const uint32_t shift = p.k_step_shift - 7, run = 1u << shift;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < p.steps << shift; i += blockDim.x) {
-        const uint32_t step = i >> shift, k_slice = step % WK_K_SLICES, in = i & (run - 1);
-        uint32_t at = step / WK_K_SLICES, leaf = 0;
+    for (uint32_t i = threadIdx.x; i < p.k_steps << shift; i += blockDim.x) {
+        const uint32_t k_step = i >> shift, k_slice = k_step % WK_K_SLICES, in = i & (run - 1);
+        uint32_t at = k_step / WK_K_SLICES, leaf = 0;
         for (; wk_lm_head_wgmma_k_slice(leaf) != k_slice; leaf++)
-            at += wk_lm_head_wgmma_steps(p, wk_lm_head_wgmma_k_slice(leaf));
-        const bool ends = in == run - 1, alone = k_slice < 4 && k_slice + 4 >= p.steps;
-        order[at] = step * p.seg[0].step_bytes;
-        order[p.steps + (at << shift) + in] =
-            i * 2 * panel | leaf | (step >= WK_K_SLICES || in ? WK_LM_HEAD_WGMMA_MORE : 0) |
-            (ends && step + WK_K_SLICES >= p.steps ? WK_LM_HEAD_WGMMA_K_SLICE_ENDS : 0) |
+            at += wk_lm_head_wgmma_k_steps(p, wk_lm_head_wgmma_k_slice(leaf));
+        const bool ends = in == run - 1, alone = k_slice < 4 && k_slice + 4 >= p.k_steps;
+        order[at] = k_step * p.seg[0].k_step_bytes;
+        order[p.k_steps + (at << shift) + in] =
+            i * 2 * panel | leaf | (k_step >= WK_K_SLICES || in ? WK_LM_HEAD_WGMMA_MORE : 0) |
+            (ends && k_step + WK_K_SLICES >= p.k_steps ? WK_LM_HEAD_WGMMA_K_SLICE_ENDS : 0) |
             (alone ? WK_LM_HEAD_WGMMA_ALONE : 0) | (ends ? WK_LM_HEAD_WGMMA_STAGE : 0);
     }
 }
@@ -122,11 +122,11 @@ __device__ __forceinline__ uint32_t wk_lm_head_wgmma_read(uint32_t at)
     return v;
 }
 
-/* What a warp asks for: the steps of its tiles, in shared memory, since registers are scarce. */
+/* What a warp asks for: the K steps of its tiles, in shared memory, since registers are scarce. */
 struct __align__(16) wk_lm_head_wgmma_tiles
 {
     const unsigned char *from; /* the tile; not used where there is none */
-    uint32_t next, unit;       /* which of the steps' places comes next; the warp's tile of all */
+    uint32_t next, unit;       /* which of the K steps' places comes next; the warp's tile of all */
     uint32_t sums, unused[3];  /* the tile that is multiplied */
     __device__ __forceinline__ void locate(const wk_product_args &p, uint32_t tile)
     {
@@ -145,7 +145,7 @@ struct __align__(16) wk_lm_head_wgmma_tiles
         wk_lm_head_wgmma_tiles now;
         *reinterpret_cast<uint4 *>(&now) = *reinterpret_cast<const uint4 *>(this);
         if (now.unit >= p.items) return;
-        const uint32_t whole = p.seg[0].step_bytes, tile_bytes = p.seg[0].tile_bytes,
+        const uint32_t whole = p.seg[0].k_step_bytes, tile_bytes = p.seg[0].tile_bytes,
                        at = wk_lm_head_wgmma_read(order + now.next * 4);
         uint32_t bytes = whole;
         if (at + whole > tile_bytes) {
@@ -157,7 +157,7 @@ struct __align__(16) wk_lm_head_wgmma_tiles
             __syncwarp();
         }
         const unsigned char *const place = now.from + at;
-        if (++now.next == p.steps) now.locate(p, now.unit + each);
+        if (++now.next == p.k_steps) now.locate(p, now.unit + each);
         if (wk_elected()) {
             const uint64_t once = wk_fetch_once();
             wk_bar_expect(bar, bytes);
@@ -207,7 +207,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
         const uint32_t unit = warp * gridDim.x + blockIdx.x, each = wk_lm_head_wgmma_warps(NT) * gridDim.x;
         tiles->locate(p, unit);
         tiles->sums = unit;
-        left = unit < p.items ? (p.items - unit + each - 1) / each * p.steps : 0;
+        left = unit < p.items ? (p.items - unit + each - 1) / each * p.k_steps : 0;
 #pragma unroll 1
         for (uint32_t i = a.depth; i; i--, turn()) ask();
     }
@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
     w.open();
     w.template make<0>();
     const uint32_t each = wk_lm_head_wgmma_warps(NT) * gridDim.x, first = warp / 4 * 4 * gridDim.x + blockIdx.x,
-                   order = base + a.order_at + p.steps * 4, pieces = p.steps << (p.step_shift - 7);
+                   order = base + a.order_at + p.k_steps * 4, pieces = p.k_steps << (p.k_step_shift - 7);
     uint32_t piece = 0, now = wk_lm_head_wgmma_read(order);
     float even[NT][4], odd[NT][4], one[NT][4], two[NT][4],
         four[NT][4]; /* the chains; sums of one K slice, of two, of four */

@@ -93,8 +93,8 @@ __device__ __forceinline__ uint32_t wk_moe_decode_row(const wk_experts_args &a, 
                                      : 0)
                : 0;
 }
-/* A K slice's steps of a chunk's columns, for the K slice's warps of all groups: the rows of the items' inputs. A lane
- * keeps to one column. */
+/* A K slice's K steps of a chunk's columns, for the K slice's warps of all groups: the rows of the items' inputs. A
+ * lane keeps to one column. */
 template <int COLUMNS>
 __device__ __forceinline__ void wk_moe_decode_inputs(const wk_experts_args &a, unsigned char *shared,
                                                      const wk_experts_walk &walk, uint32_t row, uint32_t group,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void wk_moe_decode_inputs(const wk_experts_args &a, u
     asm volatile(""
                  : "+r"(lane), "+r"(k_slice), "+r"(group)); /* computed again for each chunk: what is kept between them
                                                             would take registers from the loop over k */
-    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, k_slice) << p.step_shift;
+    const uint32_t c = lane % COLUMNS, own = wk_own_k_steps(p, k_slice) << p.k_step_shift;
     auto meet = [&] {
         if (shape::groups > 1)
             asm volatile("bar.sync %0, %1;" ::"r"(1 + k_slice), "n"(32 * shape::groups) : "memory");
@@ -184,9 +184,10 @@ __device__ __forceinline__ void wk_moe_decode_multiply(const wk_experts_args &a,
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1, group = shape::groups == 1 ? 0 : warp / WK_K_SLICES,
                    k_slice = warp % WK_K_SLICES, units = F::super == 2 ? 2 : p.stage_units,
-                   own = wk_own_steps(p, k_slice);
+                   own = wk_own_k_steps(p, k_slice);
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) +
-                            (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) + (k_slice << p.step_shift);
+                            (COLUMNS == 1 ? 0 : min(lane / 4, a.capacity - 1) * p.x_stride) +
+                            (k_slice << p.k_step_shift);
     wk_experts_ring ring = { shared + group * p.depth * p.stage_bytes + (uint32_t)F::offset(units) * k_slice,
                              group * p.depth,
                              { 0, 0 } };

@@ -120,9 +120,9 @@ __device__ __forceinline__ void wk_moe_one_multiply(const wk_experts_args &a, co
 {
     typedef wk_experts_shape<1> shape;
     const wk_product_args &p = a.p;
-    const uint32_t units = F::super == 2 ? 2 : p.stage_units, own = wk_own_steps(p, warp),
+    const uint32_t units = F::super == 2 ? 2 : p.stage_units, own = wk_own_k_steps(p, warp),
                    tiles = walk.left * (p.glu ? 2 : 1);
-    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (warp << p.step_shift);
+    const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (warp << p.k_step_shift);
     wk_experts_ring ring = { shared + (uint32_t)F::offset(units) * warp, 0, { 0, 0 } };
     wk_turn sum = { 0, 1 };
     wk_one_act(p, shared, warp, lane, blockIdx.x / p.x_items);

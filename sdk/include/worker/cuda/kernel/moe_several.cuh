@@ -5,8 +5,8 @@
  * A multiprocessor has one block: two groups of eight multiplying warps, one warp that streams and three that finish.
  * The groups have units by turns, each from a ring of its own; a warp has a K slice of both tiles of its group's unit,
  * so that activations, which all groups find in shared memory once, are loaded once for two tiles: at sixteen columns
- * they would otherwise take all that shared memory can give, and what a step costs besides its products is paid once
- * for two. A stage of a ring: a step of each K slice of both tiles, or a piece of one.
+ * they would otherwise take all that shared memory can give, and what a K step costs besides its products is paid once
+ * for two. A stage of a ring: a K step of each K slice of both tiles, or a piece of one.
  *
  * Order: that of part/weights.cuh. An item's bits depend on its expert's weights and its own input alone. */
 #ifndef WORKER_CUDA_KERNEL_MOE_SEVERAL_CUH
@@ -137,7 +137,7 @@ __device__ __forceinline__ void wk_moe_several_start(const wk_experts_args &a, w
     }
 }
 
-/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all
+/* Zeros where the rings have what tiles lack of whole k_steps: always the same places, which no copy writes. By all
  * threads. */
 __device__ __forceinline__ void wk_moe_several_zeros(const wk_experts_args &a, unsigned char *shared)
 {
@@ -184,7 +184,7 @@ struct wk_moe_several_units {
 
 /* The streaming warp: stages of both groups by turns. WHOLE: a stage of a tile is a run of its bytes; one lane copies,
  * with little to compute between two copies, since it competes with the multiplying warps for their turns. Else all
- * lanes do: stages are pieces of steps, or tiles are cut short and a ring has no place for what they lack. */
+ * lanes do: stages are pieces of K steps, or tiles are cut short and a ring has no place for what they lack. */
 template <bool WHOLE>
 __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, const wk_moe_several_walk &walk,
                                                       uint32_t rings, const wk_moe_several_bars &bars, uint32_t lane)
@@ -226,7 +226,8 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                     } else {
                         for (uint32_t i = 0; i < 2; i++)
                             wk_stage_copy8(to + i * half, tiles[group][i], at, p.seg[0].piece_bytes,
-                                           p.seg[0].step_bytes, tile_bytes, p.steps * p.seg[0].step_bytes, full, lane);
+                                           p.seg[0].k_step_bytes, tile_bytes, p.k_steps * p.seg[0].k_step_bytes, full,
+                                           lane);
                     }
                 }
                 turn.next(depth);
@@ -236,7 +237,7 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                     at += p.seg[0].piece_bytes;
                     if (--left == 0) {
                         left = p.run;
-                        at += (WK_K_SLICES - 1) * p.seg[0].step_bytes;
+                        at += (WK_K_SLICES - 1) * p.seg[0].k_step_bytes;
                     }
                 }
             }
@@ -315,8 +316,8 @@ struct wk_moe_several_ring {
     }
 };
 
-/* A K slice's sums of a unit. A stage holds a step of each K slice, or a piece of one, of UNITS units; own: those with
- * one of this K slice. */
+/* A K slice's sums of a unit. A stage holds a K step of each K slice, or a piece of one, of UNITS units; own: those
+ * with one of this K slice. */
 template <class F, int PARTS, uint32_t UNITS>
 __device__ __forceinline__ void wk_moe_several_sums(float y[2][PARTS][2][4], const wk_experts_args &a,
                                                     wk_moe_several_ring &ring, const __half *x, uint32_t own,
@@ -355,11 +356,11 @@ __device__ __forceinline__ uint32_t wk_moe_several_row(const wk_experts_args &a,
                                      : 0)
                : 0;
 }
-/* Activations of a chunk's columns: a K slice's steps one after the other, as its warps come to them, behind those of
+/* Activations of a chunk's columns: a K slice's K steps one after the other, as its warps come to them, behind those of
  * the K slices before. */
 __device__ __forceinline__ uint32_t wk_moe_several_x(const wk_product_args &p, uint32_t k_slice)
 {
-    return (k_slice * (p.steps / WK_K_SLICES) + min(k_slice, p.steps % WK_K_SLICES)) << p.step_shift;
+    return (k_slice * (p.k_steps / WK_K_SLICES) + min(k_slice, p.k_steps % WK_K_SLICES)) << p.k_step_shift;
 }
 /* By the K slice's warps of both groups; row: of the lane's column. */
 template <int COLUMNS>
@@ -371,7 +372,7 @@ __device__ __forceinline__ void wk_moe_several_inputs(const wk_experts_args &a, 
     asm volatile(""
                  : "+r"(lane), "+r"(k_slice), "+r"(group)); /* computed again for each chunk: what is kept between them
                                                             would take registers from the loop over k */
-    const uint32_t c = lane % COLUMNS, own = wk_own_steps(p, k_slice) << p.step_shift;
+    const uint32_t c = lane % COLUMNS, own = wk_own_k_steps(p, k_slice) << p.k_step_shift;
     auto meet = [&] {
         asm volatile("bar.sync %0, %1;" ::"r"(1 + k_slice), "n"(32 * WK_MOE_SEVERAL_GROUPS) : "memory");
     };
@@ -401,7 +402,7 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
     typedef wk_moe_several_shape<COLUMNS> shape;
     const wk_product_args &p = a.p;
     const uint32_t group = warp / WK_K_SLICES, k_slice = warp % WK_K_SLICES, units = F::super == 2 ? 2 : p.stage_units,
-                   own = wk_own_steps(p, k_slice) * p.run;
+                   own = wk_own_k_steps(p, k_slice) * p.run;
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) +
                             min(lane / 4, a.capacity - 1) * p.x_stride + wk_moe_several_x(p, k_slice);
     wk_moe_several_ring ring = { shared + group * a.ring + (uint32_t)F::offset(units) * k_slice,

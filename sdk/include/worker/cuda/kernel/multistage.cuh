@@ -68,23 +68,23 @@ struct wk_multistage_warp : wk_batch_memory {
     __device__ __forceinline__ unsigned char *generic(uint32_t address) const { return at + (address - base); }
 };
 
-/* Steps of a K slice. */
-__device__ __forceinline__ uint32_t wk_multistage_steps(const wk_product_args &p, uint32_t k_slice)
+/* K steps of a K slice. */
+__device__ __forceinline__ uint32_t wk_multistage_k_steps(const wk_product_args &p, uint32_t k_slice)
 {
-    return k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
+    return k_slice < p.k_steps ? (p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
 }
 
 /* What a warp asks for: stage after stage, item after item, all parts at the same place of their K slices: of part q
- * the K slice is that of the first part plus wk_leaf_k_slice(q * k_slices), and the first has as many steps as any.
+ * the K slice is that of the first part plus wk_leaf_k_slice(q * k_slices), and the first has as many K steps as any.
  * Activations of all parts are shared out among all warps, so that a warp has eight columns, and a lane one row. */
 struct wk_multistage_copies {
     const unsigned char *from; /* the warp's tile */
     const __half *row;         /* lane (c, t) = (lane / 4, lane % 4): chunk t of column c. A column that is not there is
                                   the last one again */
-    uint32_t item, left, place;   /* of the next stage; stages of the item from it on; where in the ring it comes */
-    uint32_t leaf, steps, pieces; /* of its K slice; of the K slice from it on; of its step from it on */
-    uint32_t k, first;            /* value of k of the first part; byte in the tile of the warp's part */
-    uint32_t tile_bytes, step_bytes, piece_bytes; /* tile_bytes: 0 if there is no such tile */
+    uint32_t item, left, place;     /* of the next stage; stages of the item from it on; where in the ring it comes */
+    uint32_t leaf, k_steps, pieces; /* of its K slice; of the K slice from it on; of its K step from it on */
+    uint32_t k, first;              /* value of k of the first part; byte in the tile of the warp's part */
+    uint32_t tile_bytes, k_step_bytes, piece_bytes; /* tile_bytes: 0 if there is no such tile */
     template <int NT> __device__ __forceinline__ void begin(const wk_batch_args &a, const wk_multistage_warp &m)
     {
         const uint32_t column = min((m.group * NT + m.warp % NT) * 8 + m.lane / 4, a.p.rows - 1);
@@ -93,13 +93,13 @@ struct wk_multistage_copies {
         place = 0;
         locate(a, m);
     }
-    /* To the next K slice that has steps, from `leaf` on. */
+    /* To the next K slice that has K steps, from `leaf` on. */
     __device__ __forceinline__ void k_slice(const wk_batch_args &a, const wk_multistage_warp &m)
     {
-        while ((steps = wk_multistage_steps(a.p, wk_leaf_k_slice(leaf))) == 0) leaf++;
-        k = wk_leaf_k_slice(leaf) << a.p.step_shift;
-        first = (wk_leaf_k_slice(leaf) + m.k_slice) * step_bytes;
-        pieces = a.step_stages;
+        while ((k_steps = wk_multistage_k_steps(a.p, wk_leaf_k_slice(leaf))) == 0) leaf++;
+        k = wk_leaf_k_slice(leaf) << a.p.k_step_shift;
+        first = (wk_leaf_k_slice(leaf) + m.k_slice) * k_step_bytes;
+        pieces = a.k_step_stages;
     }
     __device__ __forceinline__ void locate(const wk_batch_args &a, const wk_multistage_warp &m)
     {
@@ -109,7 +109,7 @@ struct wk_multistage_copies {
         const wk_segment_args &s = a.p.seg[t.seg];
         from = s.tiles + (uint64_t)t.tile * s.tile_stride;
         tile_bytes = t.real ? s.tile_bytes : 0;
-        step_bytes = s.step_bytes;
+        k_step_bytes = s.k_step_bytes;
         piece_bytes = s.piece_bytes;
         leaf = 0;
         k_slice(a, m);
@@ -125,10 +125,10 @@ struct wk_multistage_copies {
         k += a.stage_k;
         first += piece_bytes;
         if (--pieces) return;
-        pieces = a.step_stages;
-        k += (WK_K_SLICES - 1) << a.p.step_shift;
-        first += (WK_K_SLICES - 1) * step_bytes;
-        if (--steps) return;
+        pieces = a.k_step_stages;
+        k += (WK_K_SLICES - 1) << a.p.k_step_shift;
+        first += (WK_K_SLICES - 1) * k_step_bytes;
+        if (--k_steps) return;
         leaf++;
         k_slice(a, m);
     }
@@ -140,13 +140,13 @@ struct wk_multistage_copies {
         if (item < a.p.items) {
             const uint32_t runs_shift = 31 - __clz(a.stage_k / 32), runs = a.blocks << runs_shift,
                            to = m.x_place(a, place) + m.warp % NT * 512 + m.x_lane;
-            const bool whole = k + ((a.blocks - 1) << a.p.step_shift) + a.stage_k <= a.p.k32;
+            const bool whole = k + ((a.blocks - 1) << a.p.k_step_shift) + a.stage_k <= a.p.k32;
             if (tile_bytes)
                 wk_copy_run_part(m.w_place(a, place), from + first,
                                  first < tile_bytes ? min(piece_bytes, tile_bytes - first) : 0, piece_bytes, m.lane);
 #pragma unroll 2
             for (uint32_t i = m.warp / NT; i < runs; i += sharers) {
-                const uint32_t part = i >> runs_shift, at = k + (wk_multistage_k_slice(a, part) << a.p.step_shift) +
+                const uint32_t part = i >> runs_shift, at = k + (wk_multistage_k_slice(a, part) << a.p.k_step_shift) +
                                                             (i - (part << runs_shift)) * 32;
                 if (whole)
                     wk_copy16(to + i * (NT * 512), row + at);
@@ -173,10 +173,10 @@ __device__ __forceinline__ void wk_multistage_sums(const wk_batch_args &a, const
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
         const uint32_t k_slice = wk_leaf_k_slice(leaf);
-        uint32_t own = real ? wk_multistage_steps(p, k_slice + m.k_slice) * a.step_stages : 0;
+        uint32_t own = real ? wk_multistage_k_steps(p, k_slice + m.k_slice) * a.k_step_stages : 0;
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t n = wk_multistage_steps(p, k_slice) * a.step_stages; n; n--) {
+        for (uint32_t n = wk_multistage_k_steps(p, k_slice) * a.k_step_stages; n; n--) {
             wk_copy_wait_but(a.depth - 2); /* the stage has arrived, */
             wk_sync_k_slices();            /* and the place of the one before is free */
             copies.ask<NT>(a, m);

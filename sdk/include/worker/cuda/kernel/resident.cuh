@@ -38,10 +38,10 @@ enum {
  * activations, sums, barriers with the scales of a norm, rows that wait for their norm. */
 struct wk_resident_args {
     wk_product_args p;      /* items: of `tiles` tiles; glu: pairs */
-    uint32_t k_slice_bytes; /* weights of a K slice: a step of all of the block's tiles */
+    uint32_t k_slice_bytes; /* weights of a K slice: a K step of all of the block's tiles */
     uint32_t bars_at, x_at, sums_at;
     uint32_t tiles;           /* of a block; glu: pairs */
-    uint32_t k_slice_x_bytes; /* activations of a K slice: a step of all columns */
+    uint32_t k_slice_x_bytes; /* activations of a K slice: a K step of all columns */
     uint32_t rows_at;         /* rows that wait for their norm */
 };
 
@@ -59,16 +59,16 @@ struct wk_resident_item {
     }
 };
 
-/* The step of the warp's K slice, of all tiles, with glu by turns of both segments; what lies past the end of k becomes
- * zeros. */
+/* The K step of the warp's K slice, of all tiles, with glu by turns of both segments; what lies past the end of k
+ * becomes zeros. */
 __device__ __forceinline__ void wk_resident_ask(const wk_resident_args &a, const wk_resident_item &item, uint32_t to,
                                                 uint32_t bar, uint32_t k_slice, uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const wk_segment_args &s = p.seg[item.seg];
-    const uint32_t bytes = s.step_bytes, first = k_slice * bytes, end = first + bytes,
+    const uint32_t bytes = s.k_step_bytes, first = k_slice * bytes, end = first + bytes,
                    tiles = p.glu ? 2 * item.count : item.count;
-    const uint32_t lack = end > s.tile_bytes ? end - s.tile_bytes : 0; /* less than the step has */
+    const uint32_t lack = end > s.tile_bytes ? end - s.tile_bytes : 0; /* less than the K step has */
     if (lack) {
 #pragma unroll 1
         for (uint32_t at = to + bytes - lack, i = 0; i < tiles; i++, at += bytes)
@@ -97,15 +97,15 @@ __device__ __forceinline__ void wk_resident_ask(const wk_resident_args &a, const
     __syncwarp();
 }
 
-/* The warp's activations, of its step if it has one, a run of 32 values after the other, placed as lanes read them
+/* The warp's activations, of its K step if it has one, a run of 32 values after the other, placed as lanes read them
  * (kernel/stream.cuh). A column that is not there is the last one again. */
 template <int NT, class... F>
 __device__ __forceinline__ void wk_resident_bring(const wk_resident_args &a, uint32_t to, uint32_t k_slice, bool have,
                                                   uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t step = 1u << p.step_shift, end = min((k_slice + 1) * step, p.k32);
-    uint32_t k = k_slice * step, left = have ? step : 0, all = 0;
+    const uint32_t k_step = 1u << p.k_step_shift, end = min((k_slice + 1) * k_step, p.k32);
+    uint32_t k = k_slice * k_step, left = have ? k_step : 0, all = 0;
     uint64_t from[NT];
     to += wk_run_place(wk_family_group<F...>(p.seg[0].type), lane);
 #pragma unroll
@@ -116,7 +116,7 @@ __device__ __forceinline__ void wk_resident_bring(const wk_resident_args &a, uin
         all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
     }
     wk_at_hand(all ^ to ^ end ^ left);
-    uint32_t whole = NT == 1 && step % 128 == 0 && p.k32 % step == 0;
+    uint32_t whole = NT == 1 && k_step % 128 == 0 && p.k32 % k_step == 0;
     asm volatile("" : "+r"(whole));
     wk_depend();
     if (NT == 1 && whole) { /* four runs at a time, nothing to ask */
@@ -148,7 +148,7 @@ __device__ __forceinline__ void wk_resident_bring_runs(const wk_resident_args &a
 {
     constexpr uint32_t apart = 2048; /* bytes from run to run */
     const wk_product_args &p = a.p;
-    const uint32_t runs = 1u << (p.step_shift - 5), all = p.k32 / 32, group = blockIdx.y * NT;
+    const uint32_t runs = 1u << (p.k_step_shift - 5), all = p.k32 / 32, group = blockIdx.y * NT;
     uint32_t run = k_slice * runs, left = have ? runs : 0, whole = runs % 4 == 0 && all % runs == 0;
     uint64_t from =
         reinterpret_cast<uint64_t>(p.in.x) + (uint64_t)(group / 4 * all + run) * apart + group % 4 * 512 + lane * 16;
@@ -171,14 +171,14 @@ __device__ __forceinline__ void wk_resident_bring_runs(const wk_resident_args &a
             wk_copy16_part(to + n * 512, reinterpret_cast<const void *>(from + n * 512), run < all ? 16 : 0);
 }
 
-/* Whether launches with these formats take norms of several rows: their steps are short, and their activations stand in
- * plain order (wk_run_place). */
+/* Whether launches with these formats take norms of several rows: their K steps are short, and their activations stand
+ * in plain order (wk_run_place). */
 template <class... F> __host__ __device__ constexpr bool wk_resident_norms()
 {
     return ((F::super == 1 && F::group == 32) && ...);
 }
 
-/* The same of up to 8 F32 rows by the RMS norm, of whole steps of up to 128 values, one a K slice: a lane has four
+/* The same of up to 8 F32 rows by the RMS norm, of whole K steps of up to 128 values, one a K slice: a lane has four
  * values of each row, and warp w makes the scale of row w, for all. Of two neighbouring rows lanes with an odd run of
  * 32 values take the other first, so that no banks collide. Rows from the fifth on wait in shared memory, not in
  * registers: more than 64 of these would keep blocks of the next launch out. A row that is not there is the last one
@@ -188,8 +188,8 @@ __device__ __forceinline__ void wk_resident_norm(const wk_resident_args &a, uint
 {
     const wk_product_args &p = a.p;
     const uint32_t parts = p.k / 16, last = p.rows - 1, odd = lane / 8 & 1u, scale_at = a.bars_at + WK_K_SLICES * 8;
-    uint32_t have = k_slice < p.steps && lane * 4 >> p.step_shift == 0, left = parts > lane ? parts - lane : 0;
-    const uint32_t k = have ? (k_slice << p.step_shift) + lane * 4 : 0;
+    uint32_t have = k_slice < p.k_steps && lane * 4 >> p.k_step_shift == 0, left = parts > lane ? parts - lane : 0;
+    const uint32_t k = have ? (k_slice << p.k_step_shift) + lane * 4 : 0;
     uint64_t from[5],
         part = reinterpret_cast<uint64_t>(p.in.aux + min(warp, last) * parts +
                                           lane); /* from: of the rows in registers and the one after them */
@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(32 * WK_K_SLICES, NT == 1 && wk_resident_norms
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const wk_resident_item item(a, blockIdx.x);
     const uint32_t k_slice = wk_leaf_k_slice(warp);
-    const bool have = k_slice < p.steps; /* a step: of as many as there are K slices, at most */
+    const bool have = k_slice < p.k_steps; /* a step: of as many as there are K slices, at most */
     const uint32_t w = warp * a.k_slice_bytes, x = a.x_at + warp * a.k_slice_x_bytes, bar = base + a.bars_at + warp * 8;
     if (have)
         wk_resident_ask(a, item, base + w, bar, k_slice, lane);
@@ -396,7 +396,7 @@ __global__ void __launch_bounds__(32 * WK_K_SLICES, NT == 1 && wk_resident_norms
             float c[2][NT][4] = {};
             wk_run_words<T, NT> xs(shared + x, lane);
 #pragma unroll 1
-            for (uint32_t u = have ? p.step_units : 0; u;
+            for (uint32_t u = have ? p.k_step_units : 0; u;
                  u -= T::super, from += T::offset(T::super), xs = xs.runs(T::super * (T::unit / 32))) {
                 typename T::scales s;
                 T::load(s, from, 0, lane);

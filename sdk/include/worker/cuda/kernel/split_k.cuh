@@ -4,7 +4,7 @@
  * Such a launch is nothing but beginning and end, and each instruction there counts (kernel/resident.cuh): so there is
  * no ring and there are no roles. A block has its K slice of four tiles, whose weights it asks for at once, before the
  * wait for the launch before, and behind that all rows' activations of the K slice: those that come as panels by a copy
- * a step, else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups
+ * a K step, else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups
  * multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only.
  * They exchange halves of their sums, and each sends what it has then to the block that finishes the output, which adds
  * the eight K slices.
@@ -28,22 +28,23 @@ enum {
     WK_SPLIT_K_TILES = 4, /* of a block: a warpgroup's */
     WK_SPLIT_K_WARPS = 8,
     WK_SPLIT_K_THREADS = 32 * WK_SPLIT_K_WARPS,
-    WK_SPLIT_K_ROUNDS = 4, /* most steps of a K slice */
+    WK_SPLIT_K_ROUNDS = 4, /* most K steps of a K slice */
     WK_SPLIT_K_BARS = WK_SPLIT_K_TILES + WK_SPLIT_K_ROUNDS + 1
 };
 
 /* What split_k is given. Shared memory, offsets in bytes from its start, which is a multiple of 1024: at 0 the
- * activations of the K slice's steps; behind them weights, sums of all K slices, sums of chains on their way, barriers.
+ * activations of the K slice's K steps; behind them weights, sums of all K slices, sums of chains on their way,
+ * barriers.
  */
 struct wk_split_k_args {
     wk_product_args p;   /* one segment */
     uint32_t weights_at; /* [WK_SPLIT_K_TILES] */
-    uint32_t tile_bytes; /* all of a K slice's steps of a tile */
+    uint32_t tile_bytes; /* all of a K slice's K steps of a tile */
     uint32_t sums_at, bars_at;
     uint32_t way_at; /* sums of one warpgroup's chain on their way to the other one */
 };
 
-/* The warp's tile: all steps of the K slice. */
+/* The warp's tile: all K steps of the K slice. */
 __device__ __forceinline__ void wk_split_k_ask(const unsigned char *from, uint32_t to, uint32_t bar, uint32_t bytes,
                                                uint32_t rounds)
 {
@@ -58,9 +59,9 @@ __device__ __forceinline__ void wk_split_k_ask(const unsigned char *from, uint32
     __syncwarp();
 }
 
-/* Activations that come as rows, those of the K slice, a step after the other: a warp has each eighth row. 64 values of
- * a row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that share a run of
- * 32 stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
+/* Activations that come as rows, those of the K slice, a K step after the other: a warp has each eighth row. 64 values
+ * of a row are 128 bytes in a panel of wgmma's swizzled form, where the p-th pairs of the four lanes that share a run
+ * of 32 stand side by side. A row that is not there is another one again: nobody reads what becomes of it. */
 template <int NT, class F> struct wk_split_k_rows {
     uint64_t from, column, next;
     uint32_t to, last, panels;
@@ -71,13 +72,13 @@ template <int NT, class F> struct wk_split_k_rows {
         const uint32_t pair = F::group == 32 ? lane % 4 : lane / 8 % 2 * 2 + lane % 2,
                        t = F::group == 32 ? lane / 4 % 4 : lane / 2 % 4;
         from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)warp * p.k32 +
-                                          (k_slice << p.step_shift)) +
+                                          (k_slice << p.k_step_shift)) +
                lane * 4;
         column = p.k32 * 16;
-        next = (uint64_t)(2 * WK_K_SLICES) << p.step_shift;
+        next = (uint64_t)(2 * WK_K_SLICES) << p.k_step_shift;
         to = x + warp * 128 + ((lane / 16 * 4 + pair) ^ warp) * 16 + t * 4;
         last = (p.rows - 1 - warp) / 8;
-        panels = 1u << (p.step_shift - 6);
+        panels = 1u << (p.k_step_shift - 6);
         asm volatile("" : "+l"(from), "+l"(column), "+l"(next), "+r"(to), "+r"(last), "+r"(panels));
     }
     __device__ __forceinline__ void bring(uint32_t rounds, uint32_t bar)
@@ -103,12 +104,12 @@ template <int NT, class F> struct wk_split_k_rows {
     }
 };
 
-/* Those that come as panels: step `round` of the K slice, by one thread, all places. */
+/* Those that come as panels: K step `round` of the K slice, by one thread, all places. */
 template <int NT>
 __device__ __forceinline__ void wk_split_k_panels(const wk_product_args &p, uint32_t x, uint32_t k_slice,
                                                   uint32_t round, uint32_t bar)
 {
-    const uint32_t bytes = (NT * 1024) << (p.step_shift - 6);
+    const uint32_t bytes = (NT * 1024) << (p.k_step_shift - 6);
     wk_bar_expect(bar, bytes);
     wk_fetch(x + round * bytes,
              static_cast<const unsigned char *>(p.in.x) + (uint64_t)(k_slice + round * WK_K_SLICES) * bytes, bytes,
@@ -139,7 +140,7 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
                                                            ? T::super * halves
                                                            : 2; /* of 64 values: of a unit, of the loop */
     const uint32_t zero = p.k32 % 32;
-    uint32_t n = rounds << (p.step_shift - 6);
+    uint32_t n = rounds << (p.k_step_shift - 6);
     typename T::scales s;
     typename T::quants q;
     uint32_t b[2][2][4] = {}, ahead = pieces - 1;
@@ -165,7 +166,7 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
     }
 #pragma unroll 1
     while (n) {
-        wk_stage_wait(x_bar + min(ahead >> (p.step_shift - 6), rounds - 1) * 8, 0);
+        wk_stage_wait(x_bar + min(ahead >> (p.k_step_shift - 6), rounds - 1) * 8, 0);
         wk_publish();
         ahead += pieces;
 #pragma unroll
@@ -232,14 +233,14 @@ __global__ void __launch_bounds__(WK_SPLIT_K_THREADS, 1) wk_product_split_k(cons
     const uint32_t rank = blockIdx.x % WK_K_SLICES, first = blockIdx.x / WK_K_SLICES * WK_SPLIT_K_TILES,
                    mine = warp % WK_SPLIT_K_TILES, group = warp / WK_SPLIT_K_TILES;
     const uint32_t k_slice = wk_leaf_k_slice(rank),
-                   rounds = k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
+                   rounds = k_slice < p.k_steps ? (p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
     const uint32_t weights = a.weights_at + mine * a.tile_bytes, bars = base + a.bars_at, weights_bar = bars + mine * 8,
                    x_bars = bars + WK_SPLIT_K_TILES * 8, ready = x_bars + WK_SPLIT_K_ROUNDS * 8;
     const wk_segment_args &s = p.seg[0];
     const bool panels = p.in.kind == WK_CUDA_IN_PANELS;
     if (group == 0) {
-        wk_split_k_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + k_slice * s.step_bytes,
-                       base + weights, weights_bar, s.step_bytes, rounds);
+        wk_split_k_ask(s.tiles + (uint64_t)min(first + mine, s.n_tiles - 1) * s.tile_stride + k_slice * s.k_step_bytes,
+                       base + weights, weights_bar, s.k_step_bytes, rounds);
     } else if (lane == 0) {
         wk_bar_init(x_bars + mine * 8, panels ? 1 : 32 * WK_SPLIT_K_WARPS);
         if (mine == 0) wk_bar_init(ready, 1);

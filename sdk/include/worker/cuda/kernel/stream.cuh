@@ -51,15 +51,16 @@ struct wk_stream_memory : wk_batch_memory {
     __device__ __forceinline__ uint32_t freed(uint32_t buffer) const { return x_full(WK_STREAM_STAGES + 2 + buffer); }
 };
 
-/* The stages of a block's share of an item in order: its K slices as the tree has them, their steps, the steps' pieces.
+/* The stages of a block's share of an item in order: its K slices as the tree has them, their K steps, the K steps'
+ * pieces.
  */
 struct wk_stream_walk {
-    uint32_t leaf, end, step, piece;
-    __device__ __forceinline__ bool leaves(const wk_batch_args &a) /* to the next leaf that has steps */
+    uint32_t leaf, end, k_step, piece;
+    __device__ __forceinline__ bool leaves(const wk_batch_args &a) /* to the next leaf that has K steps */
     {
         for (; leaf < end; leaf++) {
-            step = wk_leaf_k_slice(leaf);
-            if (step < a.p.steps) return true;
+            k_step = wk_leaf_k_slice(leaf);
+            if (k_step < a.p.k_steps) return true;
         }
         return false;
     }
@@ -72,10 +73,10 @@ struct wk_stream_walk {
     }
     __device__ __forceinline__ bool next(const wk_batch_args &a) /* false: there are no more */
     {
-        if (++piece < a.step_stages) return true;
+        if (++piece < a.k_step_stages) return true;
         piece = 0;
-        step += WK_K_SLICES;
-        if (step < a.p.steps) return true;
+        k_step += WK_K_SLICES;
+        if (k_step < a.p.k_steps) return true;
         leaf++;
         return leaves(a);
     }
@@ -105,7 +106,7 @@ __device__ __forceinline__ void wk_stream_bring(const wk_batch_args &a, const wk
 #pragma unroll 1
     for (uint32_t i = 0; more; i++, more = walk.next(a)) {
         if (i % WK_STREAM_STREAMS != warp) continue;
-        const uint32_t k0 = (walk.step * a.step_stages + walk.piece) * a.stage_k, to = at + i * a.x_bytes;
+        const uint32_t k0 = (walk.k_step * a.k_step_stages + walk.piece) * a.stage_k, to = at + i * a.x_bytes;
 #pragma unroll 4
         for (uint32_t j = 0; j < runs; j++)
 #pragma unroll
@@ -124,7 +125,7 @@ struct wk_stream_tiles {
     const unsigned char *from;
     wk_stream_walk walk; /* what is asked for next */
     uint32_t item;
-    uint32_t tile_bytes, step_bytes, piece_bytes; /* tile_bytes: 0 if there is no such tile */
+    uint32_t tile_bytes, k_step_bytes, piece_bytes; /* tile_bytes: 0 if there is no such tile */
     __device__ __forceinline__ void locate(const wk_batch_args &a, uint32_t i, uint32_t rank, uint32_t warp)
     {
         item = walk.begin(a, rank) ? i : a.p.items;
@@ -133,7 +134,7 @@ struct wk_stream_tiles {
         const wk_segment_args &s = a.p.seg[t.seg];
         from = s.tiles + (uint64_t)t.tile * s.tile_stride;
         tile_bytes = t.real ? s.tile_bytes : 0;
-        step_bytes = s.step_bytes;
+        k_step_bytes = s.k_step_bytes;
         piece_bytes = s.piece_bytes;
     }
     /* Asks for the next stage, to a place that all lanes have read; what lies past the end of k becomes zeros. */
@@ -141,7 +142,7 @@ struct wk_stream_tiles {
                                         uint32_t lane)
     {
         if (item >= a.p.items) return;
-        const uint32_t first = walk.step * step_bytes + walk.piece * piece_bytes,
+        const uint32_t first = walk.k_step * k_step_bytes + walk.piece * piece_bytes,
                        bytes = first < tile_bytes ? min(piece_bytes, tile_bytes - first) : 0;
         if (bytes < piece_bytes) {
 #pragma unroll 1
@@ -190,7 +191,8 @@ __device__ __forceinline__ void wk_stream_sums(float (&sum)[NT][4], const wk_bat
         const uint32_t k_slice = wk_leaf_k_slice(rank * leaves + leaf);
         float c[2][NT][4] = {};
 #pragma unroll 1
-        for (uint32_t n = k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES * a.step_stages : 0;
+        for (uint32_t n = k_slice < p.k_steps ? (p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES * a.k_step_stages
+                                              : 0;
              n; n--) {
             wk_stage_wait(ring.bar, ring.parity);
             wk_stage_wait(x_bar, 0);

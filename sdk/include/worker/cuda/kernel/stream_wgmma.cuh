@@ -1,7 +1,7 @@
 /* worker/cuda/kernel/stream_wgmma.cuh: products of 17 to 64 rows on sm_90a.
  *
  * A block takes items of 8 tiles (128 rows of weights; with glu four pairs). Four of its warps stream: a stage of the
- * ring is a piece of a step of k, of the tiles as they lie in memory, by bulk copies, and of the activations, brought
+ * ring is a piece of a K step, of the tiles as they lie in memory, by bulk copies, and of the activations, brought
  * into the tensor cores' order on the way. Two warpgroups multiply, a tile a warp: a lane makes f16 weights, scale
  * inside, in the very registers where wgmma wants its A operand (that is how tiles are laid out), 64 values of k at a
  * time, while the 64 before are multiplied.
@@ -108,20 +108,21 @@ __device__ __forceinline__ uint32_t wk_stream_wgmma_stages(const wk_batch_args &
     uint32_t n = 0;
     for (uint32_t i = 0; i < leaves; i++) {
         const uint32_t k_slice = wk_leaf_k_slice(rank * leaves + i);
-        if (k_slice < a.p.steps) n += (a.p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES;
+        if (k_slice < a.p.k_steps) n += (a.p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES;
     }
-    return n * a.step_stages;
+    return n * a.k_step_stages;
 }
-/* Which stage of k the i-th of an item is: the block's K slices as the tree has them, their steps, the steps' pieces.
+/* Which stage of k the i-th of an item is: the block's K slices as the tree has them, their K steps, the K steps'
+ * pieces.
  */
 __device__ __forceinline__ uint32_t wk_stream_wgmma_order(const wk_batch_args &a, uint32_t rank, uint32_t i)
 {
-    uint32_t step = i >> a.run_shift;
+    uint32_t k_step = i >> a.run_shift;
     for (uint32_t leaf = rank * (WK_K_SLICES / a.blocks);; leaf++) {
         const uint32_t k_slice = wk_leaf_k_slice(leaf),
-                       n = k_slice < a.p.steps ? (a.p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
-        if (step < n) return (k_slice + step * WK_K_SLICES) * a.step_stages + (i & (a.step_stages - 1));
-        step -= n;
+                       n = k_slice < a.p.k_steps ? (a.p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES : 0;
+        if (k_step < n) return (k_slice + k_step * WK_K_SLICES) * a.k_step_stages + (i & (a.k_step_stages - 1));
+        k_step -= n;
     }
 }
 
@@ -131,7 +132,7 @@ __device__ __forceinline__ uint32_t wk_stream_wgmma_order(const wk_batch_args &a
 struct wk_stream_wgmma_weights {
     const unsigned char *from[2];
     uint32_t real[2];
-    uint32_t item, tile_bytes, tile_stride, step_bytes, piece_bytes;
+    uint32_t item, tile_bytes, tile_stride, k_step_bytes, piece_bytes;
     __device__ __forceinline__ void locate(const wk_batch_args &a, uint32_t i)
     {
         item = i;
@@ -143,7 +144,7 @@ struct wk_stream_wgmma_weights {
             real[half] = t.real ? min(s.n_tiles - t.tile, 4u) : 0;
             tile_bytes = s.tile_bytes;
             tile_stride = s.tile_stride;
-            step_bytes = s.step_bytes;
+            k_step_bytes = s.k_step_bytes;
             piece_bytes = s.piece_bytes;
         }
     }
@@ -152,8 +153,8 @@ struct wk_stream_wgmma_weights {
                                           uint32_t i, uint32_t k, uint32_t lane)
     {
         if (i != item) locate(a, i);
-        const uint32_t in = (k & (a.step_stages - 1)) * piece_bytes, first = (k >> a.run_shift) * step_bytes + in,
-                       whole = min(piece_bytes, step_bytes - in);
+        const uint32_t in = (k & (a.k_step_stages - 1)) * piece_bytes, first = (k >> a.run_shift) * k_step_bytes + in,
+                       whole = min(piece_bytes, k_step_bytes - in);
         const uint32_t bytes = first < tile_bytes ? min(whole, tile_bytes - first) : 0;
         const uint32_t to = m.w + stage * WK_ITEM_TILES * a.tile_bytes, bar = m.full(stage);
         if (bytes < whole) {
@@ -384,7 +385,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     constexpr uint32_t halves = T::unit / 64;                                  /* buffers of a unit */
     constexpr uint32_t pieces = T::super * halves > 1 ? T::super * halves : 2; /* of the unrolled loop */
     const wk_product_args &p = a.p;
-    const uint32_t leaves = WK_K_SLICES / a.blocks, units = a.stage_units, step_pieces = 1u << (p.step_shift - 6),
+    const uint32_t leaves = WK_K_SLICES / a.blocks, units = a.stage_units, k_step_pieces = 1u << (p.k_step_shift - 6),
                    zero = p.k32 % 32;
     uint32_t left = wk_stream_wgmma_stages(a, rank) * units * halves, unit = 0,
              x = 0; /* left: pieces of the item; unit: in the stage */
@@ -430,7 +431,7 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
 #pragma unroll 1
     for (uint32_t leaf = 0; leaf < leaves; leaf++) {
         const uint32_t k_slice = wk_leaf_k_slice(rank * leaves + leaf);
-        uint32_t n = k_slice < p.steps ? (p.steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES * step_pieces : 0;
+        uint32_t n = k_slice < p.k_steps ? (p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES * k_step_pieces : 0;
         wk_stream_wgmma_zero<NT>(c);
 #pragma unroll 1
         while (n) {

@@ -22,7 +22,7 @@ struct wk_segment_args {
     uint64_t y_stride;          /* values from row to row of y; panels: places in a panel */
     uint32_t tile_stride;       /* bytes from tile to tile */
     uint32_t tile_bytes;        /* of a tile */
-    uint32_t step_bytes;        /* of a step of k of a tile */
+    uint32_t k_step_bytes;      /* of a K step of a tile */
     uint32_t piece_bytes;       /* what a stage of a ring has of a tile for one K slice */
     uint32_t n, n_tiles;        /* rows of the matrix; tiles, the last with zeros */
     uint32_t type;              /* format: index among those of the kernel */
@@ -34,17 +34,17 @@ struct wk_segment_args {
 /* What all kernels are given; each has a struct that begins with it (kernel/NAME.cuh), gemv this alone. The fields of
  * rings are those of gemv and moe_*: others leave them. */
 struct wk_product_args {
-    uint32_t rows, k, k32, steps; /* k32: k rounded up to 32; steps: that k is cut into */
-    uint32_t step_units;          /* units of a step, a power of 2 */
-    uint32_t stage_units;         /* ring: units of a stage, for one K slice, a power of 2 */
-    uint32_t depth, stage_bytes;  /* ring: stages that it holds; bytes of a stage */
-    uint32_t step_shift;          /* log2 of the values in a step */
-    uint16_t run, rounds;         /* ring: stages in a step; gemv: steps of a K slice in a stage */
-    uint32_t stages;              /* ring: of a tile */
-    uint32_t flight;              /* ring: stages that are asked for at once */
-    uint32_t turn;                /* gemv: K slices that a warp moves on from tile to tile */
-    uint32_t blocks;              /* gemv, moe_*: blocks a multiprocessor */
-    uint32_t n_seg, glu, items;   /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: of pairs of tiles) */
+    uint32_t rows, k, k32, k_steps; /* k32: k rounded up to 32; k_steps: that k is cut into */
+    uint32_t k_step_units;          /* units of a K step, a power of 2 */
+    uint32_t stage_units;           /* ring: units of a stage, for one K slice, a power of 2 */
+    uint32_t depth, stage_bytes;    /* ring: stages that it holds; bytes of a stage */
+    uint32_t k_step_shift;          /* log2 of the values in a K step */
+    uint16_t run, rounds;           /* ring: stages in a K step; gemv: K steps of a K slice in a stage */
+    uint32_t stages;                /* ring: of a tile */
+    uint32_t flight;                /* ring: stages that are asked for at once */
+    uint32_t turn;                  /* gemv: K slices that a warp moves on from tile to tile */
+    uint32_t blocks;                /* gemv, moe_*: blocks a multiprocessor */
+    uint32_t n_seg, glu, items;     /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: of pairs of tiles) */
     /* gemv, moe_*: shared memory, offsets in bytes from its start, of barriers, activations, sums; x_stride: halves
      * from column to column of activations. */
     uint32_t bars_at, x_at, x_stride, red_at;
@@ -89,7 +89,7 @@ template <class F, class... Rest> __device__ __forceinline__ uint32_t wk_family_
         return i == 0 ? F::group : wk_family_group<Rest...>(i - 1);
 }
 
-/* ---- items, tiles, steps --------------------------------------------------------------------------------- */
+/* ---- items, tiles, K steps --------------------------------------------------------------------------------- */
 
 /* Item as segment and tile. With glu an item is a tile of both segments. */
 __device__ __forceinline__ uint32_t wk_item_segment(const wk_product_args &p, uint32_t item, uint32_t *tile)
@@ -119,15 +119,15 @@ __device__ __forceinline__ uint32_t wk_input_row(const wk_product_args &p, uint3
 {
     return p.in.row_index ? __ldg(p.in.row_index + i) : i;
 }
-/* A warp's steps are those of its K slice: warp, warp + 8, ... */
-__device__ __forceinline__ uint32_t wk_own_steps(const wk_product_args &p, uint32_t warp)
+/* A warp's K steps are those of its K slice: warp, warp + 8, ... */
+__device__ __forceinline__ uint32_t wk_own_k_steps(const wk_product_args &p, uint32_t warp)
 {
-    return warp < p.steps ? (p.steps - warp + WK_K_SLICES - 1) / WK_K_SLICES : 0;
+    return warp < p.k_steps ? (p.k_steps - warp + WK_K_SLICES - 1) / WK_K_SLICES : 0;
 }
-/* The i-th value of k of the warp's steps. */
+/* The i-th value of k of the warp's K steps. */
 __device__ __forceinline__ uint32_t wk_own_k(const wk_product_args &p, uint32_t warp, uint32_t i)
 {
-    return ((warp + (i >> p.step_shift) * WK_K_SLICES) << p.step_shift) + (i & ((1u << p.step_shift) - 1));
+    return ((warp + (i >> p.k_step_shift) * WK_K_SLICES) << p.k_step_shift) + (i & ((1u << p.k_step_shift) - 1));
 }
 
 /* ---- kernels with rings of tiles: stream, stream_wgmma, multistage
@@ -139,9 +139,9 @@ struct wk_batch_args {
     uint32_t stage_units;      /* units of a stage, a power of 2 */
     uint32_t depth;            /* stages that the ring holds */
     uint32_t tile_bytes;       /* of a tile in a stage */
-    uint32_t step_stages;      /* stages in a step of k */
+    uint32_t k_step_stages;    /* stages in a K step */
     uint32_t stages;           /* stream, multistage: of the busiest block's or part's share of k */
-    uint32_t run_shift;        /* stream_wgmma: log2 of the stages in a step */
+    uint32_t run_shift;        /* stream_wgmma: log2 of the stages in a K step */
     uint32_t stage_k, x_bytes; /* values of k of a stage; bytes of its activations */
     uint32_t workers;          /* clusters, or blocks, of a group of rows */
     uint32_t tiles;            /* stream, multistage: of an item */

@@ -24,8 +24,8 @@ template <int COLUMNS> struct wk_experts_shape {
                               places = parts == 1 ? 4 : 2;
 };
 enum {
-    WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a step of each K slice */
-    WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a step of each K slice, or a piece of one */
+    WK_EXPERTS_STAGES = 2,  /* fewest stages of a ring, if one holds more than a K step of each K slice */
+    WK_EXPERTS_ROUNDS = 18, /* most rounds in the rings: a round: a K step of each K slice, or a piece of one */
     WK_EXPERTS_PLACES = 4,  /* tiles whose sums may wait to be finished */
     WK_EXPERTS_BARS = 2 * (WK_EXPERTS_ROUNDS + WK_EXPERTS_PLACES)
 };
@@ -37,10 +37,10 @@ struct wk_experts_args {
     const uint32_t *chosen; /* moe_one: [top_k] experts of the row's items, the caller's */
     uint32_t experts;       /* of the layer */
     uint32_t capacity;      /* most columns of a chunk */
-    uint32_t rounds;        /* moe_decode, moe_one: steps of a K slice in a stage */
+    uint32_t rounds;        /* moe_decode, moe_one: K steps of a K slice in a stage */
     uint32_t known;         /* 1: groups may be read before the wait */
     uint32_t whole;         /* 1: a stage is a run of a tile's bytes */
-    uint32_t tail;     /* bytes that such a tile's last stage lacks of whole steps, which have places in the ring */
+    uint32_t tail;     /* bytes that such a tile's last stage lacks of whole K steps, which have places in the ring */
     uint32_t start_at; /* shared memory: offset of struct wk_experts_walk of each block, or moe_several's */
     uint32_t ring;     /* moe_several: bytes from a group's ring to the next one's */
 };
@@ -86,7 +86,7 @@ __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[i] = wk_k_slices_sum(v[i]);
 }
-/* Zeros where the rings have what tiles lack of whole steps: always the same places, which no copy writes. By all
+/* Zeros where the rings have what tiles lack of whole k_steps: always the same places, which no copy writes. By all
  * threads. */
 __device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
 {
@@ -137,7 +137,7 @@ template <uint32_t GROUPS> struct wk_experts_order {
         return GROUPS == 1 ? turn.i : group * depth + turn.i;
     }
 };
-/* The streaming warp, where a stage is pieces of steps, or tiles are cut short and a ring has no place for what they
+/* The streaming warp, where a stage is pieces of K steps, or tiles are cut short and a ring has no place for what they
  * lack. */
 template <uint32_t GROUPS>
 __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_experts_walk walk, uint32_t ring,
@@ -169,12 +169,12 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
                     wk_stage_wait(bars.empty(stage_at), now.turn.parity);
                     for (uint32_t r = 0; r < a.rounds; r++) {
                         wk_stage_copy8(ring + stage_at * p.stage_bytes + r * WK_K_SLICES * seg.piece_bytes, from, at,
-                                       seg.piece_bytes, seg.step_bytes, seg.tile_bytes, p.steps * seg.step_bytes,
+                                       seg.piece_bytes, seg.k_step_bytes, seg.tile_bytes, p.k_steps * seg.k_step_bytes,
                                        bars.full(stage_at * a.rounds + r), lane);
                         at += seg.piece_bytes;
                         if (--left == 0) {
                             left = p.run;
-                            at += (WK_K_SLICES - 1) * seg.step_bytes;
+                            at += (WK_K_SLICES - 1) * seg.k_step_bytes;
                         }
                     }
                     now.next(p.stages, p.depth);
@@ -227,7 +227,7 @@ struct wk_experts_ring {
     uint32_t first;           /* number of that stage */
     wk_turn turn;
 };
-/* A K slice's sums of a tile. Stages of the ring hold `rounds` steps of each K slice, or a piece of one, of UNITS
+/* A K slice's sums of a tile. Stages of the ring hold `rounds` K steps of each K slice, or a piece of one, of UNITS
  * units. */
 template <class F, int PARTS, uint32_t UNITS>
 __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_experts_args &a, wk_experts_ring &ring,
@@ -236,8 +236,8 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
 {
     constexpr uint32_t chunk = (uint32_t)F::offset(UNITS);
     const wk_product_args &p = a.p;
-    const uint32_t rounds = a.rounds, run = p.run, step_values = 1u << p.step_shift,
-                   advance = run > 1 ? UNITS * F::unit : WK_K_SLICES * step_values, apart = 8 * p.x_stride;
+    const uint32_t rounds = a.rounds, run = p.run, k_step_values = 1u << p.k_step_shift,
+                   advance = run > 1 ? UNITS * F::unit : WK_K_SLICES * k_step_values, apart = 8 * p.x_stride;
     uint32_t left = own, piece = 0;
 #pragma unroll 1
     for (uint32_t stage = p.stages; stage; stage--) {
@@ -258,11 +258,11 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
         wk_bar_arrive_warp(bars.empty(ring.first + ring.turn.i), lane);
         ring.turn.next(p.depth);
         left -= here;
-        if (run > 1) { /* a step is cut: on to its next piece, or behind the other K slices' steps */
+        if (run > 1) { /* a K step is cut: on to its next piece, or behind the other K slices' K steps */
             if (++piece < run) {
                 left += here;
             } else {
-                x += (WK_K_SLICES - 1) * step_values;
+                x += (WK_K_SLICES - 1) * k_step_values;
                 piece = 0;
             }
         }

@@ -1,6 +1,6 @@
 /* worker/cuda/part/prologue.cuh: activations into shared memory.
  *
- * Eight warps; each brings just the steps of k that it multiplies, of all columns, so no barrier is needed before the
+ * Eight warps; each brings just the K steps that it multiplies, of all columns, so no barrier is needed before the
  * first product, only __syncwarp. Addresses and constants are at hand before the wait for the preceding launch; after
  * it all is asked for before any of it is used: the way there and back is most of what a prologue costs. */
 #ifndef WORKER_CUDA_PART_PROLOGUE_CUH
@@ -39,7 +39,7 @@ __device__ __forceinline__ float4 wk_read16_constant(const float *at)
 __device__ __forceinline__ void wk_one_act(const wk_product_args &p, unsigned char *shared, uint32_t warp,
                                            uint32_t lane, uint32_t row = 0)
 {
-    const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 8);
+    const uint32_t padded = p.k_steps << p.k_step_shift, k0 = wk_own_k(p, warp, lane * 8);
     uint64_t from = reinterpret_cast<uint64_t>(static_cast<const __half *>(p.in.x) + (uint64_t)row * p.k32 + k0);
     uint32_t to = p.x_at + k0 * 2, in = p.k32 > k0 ? p.k32 - k0 : 0, room = padded > k0 ? padded - k0 : 0,
              indexed = p.in.row_index != NULL; /* in, room: values from the lane's first on */
@@ -85,9 +85,9 @@ template <bool WHOLE>
 __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp,
                                            uint32_t lane)
 {
-    const uint32_t padded = p.steps << p.step_shift, k0 = wk_own_k(p, warp, lane * 4), runs = (p.k + 15) / 16;
+    const uint32_t padded = p.k_steps << p.k_step_shift, k0 = wk_own_k(p, warp, lane * 4), runs = (p.k + 15) / 16;
     const uint32_t odd =
-        p.step_shift == 8 ? 128 : 1024; /* in k, from an even 128 of the warp to the next; from even to even: 2048 */
+        p.k_step_shift == 8 ? 128 : 1024; /* in k, from an even 128 of the warp to the next; from even to even: 2048 */
     const float *from = static_cast<const float *>(p.in.x) + wk_now(k0),
                 *part = p.in.aux + wk_now(lane), *const weights = p.in.w + k0;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + k0;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned ch
 #pragma unroll
         for (uint32_t j = 0; j < WK_AHEAD; j++) {
             const uint32_t k = i + j / 2 * 2048 + j % 2 * odd;
-            if ((warp << p.step_shift) + k >= padded) break; /* no lane's */
+            if ((warp << p.k_step_shift) + k >= padded) break; /* no lane's */
             const __half2 low =
                 wk_act_half2(wk_rms_value(v[j].x, scale, w[j].x), wk_rms_value(v[j].y, scale, w[j].y), 0);
             const __half2 high =
@@ -145,18 +145,18 @@ __device__ __forceinline__ void wk_one_rms(const wk_product_args &p, unsigned ch
     }
 }
 
-/* The same of a short row of whole steps, at most J times 128 values of it a warp's and 64 J partials: few instructions
- * behind the wait. */
+/* The same of a short row of whole K steps, at most J times 128 values of it a warp's and 64 J partials: few
+ * instructions behind the wait. */
 template <uint32_t J> __device__ __forceinline__ bool wk_is_short_rms(const wk_product_args &p)
 {
-    return !p.in.row_index && p.step_shift >= 7 && p.k == p.steps << p.step_shift &&
-           (p.steps + WK_K_SLICES - 1) / WK_K_SLICES << (p.step_shift - 7) <= J && p.k <= 1024 * J;
+    return !p.in.row_index && p.k_step_shift >= 7 && p.k == p.k_steps << p.k_step_shift &&
+           (p.k_steps + WK_K_SLICES - 1) / WK_K_SLICES << (p.k_step_shift - 7) <= J && p.k <= 1024 * J;
 }
 template <uint32_t J>
 __device__ __forceinline__ void wk_short_rms(const wk_product_args &p, unsigned char *shared, uint32_t warp,
                                              uint32_t lane)
 {
-    const uint32_t k0 = wk_own_k(p, warp, lane * 4), odd = p.step_shift == 8 ? 128 : 1024,
+    const uint32_t k0 = wk_own_k(p, warp, lane * 4), odd = p.k_step_shift == 8 ? 128 : 1024,
                    left = p.k > k0 ? p.k - k0 : 0;
     uint64_t from = reinterpret_cast<uint64_t>(static_cast<const float *>(p.in.x) + k0),
              part = reinterpret_cast<uint64_t>(p.in.aux + lane);
@@ -203,7 +203,7 @@ __device__ __forceinline__ void wk_prologue_act(const wk_product_args &p, unsign
                                                 uint32_t rows)
 {
     constexpr uint32_t apart = 32 / COLUMNS;
-    const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_steps(p, warp) << p.step_shift,
+    const uint32_t lane = threadIdx.x & 31u, c = lane % COLUMNS, own = wk_own_k_steps(p, warp) << p.k_step_shift,
                    row = c < rows ? wk_input_row(p, c) : 0;
     if (c >= rows) return;
     __half *const x = reinterpret_cast<__half *>(shared + p.x_at) + c * p.x_stride;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum {
-    WK_STAGE_BYTES = 3072, /* most bytes of a warp's part of a stage, where a step can be cut */
+    WK_STAGE_BYTES = 3072, /* most bytes of a warp's part of a stage, where a K step can be cut */
     WK_WARP_DEPTH = 8      /* most stages of a warp's own ring */
 };
 

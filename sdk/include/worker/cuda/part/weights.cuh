@@ -10,12 +10,12 @@
  * range than f16's (F::exact) are the exception: their 32 values have a scale in F32, and their sums are multiplied by
  * it.
  *
- * Order. k is cut into steps (by k and the family of formats alone). K slice s of 8 has the steps s, s + 8, ... in that
- * order, and two chains: chain h adds the h-th 16 of every 32 values of k, one matrix instruction after the other, from
- * 0 on (which 16: as lanes have them, format.cuh; exact: y += scale * (both 16s, and each part) in chain 0). A K
+ * Order. k is cut into K steps (by k and the family of formats alone). K slice s of 8 has the K steps s, s + 8, ... in
+ * that order, and two chains: chain h adds the h-th 16 of every 32 values of k, one matrix instruction after the other,
+ * from 0 on (which 16: as lanes have them, format.cuh; exact: y += scale * (both 16s, and each part) in chain 0). A K
  * slice's sum is chain 0 + chain 1, and the product is unscale times
  *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)),
- * a tree that 1, 2, 4 or 8 blocks can share, evenly where the last K slices have a step less. Two chains, since each
+ * a tree that 1, 2, 4 or 8 blocks can share, evenly where the last K slices have a K step less. Two chains, since each
  * waits for its own last instruction: with a single row that is what the time of a short launch consists of. Every
  * kernel, whatever its number of warps, columns or blocks, adds exactly so; a column of the tensor cores' result
  * depends on its own column of B alone, and mma.sync and wgmma give the same bits. Hence the bits of a row are the same

@@ -53,7 +53,7 @@ struct wk_format_facts {
 struct wk_family_facts {
     uint32_t n_formats;
     uint32_t unit, super; /* of all formats (format.cuh) */
-    uint32_t most_units;  /* of a step */
+    uint32_t most_units;  /* of a K step */
     uint32_t traits;      /* WK_TRAIT_*, of a launch with several formats */
     bool whole;           /* dense products go by whole numbers */
     bool norms;           /* resident can norm several rows of its input */

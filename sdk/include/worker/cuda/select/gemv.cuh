@@ -7,30 +7,30 @@
 #include <worker/cuda/part/ring.cuh>
 #include <worker/cuda/select/plan.cuh>
 
-/* A stage of the ring: a piece of a step for each K slice, of at most `most` bytes where a step can be cut. */
+/* A stage of the ring: a piece of a K step for each K slice, of at most `most` bytes where a K step can be cut. */
 static inline void wk_gemv_stages(wk_plan &plan, uint32_t most)
 {
     wk_product_args &a = plan.args.common;
-    uint32_t chunk = wk_largest_step(a);
-    for (a.run = 1; plan.target->family->super == 1 && a.run < a.step_units && chunk > most; a.run *= 2) chunk /= 2;
+    uint32_t chunk = wk_largest_k_step(a);
+    for (a.run = 1; plan.target->family->super == 1 && a.run < a.k_step_units && chunk > most; a.run *= 2) chunk /= 2;
     a.rounds = 1;
-    a.stage_units = a.step_units / a.run;
-    a.stages = wk_parts(a.steps, WK_K_SLICES) * a.run;
-    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].piece_bytes = a.seg[i].step_bytes / a.run;
+    a.stage_units = a.k_step_units / a.run;
+    a.stages = wk_parts(a.k_steps, WK_K_SLICES) * a.run;
+    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].piece_bytes = a.seg[i].k_step_bytes / a.run;
     a.stage_bytes = WK_K_SLICES * chunk;
-    if (a.steps < WK_K_SLICES) a.stage_bytes = a.steps * chunk; /* the last step's chunk ends the stage */
+    if (a.k_steps < WK_K_SLICES) a.stage_bytes = a.k_steps * chunk; /* the last K step's chunk ends the stage */
 }
-/* Stages of several rounds of steps, where these are short: what a stage costs besides is paid for once. */
+/* Stages of several rounds of K steps, where these are short: what a stage costs besides is paid for once. */
 static inline void wk_gemv_rounds(wk_plan &plan)
 {
     wk_product_args &a = plan.args.common;
-    const uint32_t step = wk_largest_step(a), all = wk_parts(a.steps, WK_K_SLICES),
-                   most = plan.target->measured->gemv.one_rounds / step;
+    const uint32_t k_step_bytes = wk_largest_k_step(a), all = wk_parts(a.k_steps, WK_K_SLICES),
+                   most = plan.target->measured->gemv.one_rounds / k_step_bytes;
     if (a.run > 1 || all == 1 || most < 2) return;
     a.stages = wk_parts(all, most);
     a.rounds = (uint16_t)wk_parts(all, a.stages);
-    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].piece_bytes = a.rounds * a.seg[i].step_bytes;
-    a.stage_bytes = wk_min(WK_K_SLICES * a.rounds, a.steps) * step;
+    for (uint32_t i = 0; i < a.n_seg; i++) a.seg[i].piece_bytes = a.rounds * a.seg[i].k_step_bytes;
+    a.stage_bytes = wk_min(WK_K_SLICES * a.rounds, a.k_steps) * k_step_bytes;
 }
 /* Stages that a block may ask for before one has arrived. Of one row within measured bounds; where the matrix is large
  * and they are one stage and a half, two, up to a third more: with one a block asks for nothing while it waits. More
@@ -53,7 +53,7 @@ static inline bool wk_gemv_heavy(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     const uint32_t two = 2 * wk_processors(plan);
-    return a.rows == 1 && a.items > two && wk_largest_step(a) >= 32u << a.step_shift &&
+    return a.rows == 1 && a.items > two && wk_largest_k_step(a) >= 32u << a.k_step_shift &&
            wk_parts(a.items, two) * two > a.items + a.items / plan.target->measured->gemv.heavy_part;
 }
 /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's
@@ -64,12 +64,13 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     const wk_cuda_device &device = plan.target->device;
     const bool one = a.rows == 1;
     wk_count_items(a, 1);
-    const uint32_t padded = a.steps * a.step_units * plan.target->family->unit, grid = device.processors;
+    const uint32_t padded = a.k_steps * a.k_step_units * plan.target->family->unit, grid = device.processors;
     wk_gemv_stages(plan, one ? (uint32_t)WK_GEMV_ONE_STAGE : (uint32_t)WK_STAGE_BYTES);
     if (one) wk_gemv_rounds(plan);
     a.stage_bytes = (a.stage_bytes + 127) & ~127u; /* stages begin with a line, as tiles do */
     a.x_stride = one ? padded : padded + 32;
-    const uint32_t sums = plan.target->family->whole ? a.steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0,
+    const uint32_t sums =
+                       plan.target->family->whole ? a.k_steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0,
                    red_at = wk_align16(a.rows * a.x_stride * 2 + sums),
                    bars_at = red_at + WK_GEMV_SUMS * WK_K_SLICES * 16 * (one ? 1 : 8) * 4,
                    fixed = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)), in_item = a.glu ? 2 : 1,
@@ -83,8 +84,8 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
         a.blocks = 1;
     }
     most = wk_parts(a.items, a.blocks * grid) * in_item * a.stages;
-    a.turn = most > a.stages ? a.steps % WK_K_SLICES
-                             : 0; /* with several tiles a block those K slices that have a step more go round */
+    a.turn = most > a.stages ? a.k_steps % WK_K_SLICES
+                             : 0; /* with several tiles a block those K slices that have a K step more go round */
     depth = wk_min(wk_min(depth, most), WK_GEMV_DEPTH);
     if (depth < 2 && depth < most) return "two stages do not fit into shared memory";
     a.depth = depth;
@@ -103,7 +104,7 @@ static inline const char *wk_gemv_tall_suits(const wk_plan &plan)
     const wk_product_args &a = plan.args.common;
     if (a.n_seg > 1) return "there are several matrices";
     if (!wk_plain_sums(a)) return "outputs are not plain F32 sums";
-    return wk_whole_steps(a) ? NULL : "k is not a whole number of steps";
+    return wk_whole_k_steps(a) ? NULL : "k is not a whole number of K steps";
 }
 /* Of tiles so large that a ring is not full gemv multiplies more than it does besides; where pairs have few tiles, its
  * eight warps are done sooner with the last. */

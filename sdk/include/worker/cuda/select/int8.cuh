@@ -40,7 +40,7 @@ static inline uint32_t wk_int8_cut(wk_plan &plan, uint32_t blocks, uint32_t room
                                           : 1) *
                                sums +
                            WK_INT8_BARS * 8; /* those that wait, and in the end all, in the places of the first */
-    const uint32_t most = wk_parts(a.steps, blocks) + 1; /* stages that a block has, about */
+    const uint32_t most = wk_parts(a.k_steps, blocks) + 1; /* stages that a block has, about */
     w.depth = room > fixed ? wk_min(wk_min((room - fixed) / stage, WK_INT8_DEPTH), most) : 0;
     if (w.depth < 2) return 0;
     w.blocks = blocks;
@@ -58,7 +58,7 @@ static inline const char *wk_shape_int8(wk_plan &plan, uint32_t variant)
     if (blocks > 1 && !(plan.target->device.can & WK_CUDA_CAN_CLUSTERS)) return "the device has no clusters";
     if (clusters == 0) return "the device has no room for a cluster";
     wk_count_items(w.p, w.p.glu ? WK_INT8_TILES / 2 : (uint32_t)WK_INT8_TILES);
-    w.tile_bytes = wk_largest_step(w.p);
+    w.tile_bytes = wk_largest_k_step(w.p);
     w.x = static_cast<const unsigned char *>(plan.product->workspace);
     w.tiles = wk_whole_tiles(w.p.rows);
     plan.shared = wk_int8_cut(plan, blocks, wk_room(plan, plan.row->launch.together));
@@ -69,7 +69,7 @@ static inline const char *wk_shape_int8(wk_plan &plan, uint32_t variant)
     plan.cluster = blocks > 1 ? blocks : 0;
     return NULL;
 }
-/* Nanoseconds: of the steps of a multiprocessor's two blocks, or of one that is alone there in the last round; of
+/* Nanoseconds: of the K steps of a multiprocessor's two blocks, or of one that is alone there in the last round; of
  * beginning and end; of each further round of clusters. */
 static inline uint64_t wk_int8_cost(const wk_plan &plan)
 {
@@ -82,7 +82,7 @@ static inline uint64_t wk_int8_cost(const wk_plan &plan)
                    last = (items - (rounds - 1) * most) * (blocks > 1 ? blocks : row_groups);
     const bool alone = last <= wk_processors(plan) && (blocks > 1 || rounds == 1);
     const uint64_t turns = (rounds - 1) * m.shared + (alone ? m.alone : m.shared);
-    return turns * wk_parts(w.p.steps, blocks) * (m.step + m.step_record * records) / 100 + m.record * records +
+    return turns * wk_parts(w.p.k_steps, blocks) * (m.k_step + m.k_step_record * records) / 100 + m.record * records +
            (blocks > 1 ? (rounds - 1) * (m.round + m.round_record * records) : 0);
 }
 

@@ -22,14 +22,14 @@ static inline const char *wk_shape_lm_head(wk_plan &plan, uint32_t)
     const uint32_t columns = plan.row->tiles, team = (a.glu ? 2 : 1) * WK_LM_HEAD_PARTS,
                    room = wk_room(plan, plan.row->launch.together);
     wk_count_items(a, 1);
-    w.stage_bytes = wk_largest_step(a);
+    w.stage_bytes = wk_largest_k_step(a);
     w.leaves = WK_K_SLICES / WK_LM_HEAD_PARTS;
     const uint32_t groups = wk_parts(a.rows, 8 * columns), blocks = wk_min(a.items, wk_processors(plan) / groups),
                    warps = wk_parts(a.items, blocks) * team;
     if (warps > WK_LM_HEAD_WARPS) return "a block would have more tiles than warps";
-    const uint32_t x = a.steps * columns * 512 << (a.step_shift - 5), kept = warps * columns * 512 * 2,
+    const uint32_t x = a.k_steps * columns * 512 << (a.k_step_shift - 5), kept = warps * columns * 512 * 2,
                    fixed = x + kept + warps * WK_WARP_DEPTH * 8 + 8,
-                   most = wk_min(WK_WARP_DEPTH, wk_parts(a.steps, WK_LM_HEAD_PARTS));
+                   most = wk_min(WK_WARP_DEPTH, wk_parts(a.k_steps, WK_LM_HEAD_PARTS));
     w.depth = room > fixed ? wk_min((room - fixed) / (warps * w.stage_bytes), most) : 0;
     if (w.depth < 2) return "two stages do not fit into shared memory";
     w.x_at = warps * w.depth * w.stage_bytes;
@@ -42,15 +42,15 @@ static inline const char *wk_shape_lm_head(wk_plan &plan, uint32_t)
     return NULL;
 }
 
-/* A vocabulary's tiles, with outputs that are sums and no more than a bias. Four steps at least: of each pair of K
+/* A vocabulary's tiles, with outputs that are sums and no more than a bias. Four K steps at least: of each pair of K
  * slices that the tree adds first, one has to have something (wk_lm_head_wgmma_k_slice). */
 static inline const char *wk_lm_head_wgmma_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     if (!wk_plain_sums(a)) return "outputs are not plain F32 sums";
     if (a.in.kind != WK_CUDA_IN_ACT) return "the input is not an act";
-    if (a.step_shift < 7) return "steps have fewer than 128 values";
-    if (a.steps < WK_K_SLICES / 2) return "there are fewer than four steps of k";
+    if (a.k_step_shift < 7) return "K steps have fewer than 128 values";
+    if (a.k_steps < WK_K_SLICES / 2) return "there are fewer than four K steps";
     return wk_all_tiles(a) > plan.target->measured->lm_head_wgmma_tiles * wk_processors(plan)
                ? NULL
                : "there are few tiles for each multiprocessor";
@@ -62,10 +62,10 @@ static inline const char *wk_shape_lm_head_wgmma(wk_plan &plan, uint32_t)
     const uint32_t columns = plan.row->tiles, warps = wk_lm_head_wgmma_warps(columns),
                    room = wk_room(plan, plan.row->launch.together);
     wk_count_items(a, 1);
-    w.stage_bytes = wk_largest_step(a);
-    w.rings_at = a.steps * columns * 1024 << (a.step_shift - 6);
+    w.stage_bytes = wk_largest_k_step(a);
+    w.rings_at = a.k_steps * columns * 1024 << (a.k_step_shift - 6);
     const uint32_t tiles = warps * (uint32_t)sizeof(wk_lm_head_wgmma_tiles), bars = warps * WK_WARP_DEPTH * 8,
-                   order = (a.steps + (a.steps << (a.step_shift - 7))) * 4,
+                   order = (a.k_steps + (a.k_steps << (a.k_step_shift - 7))) * 4,
                    fixed = w.rings_at + tiles + bars + order + 1024;
     w.depth = room > fixed ? wk_min((room - fixed) / (warps * w.stage_bytes), WK_WARP_DEPTH) : 0;
     if (w.depth < 3) return "three stages do not fit into shared memory";

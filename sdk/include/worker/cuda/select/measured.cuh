@@ -18,7 +18,7 @@ struct wk_measured {
          * wait, and small launches stand beside those that do nothing else: attention, routers, combinations. The upper
          * bound may be rounded up to two stages. */
         uint32_t flight, one_least, one_most;
-        /* Of one row: most bytes of a warp's part of a stage that is several rounds of steps. */
+        /* Of one row: most bytes of a warp's part of a stage that is several rounds of K steps. */
         uint32_t one_rounds;
         /* gemv_tall: tiles of a pair of warps, at least. */
         uint32_t tall_tiles;
@@ -69,10 +69,11 @@ struct wk_measured {
         uint32_t run, run_alone, run_tile, stage, latency, memory, l2, round, round_tile;
     } multistage;
     /* int8, fitted to 1,900 measured times of both formats, within 1.3 % of the best choice on average. Nanoseconds
-     * times 100 of a step of two blocks that share a multiprocessor, of one alone in hundredths of that; step: fixed,
-     * and for each record; of a launch, for each record; of each further round of clusters, and for each record. */
+     * times 100 of a K step of two blocks that share a multiprocessor, of one alone in hundredths of that; k_step:
+     * fixed, and for each record; of a launch, for each record; of each further round of clusters, and for each record.
+     */
     struct {
-        uint32_t shared, alone, step, step_record, record, round, round_record;
+        uint32_t shared, alone, k_step, k_step_record, record, round, round_record;
     } int8;
 };
 

@@ -21,31 +21,31 @@ static inline void wk_moe_begin(wk_plan &plan, uint32_t tiles)
     w.experts = p->n_experts;
     w.known = p->flags & WK_CUDA_GROUPS_KNOWN ? 1 : 0;
 }
-/* Is a stage a run of a tile's bytes? What its last one then lacks of whole steps has its places in the ring, where a
+/* Is a stage a run of a tile's bytes? What its last one then lacks of whole K steps has its places in the ring, where a
  * stage of a tile is always at the same places. */
 static inline void wk_moe_tail(wk_plan &plan)
 {
     wk_experts_args &w = plan.args.experts;
     wk_product_args &a = w.p;
-    w.tail = a.steps * a.seg[0].step_bytes - a.seg[0].tile_bytes;
+    w.tail = a.k_steps * a.seg[0].k_step_bytes - a.seg[0].tile_bytes;
     w.whole = plan.target->device.can & WK_CUDA_CAN_BULK && a.run == 1 && (!w.tail || a.depth >= a.stages) ? 1 : 0;
     if (w.tail && w.whole)
         a.depth -= a.depth % a.stages;
     else
         w.tail = 0;
 }
-/* A stage of the rings of moe_decode: so many steps of each K slice as make `bytes`, or a piece of one. */
+/* A stage of the rings of moe_decode: so many K steps of each K slice as make `bytes`, or a piece of one. */
 static inline void wk_moe_stages(wk_plan &plan, uint32_t bytes)
 {
     wk_experts_args &w = plan.args.experts;
     wk_product_args &a = w.p;
     wk_gemv_stages(plan, WK_STAGE_BYTES);
-    const uint32_t all = wk_parts(a.steps, WK_K_SLICES);
+    const uint32_t all = wk_parts(a.k_steps, WK_K_SLICES);
     w.rounds = a.run > 1 ? 1 : wk_min(wk_min(all, WK_EXPERTS_ROUNDS / 4), wk_max(bytes / a.stage_bytes, 1));
     while (all % w.rounds) w.rounds--; /* no stage is partly empty */
     if (w.rounds == 1) return;
     a.stages = all / w.rounds;
-    a.stage_bytes = w.rounds * WK_K_SLICES * a.seg[0].step_bytes;
+    a.stage_bytes = w.rounds * WK_K_SLICES * a.seg[0].k_step_bytes;
 }
 /* moe_decode: an item at a time. */
 static inline const char *wk_shape_moe_decode(wk_plan &plan, uint32_t)
@@ -55,7 +55,7 @@ static inline const char *wk_shape_moe_decode(wk_plan &plan, uint32_t)
     wk_product_args &a = w.p;
     wk_moe_begin(plan, 1);
     w.capacity = 1;
-    a.x_stride = a.steps * a.step_units * plan.target->family->unit;
+    a.x_stride = a.k_steps * a.k_step_units * plan.target->family->unit;
     const uint32_t red_at = a.x_stride * 2, bars_at = red_at + shape::places * shape::place,
                    start_at = bars_at + WK_EXPERTS_BARS * 8,
                    fixed = start_at + wk_align16((uint32_t)sizeof(wk_experts_walk));
@@ -112,15 +112,16 @@ static inline const char *wk_shape_moe_several(wk_plan &plan, uint32_t variant)
     w.capacity = (plan.rows < 8 ? plan.rows : columns) >> variant;
     if (w.capacity < 2) return "fewer than two columns fit into shared memory";
     wk_gemv_stages(plan, WK_STAGE_BYTES);
-    const uint32_t step_bytes = a.seg[0].step_bytes;
-    a.x_stride = a.steps * a.step_units * plan.target->family->unit +
+    const uint32_t k_step_bytes = a.seg[0].k_step_bytes;
+    a.x_stride = a.k_steps * a.k_step_units * plan.target->family->unit +
                  plan.target->family->formats[a.seg[0].type].pad; /* lanes that load together meet no other's banks */
     const uint32_t red_at = w.capacity * a.x_stride * 2, bars_at = red_at + WK_MOE_SEVERAL_PLACES * place,
                    start_at = bars_at + WK_MOE_SEVERAL_BARS * 8,
                    fixed = start_at + wk_align16((uint32_t)sizeof(wk_moe_several_walk)),
                    room = plan.target->device.block_bytes > fixed ? plan.target->device.block_bytes - fixed : 0;
-    /* What the last stage of a tile lacks of eight steps has no place in a ring that ends with it. */
-    const uint32_t lack = a.run == 1 && a.steps > WK_K_SLICES ? (a.stages * WK_K_SLICES - a.steps) * step_bytes : 0;
+    /* What the last stage of a tile lacks of eight K steps has no place in a ring that ends with it. */
+    const uint32_t lack =
+        a.run == 1 && a.k_steps > WK_K_SLICES ? (a.stages * WK_K_SLICES - a.k_steps) * k_step_bytes : 0;
     a.stage_bytes *= WK_MOE_SEVERAL_TILES;
     a.blocks = 1;
     auto ring = [&] { return wk_align16(a.depth * a.stage_bytes - (a.depth % a.stages ? 0 : lack)); };

@@ -1,5 +1,5 @@
 /* worker/cuda/select/plan.cuh: one launch of a product while its kernel is being chosen: what the choice reads, what a
- * kernel's shape writes, and the arithmetic of items, steps and shared memory that the shapes have in common. */
+ * kernel's shape writes, and the arithmetic of items, K steps and shared memory that the shapes have in common. */
 #ifndef WORKER_CUDA_SELECT_PLAN_CUH
 #define WORKER_CUDA_SELECT_PLAN_CUH
 
@@ -126,8 +126,8 @@ static inline bool wk_plain_sums(const wk_product_args &a)
     for (uint32_t i = 0; i < a.n_seg; i++) plain = plain && !a.seg[i].aux;
     return plain;
 }
-/* Is no step cut short? */
-static inline bool wk_whole_steps(const wk_product_args &a) { return a.k == a.steps << a.step_shift; }
+/* Is no K step cut short? */
+static inline bool wk_whole_k_steps(const wk_product_args &a) { return a.k == a.k_steps << a.k_step_shift; }
 /* Tiles of all segments. */
 static inline uint32_t wk_all_tiles(const wk_product_args &a)
 {
@@ -135,12 +135,12 @@ static inline uint32_t wk_all_tiles(const wk_product_args &a)
     for (uint32_t i = 0; i < a.n_seg; i++) tiles += a.seg[i].n_tiles;
     return tiles;
 }
-/* Bytes of the largest step of a tile. */
-static inline uint32_t wk_largest_step(const wk_product_args &a)
+/* Bytes of the largest K step of a tile. */
+static inline uint32_t wk_largest_k_step(const wk_product_args &a)
 {
-    uint32_t step = 0;
-    for (uint32_t i = 0; i < a.n_seg; i++) step = wk_max(step, a.seg[i].step_bytes);
-    return step;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < a.n_seg; i++) most = wk_max(most, a.seg[i].k_step_bytes);
+    return most;
 }
 /* tiles: of a segment to an item (glu: pairs). */
 static inline void wk_count_items(wk_product_args &a, uint32_t tiles)
@@ -153,14 +153,14 @@ static inline uint32_t wk_busiest_k(const wk_product_args &a, uint32_t blocks)
 {
     uint32_t most = 0;
     for (uint32_t rank = 0; rank < blocks; rank++) {
-        uint32_t steps = 0;
+        uint32_t k_steps = 0;
         for (uint32_t leaf = rank * (WK_K_SLICES / blocks); leaf < (rank + 1) * (WK_K_SLICES / blocks); leaf++) {
             const uint32_t k_slice = wk_leaf_k_slice(leaf);
-            if (k_slice < a.steps) steps += wk_parts(a.steps - k_slice, WK_K_SLICES);
+            if (k_slice < a.k_steps) k_steps += wk_parts(a.k_steps - k_slice, WK_K_SLICES);
         }
-        most = wk_max(most, steps);
+        most = wk_max(most, k_steps);
     }
-    return most << a.step_shift;
+    return most << a.k_step_shift;
 }
 /* Shared memory that a block may have, of `together` a multiprocessor. */
 static inline uint32_t wk_room(const wk_cuda_device &d, uint32_t together)
@@ -182,21 +182,21 @@ static inline uint32_t wk_clusters(const wk_plan &plan, uint32_t kernel, uint32_
 
 /* ---- kernels of several rows ----------------------------------------------------------------------------- */
 
-/* A stage of a ring: `stage_k` values of k, or a step if that has fewer. tiles: of columns. */
+/* A stage of a ring: `stage_k` values of k, or a K step if that has fewer. tiles: of columns. */
 static inline void wk_batch_stages(wk_plan &plan, uint32_t tiles, uint32_t stage_k)
 {
     wk_batch_args &w = plan.args.batch;
     wk_product_args &a = w.p;
-    const uint32_t step_k = 1u << a.step_shift;
-    w.step_stages = step_k > stage_k ? step_k / stage_k : 1;
-    w.run_shift = wk_log2(w.step_stages);
-    w.stage_units = a.step_units / w.step_stages;
+    const uint32_t k_step_values = 1u << a.k_step_shift;
+    w.k_step_stages = k_step_values > stage_k ? k_step_values / stage_k : 1;
+    w.run_shift = wk_log2(w.k_step_stages);
+    w.stage_units = a.k_step_units / w.k_step_stages;
     w.tile_bytes = 0;
     for (uint32_t i = 0; i < a.n_seg; i++) {
         a.seg[i].piece_bytes = plan.target->family->formats[a.seg[i].type].units_bytes(w.stage_units);
         w.tile_bytes = wk_max(w.tile_bytes, a.seg[i].piece_bytes);
     }
-    w.stage_k = step_k / w.step_stages;
+    w.stage_k = k_step_values / w.k_step_stages;
     w.x_bytes = (w.stage_k + 63) / 64 * tiles * 1024;
 }
 /* cells: of an item, which the blocks of a cluster finish in equal parts. */

@@ -7,13 +7,13 @@
 #include <worker/cuda/kernel/resident_cluster.cuh>
 #include <worker/cuda/select/plan.cuh>
 
-/* A K slice is one step; a norm of several rows needs whole steps of at most 128 values. */
+/* A K slice is one K step; a norm of several rows needs whole K steps of at most 128 values. */
 static inline const char *wk_resident_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     if (a.in.row_index) return "rows of the input are chosen by an index";
-    if (a.steps > WK_K_SLICES) return "a K slice has several steps of k";
-    if (a.in.kind == WK_CUDA_IN_RMS && (!plan.target->family->norms || a.step_shift > 7 || !wk_whole_steps(a)))
+    if (a.k_steps > WK_K_SLICES) return "a K slice has several K steps";
+    if (a.in.kind == WK_CUDA_IN_RMS && (!plan.target->family->norms || a.k_step_shift > 7 || !wk_whole_k_steps(a)))
         return "it has no norm of several rows for these formats and k";
     return NULL;
 }
@@ -30,8 +30,8 @@ static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
     if (w.tiles > WK_RESIDENT_TILES) return "a block would have more than two tiles";
     wk_count_items(a, w.tiles);
     const uint32_t groups = wk_parts(a.rows, 8 * columns);
-    w.k_slice_x_bytes = cell << (a.step_shift - 5);
-    w.k_slice_bytes = w.tiles * each * wk_largest_step(a);
+    w.k_slice_x_bytes = cell << (a.k_step_shift - 5);
+    w.k_slice_bytes = w.tiles * each * wk_largest_k_step(a);
     w.x_at = WK_K_SLICES * w.k_slice_bytes;
     w.sums_at = w.x_at + WK_K_SLICES * w.k_slice_x_bytes;
     w.bars_at = w.sums_at + w.tiles * each * WK_K_SLICES * cell;
@@ -44,29 +44,29 @@ static inline const char *wk_shape_resident(wk_plan &plan, uint32_t)
     return NULL;
 }
 
-/* Several steps a K slice. */
+/* Several K steps a K slice. */
 static inline const char *wk_resident_cluster_suits(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     if (a.n_seg > 1) return "there are several matrices";
     if (a.in.row_index) return "rows of the input are chosen by an index";
     if (a.in.kind == WK_CUDA_IN_RMS) return "the input is normed by the product";
-    if (a.steps <= WK_K_SLICES) return "no K slice has a second step of k";
-    if (a.steps > WK_K_SLICES * WK_RESIDENT_CLUSTER_ROUNDS) return "a K slice has too many steps of k";
-    if (a.step_shift < 6) return "steps have fewer than 64 values";
-    return wk_whole_steps(a) ? NULL : "k is not a whole number of steps";
+    if (a.k_steps <= WK_K_SLICES) return "no K slice has a second K step";
+    if (a.k_steps > WK_K_SLICES * WK_RESIDENT_CLUSTER_ROUNDS) return "a K slice has too many K steps";
+    if (a.k_step_shift < 6) return "K steps have fewer than 64 values";
+    return wk_whole_k_steps(a) ? NULL : "k is not a whole number of K steps";
 }
 /* Tiles so few that their blocks find places at once, two a multiprocessor. */
 static inline const char *wk_shape_resident_cluster(wk_plan &plan, uint32_t)
 {
     wk_resident_cluster_args &w = plan.args.resident_cluster;
     const wk_product_args &a = w.p;
-    const uint32_t places = wk_parts(a.steps, WK_K_SLICES) * WK_RESIDENT_CLUSTER_K_SLICES,
+    const uint32_t places = wk_parts(a.k_steps, WK_K_SLICES) * WK_RESIDENT_CLUSTER_K_SLICES,
                    cell = plan.row->tiles * WK_CELL;
-    w.step_x_bytes = cell << (a.step_shift - 5);
-    w.step_bytes = a.seg[0].step_bytes;
-    w.weights_at = places * w.step_x_bytes;
-    w.sums_at = w.weights_at + places * w.step_bytes;
+    w.k_step_x_bytes = cell << (a.k_step_shift - 5);
+    w.k_step_bytes = a.seg[0].k_step_bytes;
+    w.weights_at = places * w.k_step_x_bytes;
+    w.sums_at = w.weights_at + places * w.k_step_bytes;
     w.way_at = w.sums_at + WK_K_SLICES * cell;
     w.bars_at = w.way_at + 2 * WK_RESIDENT_CLUSTER_K_SLICES * cell;
     plan.shared = w.bars_at + WK_RESIDENT_CLUSTER_BARS * 8;

@@ -82,7 +82,7 @@ static inline const char *wk_stream_wgmma_cut(wk_plan &plan, uint32_t blocks, ui
                    kept = blocks <= 2 ? WK_ITEM_TILES * columns * WK_CELL : 0;
     wk_batch_stages(plan, columns, stage_k);
     if (clusters == 0) return "the device has no room for a cluster of each group of rows";
-    if (a.steps * w.step_stages > WK_STREAM_WGMMA_STAGES) return "k has too many stages";
+    if (a.k_steps * w.k_step_stages > WK_STREAM_WGMMA_STAGES) return "k has too many stages";
     wk_batch_share(plan, blocks, clusters, WK_ITEM_TILES / each * columns);
     w.buffers = blocks > 1 && w.workers < a.items ? 2 : 1; /* one: each item is finished before the next */
     w.buffer = w.owned * blocks * each * WK_CELL;
