@@ -88,8 +88,8 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
         }
 }
 
-/* One unit of a tile, at its place in the super-unit, times COLUMNS (1 or 8): y[chain] += . x: this lane's column at
- * the unit's first k. */
+/* One unit of a tile, at its place in the super-unit, times COLUMNS (1 or 8): y[accumulator] += . x: this lane's column
+ * at the unit's first k. */
 template <class F, int COLUMNS, uint32_t PLACE, bool FAR>
 __device__ __forceinline__ void wk_gemv_unit(float y[2][4], const typename F::scales &s, const typename F::quants &q,
                                              const __half *x, uint32_t lane)
@@ -241,7 +241,7 @@ __device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_
     } while (--left);
 }
 
-/* The warp's sums y of a K slice to their place. WHOLE: of whole numbers, which have one chain. */
+/* The warp's sums y of a K slice to their place. WHOLE: of whole numbers, which have one accumulator. */
 template <int COLUMNS, bool WHOLE>
 __device__ __forceinline__ void wk_gemv_keep(float *to, const float (&y)[2][4], uint32_t lane)
 {

@@ -3,9 +3,9 @@
  *
  * A block has all activations in shared memory, in wgmma's order, and a warp a tile to itself, which it streams through
  * a ring of its own, K slice after K slice. Its lanes make f16 weights in the registers where wgmma wants them. A piece
- * is 128 values of k, and each of its two chains a group of products: while one is under way, the weights of the other
- * are made, of this piece or of the next. Nothing is added across warps. Four warps multiply together, tiles that have
- * nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
+ * is 128 values of k, and each of its two accumulators a group of products: while one is under way, the weights of the
+ * other are made, of this piece or of the next. Nothing is added across warps. Four warps multiply together, tiles that
+ * have nothing else to do with each other; while they add sums or store them, the other warpgroups multiply.
  *
  * One loop over the pieces of all tiles, which a table in shared memory describes: with a loop for each K slice, or K
  * slices that are jumped over, the assembler sees products under way where ways meet and makes each wait for the one
@@ -187,7 +187,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     uint32_t ring_at, ring_bars; /* addresses of the ring's first stage and barrier */
     typename T::scales s[2];
     typename T::quants q[2];
-    uint32_t b[2][4][4];     /* of a chain of a piece as f16 */
+    uint32_t b[2][4][4];     /* of an accumulator of a piece as f16 */
     const unsigned char *at; /* the piece */
     uint32_t left;           /* stages that are still to come */
     __device__ __forceinline__ wk_lm_head_wgmma_warp(const wk_lm_head_wgmma_args &args, unsigned char *memory,
@@ -226,35 +226,36 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
             T::load(q[i], at + T::offset(i), 0, lane);
         }
     }
-    template <uint32_t CHAIN, bool FAR> __device__ __forceinline__ void make_unit(uint32_t i)
+    template <uint32_t ACCUMULATOR, bool FAR> __device__ __forceinline__ void make_unit(uint32_t i)
     {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint32_t f[1][2][4];
             wk_halves<T, FAR>(q[i], s[i], 0, h, f);
 #pragma unroll
-            for (uint32_t j = 0; j < 4; j++) b[CHAIN][2 * i + h][j] = f[0][CHAIN][j];
+            for (uint32_t j = 0; j < 4; j++) b[ACCUMULATOR][2 * i + h][j] = f[0][ACCUMULATOR][j];
         }
     }
-    /* What a chain has of the piece. */
-    template <uint32_t CHAIN> __device__ __forceinline__ void make()
+    /* What an accumulator has of the piece. */
+    template <uint32_t ACCUMULATOR> __device__ __forceinline__ void make()
     {
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
             if (wk_far<T>(s[i]))
-                make_unit<CHAIN, true>(i);
+                make_unit<ACCUMULATOR, true>(i);
             else
-                make_unit<CHAIN, false>(i);
+                make_unit<ACCUMULATOR, false>(i);
         }
-        wk_wgmma_hold(b[CHAIN]);
+        wk_wgmma_hold(b[ACCUMULATOR]);
     }
-    template <uint32_t CHAIN> __device__ __forceinline__ void multiply(float (&c)[NT][4], uint32_t x, bool more)
+    template <uint32_t ACCUMULATOR> __device__ __forceinline__ void multiply(float (&c)[NT][4], uint32_t x, bool more)
     {
-        const uint64_t d = wk_wgmma_swizzled(x) + 2 * CHAIN;
+        const uint64_t d = wk_wgmma_swizzled(x) + 2 * ACCUMULATOR;
         wk_wgmma_begin();
-        wk_wgmma_first<8 * NT>::add(c, b[CHAIN][0], d, more);
+        wk_wgmma_first<8 * NT>::add(c, b[ACCUMULATOR][0], d, more);
 #pragma unroll
-        for (uint32_t i = 1; i < 4; i++) wk_wgmma<8 * NT>::add(c, b[CHAIN][i], d + i / 2 * (panel / 16) + i % 2 * 4);
+        for (uint32_t i = 1; i < 4; i++)
+            wk_wgmma<8 * NT>::add(c, b[ACCUMULATOR][i], d + i / 2 * (panel / 16) + i % 2 * 4);
         wk_wgmma_commit();
     }
     __device__ __forceinline__ void turn() { ring.next(a.stage_bytes, ring_at, ring_bars, a.depth); }
@@ -319,8 +320,8 @@ __device__ __forceinline__ void wk_lm_head_wgmma_outputs(const wk_product_args &
         }
 }
 
-/* A K slice's chains go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing is
- * moved. */
+/* A K slice's accumulators go into the tree, with the tile's last one to memory. Sums are made where they wait: nothing
+ * is moved. */
 template <int NT>
 __device__ __forceinline__ void wk_lm_head_wgmma_sum(const wk_product_args &p, uint32_t piece, float (&even)[NT][4],
                                                      const float (&odd)[NT][4], float (&one)[NT][4],
@@ -372,7 +373,7 @@ __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
                    order = base + a.order_at + p.k_steps * 4, pieces = p.k_steps << (p.k_step_shift - 7);
     uint32_t piece = 0, now = wk_lm_head_wgmma_read(order);
     float even[NT][4], odd[NT][4], one[NT][4], two[NT][4],
-        four[NT][4]; /* the chains; sums of one K slice, of two, of four */
+        four[NT][4]; /* the accumulators; sums of one K slice, of two, of four */
     uint32_t was = 0, left = first < p.items ? (p.items - first + each - 1) / each * pieces
                                              : 0; /* pieces: as long as a warp of the four has a tile */
 #pragma unroll 1
@@ -383,9 +384,9 @@ __global__ void __launch_bounds__(32 * wk_lm_head_wgmma_warps(NT), 1)
         if (was & WK_LM_HEAD_WGMMA_K_SLICE_ENDS) wk_lm_head_wgmma_sum(p, was, even, odd, one, two, four, w.tiles, lane);
         if (!left) break;
         const uint32_t x = base + now / WK_LM_HEAD_WGMMA_PLACE * WK_LM_HEAD_WGMMA_PLACE;
-        /* Chain 0, chain 1, the next piece's chain 0: each is made while the one before is multiplied. In between stand
-         * branches (asking, opening, the loop's end), across which the assembler moves nothing; else it makes weights
-         * before it issues products, and waits before it makes weights. */
+        /* Accumulator 0, accumulator 1, the next piece's accumulator 0: each is made while the one before is
+         * multiplied. In between stand branches (asking, opening, the loop's end), across which the assembler moves
+         * nothing; else it makes weights before it issues products, and waits before it makes weights. */
         w.template multiply<0>(even, x, now & WK_LM_HEAD_WGMMA_MORE);
         if (now & WK_LM_HEAD_WGMMA_STAGE) w.ask();
         w.template make<1>();

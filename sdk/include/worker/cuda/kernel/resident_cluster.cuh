@@ -1,12 +1,12 @@
 /* worker/cuda/kernel/resident_cluster.cuh: products of 2 to 16 rows with few tiles and a long k, on 9.0 and later: a
  * cluster of four blocks has a tile, two K slices each.
  *
- * A chain of sums goes through its K slice K step after K step, and making a K step's weights takes one warp four times
- * as long as multiplying them. So each chain has two warps, which take its K steps by turns: one makes the weights of a
- * K step, for its chain alone, while the other multiplies, and they hand each other the sums in shared memory. Blocks
- * are small enough to stand beside the launch before, with their weights. All of a block's weights are asked for before
- * the wait for that launch, all of its activations behind it. Each K slice's sums go to the first block of the cluster,
- * which finishes the tile.
+ * An accumulator goes through its K slice K step after K step, and making a K step's weights takes one warp four times
+ * as long as multiplying them. So each accumulator has two warps, which take its K steps by turns: one makes the
+ * weights of a K step, for its accumulator alone, while the other multiplies, and they hand each other the sums in
+ * shared memory. Blocks are small enough to stand beside the launch before, with their weights. All of a block's
+ * weights are asked for before the wait for that launch, all of its activations behind it. Each K slice's sums go to
+ * the first block of the cluster, which finishes the tile.
  *
  * Order of arithmetic: part/weights.cuh. */
 #ifndef WORKER_CUDA_KERNEL_RESIDENT_CLUSTER_CUH
@@ -27,7 +27,7 @@
 enum {
     WK_RESIDENT_CLUSTER_BLOCKS = 4,                                          /* of a tile */
     WK_RESIDENT_CLUSTER_K_SLICES = WK_K_SLICES / WK_RESIDENT_CLUSTER_BLOCKS, /* of a block */
-    WK_RESIDENT_CLUSTER_PARTS = 2,                                           /* warps of a chain */
+    WK_RESIDENT_CLUSTER_PARTS = 2,                                           /* warps of an accumulator */
     WK_RESIDENT_CLUSTER_WARPS = WK_RESIDENT_CLUSTER_K_SLICES * 2 * WK_RESIDENT_CLUSTER_PARTS,
     WK_RESIDENT_CLUSTER_ROUNDS = 4, /* most K steps of a K slice */
     WK_RESIDENT_CLUSTER_RUNS = 8,   /* most runs of 32 values in a K step */
@@ -42,7 +42,7 @@ struct wk_resident_cluster_args {
     uint32_t k_step_x_bytes; /* activations of a step: all columns */
     uint32_t weights_at;     /* [k_steps][K slices of the block] */
     uint32_t sums_at, bars_at;
-    uint32_t way_at; /* sums of a chain on their way from one warp to the other one that has the K slice */
+    uint32_t way_at; /* sums of an accumulator on their way from one warp to the other one that has the K slice */
 };
 
 /* All weights of a warp's K steps, every second one of the K slice from `part` on: `n` of them, places and K steps
@@ -64,22 +64,22 @@ __device__ __forceinline__ void wk_resident_cluster_ask(const wk_resident_cluste
 }
 
 /* Their activations, as rows or by runs, each second run of 32 values: the other warp that has these K steps, of the
- * other chain, brings the rest. A column that is not there is the last one again. */
+ * other accumulator, brings the rest. A column that is not there is the last one again. */
 template <int NT, class F> struct wk_resident_cluster_rows {
     uint64_t from[NT];
     uint32_t to, k_step, apart; /* apart: bytes from run to run */
     __device__ __forceinline__ wk_resident_cluster_rows(const wk_resident_cluster_args &a, uint32_t x, uint32_t first,
-                                                        uint32_t chain, uint32_t lane)
+                                                        uint32_t accumulator, uint32_t lane)
     {
         const wk_product_args &p = a.p;
         const bool by_runs = p.in.kind == WK_CUDA_IN_RUNS;
         k_step = 1u << p.k_step_shift;
         apart = by_runs ? 2048 : 64;
-        to = x + chain * NT * 512 + wk_run_place(F::group, lane);
+        to = x + accumulator * NT * 512 + wk_run_place(F::group, lane);
         uint32_t all = to ^ k_step ^ apart;
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++) {
-            from[n] = reinterpret_cast<uint64_t>(p.in.x) + (first * k_step / 32 + chain) * apart +
+            from[n] = reinterpret_cast<uint64_t>(p.in.x) + (first * k_step / 32 + accumulator) * apart +
                       (by_runs ? n * 512 + lane * 16 : min(n * 8 + lane / 4, p.rows - 1) * p.k32 * 2 + lane % 4 * 16);
             all ^= (uint32_t)from[n] ^ (uint32_t)(from[n] >> 32);
         }
@@ -99,8 +99,8 @@ template <int NT, class F> struct wk_resident_cluster_rows {
     }
 };
 
-/* A K step's weights for one chain: of each run what its product wants. */
-template <class T, int CHAIN, bool FAR>
+/* A K step's weights for one accumulator: of each run what its product wants. */
+template <class T, int ACCUMULATOR, bool FAR>
 __device__ __forceinline__ void wk_resident_cluster_unit(uint32_t (*to)[4], const typename T::scales &s,
                                                          const typename T::quants &q, uint32_t place)
 {
@@ -109,10 +109,10 @@ __device__ __forceinline__ void wk_resident_cluster_unit(uint32_t (*to)[4], cons
         uint32_t both[1][2][4];
         wk_halves<T, FAR>(q, s, place, b, both);
 #pragma unroll
-        for (uint32_t j = 0; j < 4; j++) to[b][j] = both[0][CHAIN][j];
+        for (uint32_t j = 0; j < 4; j++) to[b][j] = both[0][ACCUMULATOR][j];
     }
 }
-template <class T, int CHAIN>
+template <class T, int ACCUMULATOR>
 __device__ __forceinline__ void wk_resident_cluster_make(const wk_product_args &p,
                                                          uint32_t (&to)[WK_RESIDENT_CLUSTER_RUNS][4],
                                                          const unsigned char *w, uint32_t lane)
@@ -127,9 +127,9 @@ __device__ __forceinline__ void wk_resident_cluster_make(const wk_product_args &
         T::load(s, w + T::offset(u), place, lane);
         T::load(q, w + T::offset(u), place, lane);
         if (wk_far<T>(s))
-            wk_resident_cluster_unit<T, CHAIN, true>(to + u * runs, s, q, place);
+            wk_resident_cluster_unit<T, ACCUMULATOR, true>(to + u * runs, s, q, place);
         else
-            wk_resident_cluster_unit<T, CHAIN, false>(to + u * runs, s, q, place);
+            wk_resident_cluster_unit<T, ACCUMULATOR, false>(to + u * runs, s, q, place);
     }
 }
 
@@ -137,25 +137,25 @@ __device__ __forceinline__ void wk_resident_cluster_make(const wk_product_args &
 struct wk_resident_cluster_warp {
     uint32_t own, part, rounds; /* K slice of the block's; its first K step of the K slice; K steps of the K slice */
     uint32_t weights_bar, x_bar;
-    unsigned char *cell, *other; /* of the chain's sums on their way, of the other chain's */
+    unsigned char *cell, *other; /* of the accumulator's sums on their way, of the other accumulator's */
 };
 
-/* The warp's K steps of chain CHAIN. True: it is chain 0's last, and c the K slice's sums. */
-template <class T, int NT, int CHAIN>
-__device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], const wk_resident_cluster_args &a,
-                                                          unsigned char *shared, const wk_resident_cluster_warp &m,
-                                                          uint32_t lane)
+/* The warp's K steps of accumulator ACCUMULATOR. True: it is accumulator 0's last, and c the K slice's sums. */
+template <class T, int NT, int ACCUMULATOR>
+__device__ __forceinline__ bool wk_resident_cluster_accumulate(float (&c)[NT][4], const wk_resident_cluster_args &a,
+                                                               unsigned char *shared, const wk_resident_cluster_warp &m,
+                                                               uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t turn = 1 + (m.own * 2 + CHAIN) * WK_RESIDENT_CLUSTER_PARTS,
+    const uint32_t turn = 1 + (m.own * 2 + ACCUMULATOR) * WK_RESIDENT_CLUSTER_PARTS,
                    done = 1 + WK_RESIDENT_CLUSTER_K_SLICES * 2 * WK_RESIDENT_CLUSTER_PARTS +
-                          m.own; /* barriers: of the sums' way to each of the two, of the K slice's chains */
+                          m.own; /* barriers: of the sums' way to each of the two, of the K slice's accumulators */
     bool last = false, met = false;
 #pragma unroll 1
     for (uint32_t r = m.part; r < m.rounds; r += WK_RESIDENT_CLUSTER_PARTS) {
         const uint32_t at = r * WK_RESIDENT_CLUSTER_K_SLICES + m.own;
         uint32_t v[WK_RESIDENT_CLUSTER_RUNS][4];
-        wk_resident_cluster_make<T, CHAIN>(p, v, shared + a.weights_at + at * a.k_step_bytes, lane);
+        wk_resident_cluster_make<T, ACCUMULATOR>(p, v, shared + a.weights_at + at * a.k_step_bytes, lane);
         if (!met) wk_stage_wait(m.x_bar, 0);
         met = true;
         const wk_run_words<T, NT> x(shared + at * a.k_step_x_bytes, lane);
@@ -172,17 +172,17 @@ __device__ __forceinline__ bool wk_resident_cluster_chain(float (&c)[NT][4], con
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 const uint4 y = x.read(b, n);
-                wk_mma(c[n], v[b], CHAIN ? y.z : y.x, CHAIN ? y.w : y.y);
+                wk_mma(c[n], v[b], ACCUMULATOR ? y.z : y.x, ACCUMULATOR ? y.w : y.y);
             }
         }
         last = r + 1 == m.rounds;
-        if (CHAIN == 0 && last) break;
+        if (ACCUMULATOR == 0 && last) break;
 #pragma unroll
         for (int n = 0; n < NT; n++)
             *reinterpret_cast<float4 *>(m.cell + n * WK_CELL) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         asm volatile("bar.arrive %0, 64;" ::"r"(last ? done : turn + (m.part ^ 1u)) : "memory");
     }
-    if (CHAIN || !last) return false;
+    if (ACCUMULATOR || !last) return false;
     asm volatile("bar.sync %0, 64;" ::"r"(done) : "memory");
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
                    warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
     const uint32_t tile = blockIdx.x / WK_RESIDENT_CLUSTER_BLOCKS, rank = blockIdx.x % WK_RESIDENT_CLUSTER_BLOCKS,
-                   chain = warp / WK_RESIDENT_CLUSTER_K_SLICES % 2;
+                   accumulator = warp / WK_RESIDENT_CLUSTER_K_SLICES % 2;
     wk_resident_cluster_warp m;
     m.own = warp % WK_RESIDENT_CLUSTER_K_SLICES;
     m.part = warp / (2 * WK_RESIDENT_CLUSTER_K_SLICES);
@@ -214,12 +214,12 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
     m.rounds = (p.k_steps - k_slice + WK_K_SLICES - 1) / WK_K_SLICES;
     m.weights_bar = bars + 8 + at * 16;
     m.x_bar = m.weights_bar + 8;
-    m.cell = shared + a.way_at + (m.own * 2 + chain) * NT * WK_CELL + lane * 16;
+    m.cell = shared + a.way_at + (m.own * 2 + accumulator) * NT * WK_CELL + lane * 16;
     m.other = m.cell + NT * WK_CELL;
     const uint32_t n = m.rounds > m.part
                            ? (m.rounds - m.part + WK_RESIDENT_CLUSTER_PARTS - 1) / WK_RESIDENT_CLUSTER_PARTS
                            : 0; /* K steps of the warp's */
-    if (chain == 0) {
+    if (accumulator == 0) {
         if (n)
             wk_resident_cluster_ask(a, s.tiles + (uint64_t)tile * s.tile_stride + first * s.k_step_bytes,
                                     base + a.weights_at + at * a.k_step_bytes, n, m.weights_bar);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
     const uint32_t row = warp * 2 + lane / 16;
     const wk_output_at o = { 0, tile, lane % 16, row, warp < 4 * NT && row < p.rows };
     const wk_place place(p, o);
-    const wk_resident_cluster_rows<NT, F> rows(a, base + at * a.k_step_x_bytes, first, chain, lane);
+    const wk_resident_cluster_rows<NT, F> rows(a, base + at * a.k_step_x_bytes, first, accumulator, lane);
     if (n) wk_stage_wait(m.weights_bar, 0);
     wk_release(); /* not before (kernel/resident.cuh) */
     wk_depend();
@@ -242,8 +242,8 @@ __global__ void __launch_bounds__(32 * WK_RESIDENT_CLUSTER_WARPS, NT == 1 ? 4 : 
     const float other = rank == 0 ? place.ahead() : 0.0f;
     wk_cluster_wait();
     float c[NT][4];
-    if (chain ? wk_resident_cluster_chain<F, NT, 1>(c, a, shared, m, lane)
-              : wk_resident_cluster_chain<F, NT, 0>(c, a, shared, m, lane)) {
+    if (accumulator ? wk_resident_cluster_accumulate<F, NT, 1>(c, a, shared, m, lane)
+                    : wk_resident_cluster_accumulate<F, NT, 0>(c, a, shared, m, lane)) {
 #pragma unroll
         for (int n = 0; n < NT; n++)
             wk_cluster_send(base + a.sums_at + (n * WK_K_SLICES + leaf) * WK_CELL + wk_in_cell(lane / 4, lane % 4),

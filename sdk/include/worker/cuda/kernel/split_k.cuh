@@ -5,7 +5,7 @@
  * no ring and there are no roles. A block has its K slice of four tiles, whose weights it asks for at once, before the
  * wait for the launch before, and behind that all rows' activations of the K slice: those that come as panels by a copy
  * a K step, else by copies of four bytes, which put every pair of values straight where wgmma wants it. Two warpgroups
- * multiply all columns, one has the first chain of sums, the other the second: so each makes half of the weights only.
+ * multiply all columns, one has the first accumulator, the other the second: so each makes half of the weights only.
  * They exchange halves of their sums, and each sends what it has then to the block that finishes the output, which adds
  * the eight K slices.
  *
@@ -33,7 +33,7 @@ enum {
 };
 
 /* What split_k is given. Shared memory, offsets in bytes from its start, which is a multiple of 1024: at 0 the
- * activations of the K slice's K steps; behind them weights, sums of all K slices, sums of chains on their way,
+ * activations of the K slice's K steps; behind them weights, sums of all K slices, sums of accumulators on their way,
  * barriers.
  */
 struct wk_split_k_args {
@@ -41,7 +41,7 @@ struct wk_split_k_args {
     uint32_t weights_at; /* [WK_SPLIT_K_TILES] */
     uint32_t tile_bytes; /* all of a K slice's K steps of a tile */
     uint32_t sums_at, bars_at;
-    uint32_t way_at; /* sums of one warpgroup's chain on their way to the other one */
+    uint32_t way_at; /* sums of one warpgroup's accumulator on their way to the other one */
 };
 
 /* The warp's tile: all K steps of the K slice. */
@@ -116,8 +116,8 @@ __device__ __forceinline__ void wk_split_k_panels(const wk_product_args &p, uint
              bar);
 }
 
-/* 64 values of a unit, the half-th: what chain `CHAIN` multiplies of them. */
-template <class T, int CHAIN, bool FAR>
+/* 64 values of a unit, the half-th: what accumulator `ACCUMULATOR` multiplies of them. */
+template <class T, int ACCUMULATOR, bool FAR>
 __device__ __forceinline__ void wk_split_k_make(const typename T::quants &q, const typename T::scales &s,
                                                 uint32_t place, uint32_t half, uint32_t (&to)[2][4], uint32_t zero)
 {
@@ -126,12 +126,12 @@ __device__ __forceinline__ void wk_split_k_make(const typename T::quants &q, con
         uint32_t f[1][2][4];
         wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
-        for (int j = 0; j < 4; j++) wk_wgmma_replace<wk_is_half<T>()>(to[h][j], f[0][CHAIN][j], zero);
+        for (int j = 0; j < 4; j++) wk_wgmma_replace<wk_is_half<T>()>(to[h][j], f[0][ACCUMULATOR][j], zero);
     }
 }
 
-/* Chain `CHAIN` of the warp's tile and the K slice, all columns; weights, x: of the K slice. */
-template <class T, int NT, int CHAIN>
+/* Accumulator `ACCUMULATOR` of the warp's tile and the K slice, all columns; weights, x: of the K slice. */
+template <class T, int NT, int ACCUMULATOR>
 __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_product_args &p,
                                                 const unsigned char *weights, uint32_t x, uint32_t weights_bar,
                                                 uint32_t x_bar, uint32_t rounds, uint32_t lane)
@@ -152,9 +152,9 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
     auto make = [&](uint32_t i, uint32_t(&to)[2][4]) {
         const uint32_t place = T::super > 1 ? i / halves : 0;
         if (wk_far<T>(s))
-            wk_split_k_make<T, CHAIN, true>(q, s, place, i % halves, to, zero);
+            wk_split_k_make<T, ACCUMULATOR, true>(q, s, place, i % halves, to, zero);
         else
-            wk_split_k_make<T, CHAIN, false>(q, s, place, i % halves, to, zero);
+            wk_split_k_make<T, ACCUMULATOR, false>(q, s, place, i % halves, to, zero);
         wk_wgmma_hold(to);
     };
 #pragma unroll
@@ -173,8 +173,8 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
         for (uint32_t i = 0; i < pieces; i++) {
             const uint64_t at = wk_wgmma_swizzled(x);
             wk_wgmma_begin();
-            wk_wgmma<8 * NT>::add(c, b[i % 2][0], at + 2 * CHAIN);
-            wk_wgmma<8 * NT>::add(c, b[i % 2][1], at + 2 * CHAIN + 4);
+            wk_wgmma<8 * NT>::add(c, b[i % 2][0], at + 2 * ACCUMULATOR);
+            wk_wgmma<8 * NT>::add(c, b[i % 2][1], at + 2 * ACCUMULATOR + 4);
             wk_wgmma_commit();
             n--;
             if ((T::super == 1 || i + 1 == pieces) && n == 0) break;
@@ -191,32 +191,32 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
     wk_wgmma_wait<0>();
 }
 
-/* Of the sums of the chain half of the column groups go to the warp that has the other chain of the tile; behind a
- * barrier of the two, with its own of the rest, a K slice's, each block gets what it finishes. exchange: of the tile,
- * at the lane's place. */
-template <int NT, int CHAIN>
+/* Of the sums of the accumulator half of the column groups go to the warp that has the other accumulator of the tile;
+ * behind a barrier of the two, with its own of the rest, a K slice's, each block gets what it finishes. exchange: of
+ * the tile, at the lane's place. */
+template <int NT, int ACCUMULATOR>
 __device__ __forceinline__ void wk_split_k_leave(const float (&c)[NT][4], unsigned char *exchange)
 {
     constexpr uint32_t owned = NT / 2;
 #pragma unroll
     for (uint32_t n = 0; n < owned; n++) {
-        const float *const other = c[(1 - CHAIN) * owned + n];
-        *reinterpret_cast<float4 *>(exchange + (CHAIN * owned + n) * WK_CELL) =
+        const float *const other = c[(1 - ACCUMULATOR) * owned + n];
+        *reinterpret_cast<float4 *>(exchange + (ACCUMULATOR * owned + n) * WK_CELL) =
             make_float4(other[0], other[1], other[2], other[3]);
     }
 }
-template <int NT, int CHAIN>
+template <int NT, int ACCUMULATOR>
 __device__ __forceinline__ void wk_split_k_send(const float (&c)[NT][4], const unsigned char *exchange, uint32_t to,
                                                 uint32_t ready, uint32_t tile)
 {
     constexpr uint32_t owned = NT / 2;
 #pragma unroll
     for (uint32_t n = 0; n < owned; n++) {
-        const float *const own = c[CHAIN * owned + n];
-        const float4 v = *reinterpret_cast<const float4 *>(exchange + ((1 - CHAIN) * owned + n) * WK_CELL);
+        const float *const own = c[ACCUMULATOR * owned + n];
+        const float4 v = *reinterpret_cast<const float4 *>(exchange + ((1 - ACCUMULATOR) * owned + n) * WK_CELL);
         const float sum[4] = { __fadd_rn(own[0], v.x), __fadd_rn(own[1], v.y), __fadd_rn(own[2], v.z),
                                __fadd_rn(own[3], v.w) };
-        const uint32_t cell = (CHAIN * owned + n) * WK_SPLIT_K_TILES + tile;
+        const uint32_t cell = (ACCUMULATOR * owned + n) * WK_SPLIT_K_TILES + tile;
         wk_cluster_send(to + cell % owned * WK_K_SLICES * WK_CELL, ready, cell / owned, sum);
     }
 }

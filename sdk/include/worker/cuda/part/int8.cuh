@@ -145,7 +145,7 @@ __device__ __forceinline__ void wk_whole_one(float y[2], const unsigned char *at
     wk_whole_add<F>(y, s, sum, less, *more);
 }
 /* The same times the first `records` of NT, weights made once: y[c] += , of row t of record c. Two records at a time
- * and two chains each, since the products of a chain wait for each other. */
+ * and two accumulators each, since the products of an accumulator wait for each other. */
 template <class F, int NT>
 __device__ __forceinline__ void wk_whole_several(float y[NT][2], const unsigned char *at,
                                                  const unsigned char *records_at, uint32_t records, uint32_t lane)

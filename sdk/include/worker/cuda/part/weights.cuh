@@ -11,12 +11,12 @@
  * it.
  *
  * Order. k is cut into K steps (by k and the family of formats alone). K slice s of 8 has the K steps s, s + 8, ... in
- * that order, and two chains: chain h adds the h-th 16 of every 32 values of k, one matrix instruction after the other,
- * from 0 on (which 16: as lanes have them, format.cuh; exact: y += scale * (both 16s, and each part) in chain 0). A K
- * slice's sum is chain 0 + chain 1, and the product is unscale times
+ * that order, and two accumulators: accumulator h adds the h-th 16 of every 32 values of k, one matrix instruction
+ * after the other, from 0 on (which 16: as lanes have them, format.cuh; exact: y += scale * (both 16s, and each part)
+ * in accumulator 0). A K slice's sum is accumulator 0 + accumulator 1, and the product is unscale times
  *     ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)),
- * a tree that 1, 2, 4 or 8 blocks can share, evenly where the last K slices have a K step less. Two chains, since each
- * waits for its own last instruction: with a single row that is what the time of a short launch consists of. Every
+ * a tree that 1, 2, 4 or 8 blocks can share, evenly where the last K slices have a K step less. Two accumulators, since
+ * each waits for its own last instruction: with a single row that is what the time of a short launch consists of. Every
  * kernel, whatever its number of warps, columns or blocks, adds exactly so; a column of the tensor cores' result
  * depends on its own column of B alone, and mma.sync and wgmma give the same bits. Hence the bits of a row are the same
  * for 1 and for 64 rows. */
@@ -109,8 +109,8 @@ template <class F> __device__ __forceinline__ float2 wk_sum_scale(const typename
     return F::scale(s, b);
 }
 
-/* The same 32 values for several tiles of 8 columns: weights, made once, and y[chain] += them times a tile's x: words
- * of B of the first 16, of the second. */
+/* The same 32 values for several tiles of 8 columns: weights, made once, and y[accumulator] += them times a tile's x:
+ * words of B of the first 16, of the second. */
 template <class F> struct wk_weights32 {
     uint32_t a[F::parts][2][4];
     float2 scale; /* exact: of rows g and g + 8 */
