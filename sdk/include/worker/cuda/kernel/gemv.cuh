@@ -57,7 +57,7 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
     const uint32_t in_item = p.glu ? 2 : 1;
     const bool cut = p.k % UNIT != 0; /* the last unit, which is multiplied as if it were whole */
     wk_turn turn = { 0, 1 }, old = { 0, 0 };
-    uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
+    uint32_t more = p.stages_in_flight; /* stages that may still be asked for before one has arrived */
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
         for (uint32_t j = 0; j < in_item; j++) {
             uint32_t tile, s = wk_item_segment(p, item, &tile);

@@ -140,7 +140,7 @@ __device__ __forceinline__ void wk_moe_decode_stream_whole(const wk_experts_args
                    rounds = a.rounds, bytes = stage_bytes / rounds;
     const uint32_t tile_bytes = p.seg[0].tile_bytes;
     wk_experts_order<GROUPS> now(1), old(0);
-    uint32_t more = p.flight; /* stages that may still be asked for before one has arrived */
+    uint32_t more = p.stages_in_flight; /* stages that may still be asked for before one has arrived */
     const uint64_t once = wk_fetch_once();
     for (; walk.left; walk.next(a))
         for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)

@@ -70,7 +70,8 @@ __device__ __forceinline__ void wk_moe_one_stream_whole(const wk_experts_args &a
     const uint32_t tile_bytes = p.seg[0].tile_bytes;
     const uint64_t once = wk_fetch_once();
     wk_turn now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
-    uint32_t more = p.flight, expert = 0;   /* more: rounds that may still be asked for before one has arrived */
+    uint32_t more = p.stages_in_flight,
+             expert = 0; /* more: rounds that may still be asked for before one has arrived */
     bool chosen = false;
 #pragma unroll 1
     for (uint32_t unit = walk.tile, last = unit + walk.left; unit < last; unit++)

@@ -137,7 +137,7 @@ __device__ __forceinline__ void wk_moe_several_start(const wk_experts_args &a, w
     }
 }
 
-/* Zeros where the rings have what tiles lack of whole k_steps: always the same places, which no copy writes. By all
+/* Zeros where the rings have what tiles lack of whole K steps: always the same places, which no copy writes. By all
  * threads. */
 __device__ __forceinline__ void wk_moe_several_zeros(const wk_experts_args &a, unsigned char *shared)
 {

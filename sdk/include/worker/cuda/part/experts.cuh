@@ -86,7 +86,7 @@ __device__ __forceinline__ void wk_experts_add(float sum[4], const unsigned char
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[i] = wk_k_slices_sum(v[i]);
 }
-/* Zeros where the rings have what tiles lack of whole k_steps: always the same places, which no copy writes. By all
+/* Zeros where the rings have what tiles lack of whole K steps: always the same places, which no copy writes. By all
  * threads. */
 __device__ __forceinline__ void wk_experts_zeros(const wk_experts_args &a, unsigned char *shared, uint32_t rings)
 {
@@ -146,7 +146,7 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1;
     wk_experts_order<GROUPS> now(1), old(0);
-    uint32_t more = p.flight;
+    uint32_t more = p.stages_in_flight;
     for (; walk.left; walk.next(a))
         for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
             for (uint32_t j = 0; j < in_item; j++) {

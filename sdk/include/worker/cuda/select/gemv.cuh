@@ -35,12 +35,12 @@ static inline void wk_gemv_rounds(wk_plan &plan)
 /* Stages that a block may ask for before one has arrived. Of one row within measured bounds; where the matrix is large
  * and they are one stage and a half, two, up to a third more: with one a block asks for nothing while it waits. More
  * than that small launches pay for, and stages above 50 KB gain nothing by it. */
-static inline uint32_t wk_gemv_flight(const wk_plan &plan)
+static inline uint32_t wk_gemv_stages_in_flight(const wk_plan &plan)
 {
     const wk_product_args &a = plan.args.common;
     const auto &m = plan.target->measured->gemv;
     const uint32_t stage = a.blocks * a.stage_bytes;
-    if (a.rows > 1) return wk_max(m.flight / stage, 1);
+    if (a.rows > 1) return wk_max(m.in_flight / stage, 1);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < a.n_seg; i++) bytes += (uint64_t)a.seg[i].n_tiles * a.seg[i].tile_bytes;
     bytes /= 2 * wk_processors(plan);
@@ -89,7 +89,7 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     depth = wk_min(wk_min(depth, most), WK_GEMV_DEPTH);
     if (depth < 2 && depth < most) return "two stages do not fit into shared memory";
     a.depth = depth;
-    a.flight = wk_min(wk_gemv_flight(plan), depth);
+    a.stages_in_flight = wk_min(wk_gemv_stages_in_flight(plan), depth);
     const uint32_t ring = wk_align16(depth * a.stage_bytes);
     a.bars_at = ring + bars_at;
     a.x_at = ring;

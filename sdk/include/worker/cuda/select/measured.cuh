@@ -17,7 +17,7 @@ struct wk_measured {
          * launch gives it, within these bounds. What is more than memory needs is a queue in which all small loads
          * wait, and small launches stand beside those that do nothing else: attention, routers, combinations. The upper
          * bound may be rounded up to two stages. */
-        uint32_t flight, one_least, one_most;
+        uint32_t in_flight, one_least, one_most;
         /* Of one row: most bytes of a warp's part of a stage that is several rounds of K steps. */
         uint32_t one_rounds;
         /* gemv_tall: tiles of a pair of warps, at least. */
@@ -28,7 +28,7 @@ struct wk_measured {
     } gemv;
     /* moe_one: bytes that a multiprocessor asks for before any has arrived: more would only be a longer queue, in which
      * all else that is read stands, too. */
-    uint32_t moe_one_flight;
+    uint32_t moe_one_in_flight;
 
     /* resident: least shared memory of a block: launches that stand too far ahead load weights beside the activations
      * of others. */

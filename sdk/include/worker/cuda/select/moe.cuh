@@ -69,7 +69,7 @@ static inline const char *wk_shape_moe_decode(wk_plan &plan, uint32_t)
     if (depth < 2) return "two stages do not fit into shared memory";
     a.depth = wk_min(depth, WK_EXPERTS_ROUNDS / w.rounds);
     wk_moe_tail(plan);
-    a.flight = wk_min(wk_max(plan.target->measured->gemv.flight / (a.blocks * a.stage_bytes), 1), a.depth);
+    a.stages_in_flight = wk_min(wk_max(plan.target->measured->gemv.in_flight / (a.blocks * a.stage_bytes), 1), a.depth);
     const uint32_t ring = wk_align16(a.depth * a.stage_bytes);
     a.x_at = ring;
     a.red_at = ring + red_at;
@@ -89,8 +89,9 @@ static inline const char *wk_shape_moe_one(wk_plan &plan, uint32_t variant)
     if (why) return why;
     w.chosen = plan.product->expert;
     if (w.whole)
-        a.flight = wk_min(wk_max(plan.target->measured->moe_one_flight / (a.blocks * (a.stage_bytes / w.rounds)), 1),
-                          a.depth * w.rounds);
+        a.stages_in_flight =
+            wk_min(wk_max(plan.target->measured->moe_one_in_flight / (a.blocks * (a.stage_bytes / w.rounds)), 1),
+                   a.depth * w.rounds);
     plan.grid_x = plan.product->top_k;
     plan.grid_y = wk_min(a.items, wk_min(wk_max(a.blocks * wk_processors(plan) / plan.product->top_k, 1), 65535));
     return NULL;
@@ -125,7 +126,7 @@ static inline const char *wk_shape_moe_several(wk_plan &plan, uint32_t variant)
     a.stage_bytes *= WK_MOE_SEVERAL_TILES;
     a.blocks = 1;
     auto ring = [&] { return wk_align16(a.depth * a.stage_bytes - (a.depth % a.stages ? 0 : lack)); };
-    a.depth = wk_min(wk_max(plan.target->measured->gemv.flight / (WK_MOE_SEVERAL_GROUPS * a.stage_bytes), 2),
+    a.depth = wk_min(wk_max(plan.target->measured->gemv.in_flight / (WK_MOE_SEVERAL_GROUPS * a.stage_bytes), 2),
                      WK_MOE_SEVERAL_STAGES / WK_MOE_SEVERAL_GROUPS);
     while (a.depth > 1 && WK_MOE_SEVERAL_GROUPS * ring() > room) a.depth--;
     if (a.depth < 2) return "two stages do not fit into shared memory";
