@@ -19,7 +19,7 @@ import forward
 import gguf
 import vocabularies
 
-# Rounding activations to 8 bits costs this much where a format has products of whole numbers; else the F16 cache does.
+# Rounding activations to 8 bits costs this much where a format has integer products; else the F16 cache does.
 EIGHT_BITS, F16_CACHE = 2e-2, 3e-3
 MIXTURE = 8e-2  # gpt-oss, all positions; test_golden.c bounds seven of eight closer
 # Of the logits of two experts, one chosen and one not: in units of the logits' own spread, 8 bounds: no rounding may

@@ -31,20 +31,20 @@ struct q2_k : wk_read_in_pieces {
         w.dm = reinterpret_cast<const uint2 *>(unit + D_AT)[lane / 4];
     }
 
-    /* ---- whole numbers: bytes 4 q sc ---- */
-    static constexpr bool whole_mins = true;
-    static constexpr float whole_unscale = 0.25f;
-    struct whole {
+    /* ---- integers: bytes 4 q sc ---- */
+    static constexpr bool int8_mins = true;
+    static constexpr float int8_unscale = 0.25f;
+    struct int8_block {
         words w;
         uint4 q[2];
     };
-    static __device__ __forceinline__ void load(whole &s, const unsigned char *unit, uint32_t lane)
+    static __device__ __forceinline__ void load(int8_block &s, const unsigned char *unit, uint32_t lane)
     {
         s.q[0] = reinterpret_cast<const uint4 *>(unit)[lane];
         s.q[1] = reinterpret_cast<const uint4 *>(unit)[32 + lane];
         load(s.w, unit, lane);
     }
-    static __device__ __forceinline__ void whole_bytes(const whole &s, uint32_t i, uint32_t a[2][4])
+    static __device__ __forceinline__ void int8_bytes(const int8_block &s, uint32_t i, uint32_t a[2][4])
     {
         const uint4 v = s.q[i / 2];
         const uint2 q = i % 2 ? make_uint2(v.z, v.w) : make_uint2(v.x, v.y);
@@ -58,14 +58,14 @@ struct q2_k : wk_read_in_pieces {
             a[1][h + 2] = (high & 0x0c0c0c0cu) * sc;
         }
     }
-    static __device__ __forceinline__ void whole_min(const whole &s, uint32_t a[4])
+    static __device__ __forceinline__ void int8_min(const int8_block &s, uint32_t a[4])
     {
         a[0] = s.w.sc.x >> 4 & 0x0f0f0f0fu;
         a[1] = s.w.sc.y >> 4 & 0x0f0f0f0fu;
         a[2] = s.w.sc.x & 0xf0f0f0f0u;
         a[3] = s.w.sc.y & 0xf0f0f0f0u;
     }
-    static __device__ __forceinline__ float whole_value(const whole &s, uint32_t h, int32_t sum, int32_t less)
+    static __device__ __forceinline__ float int8_value(const int8_block &s, uint32_t h, int32_t sum, int32_t less)
     {
         const float2 d = wk_half2_float(h ? s.w.dm.y : s.w.dm.x);
         return __fmaf_rn((float)sum, d.x, -__fmul_rn((float)(4 * less), d.y));
@@ -128,7 +128,7 @@ struct q2_k : wk_read_in_pieces {
     }
     static __device__ __forceinline__ uint32_t d_at(uint32_t row) { return D_AT + row % 8 * 8 + row / 8 * 4; }
     /* Bit of value v of a group in its word. */
-    static __device__ __forceinline__ uint32_t bit_at(uint32_t v) { return wk_whole_byte(v) * 8 + v / 4 * 2; }
+    static __device__ __forceinline__ uint32_t bit_at(uint32_t v) { return wk_int8_byte(v) * 8 + v / 4 * 2; }
     static __device__ __forceinline__ void eight(const unsigned char *tile, uint32_t row, uint32_t i, float v[8])
     {
         const unsigned char *const unit = tile + offset(i / 32);

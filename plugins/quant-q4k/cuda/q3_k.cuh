@@ -49,20 +49,20 @@ struct q3_k : wk_read_in_pieces {
         f[7] = wk_and_or(w[1] >> 5, 0x04040404u, w[2] >> 6 & 0x03030303u);
     }
 
-    /* ---- whole numbers: bytes 128 - (q - 4) sc ---- */
-    static constexpr bool whole_mins = false;
-    static constexpr float whole_unscale = 1.0f;
-    struct whole {
+    /* ---- integers: bytes 128 - (q - 4) sc ---- */
+    static constexpr bool int8_mins = false;
+    static constexpr float int8_unscale = 1.0f;
+    struct int8_block {
         words w;
         uint4 q[3];
     };
-    static __device__ __forceinline__ void load(whole &s, const unsigned char *unit, uint32_t lane)
+    static __device__ __forceinline__ void load(int8_block &s, const unsigned char *unit, uint32_t lane)
     {
 #pragma unroll
         for (uint32_t n = 0; n < 3; n++) s.q[n] = reinterpret_cast<const uint4 *>(unit)[32 * n + lane];
         load(s.w, unit, lane);
     }
-    static __device__ __forceinline__ void whole_bytes(const whole &s, uint32_t i, uint32_t a[2][4])
+    static __device__ __forceinline__ void int8_bytes(const int8_block &s, uint32_t i, uint32_t a[2][4])
     {
         const uint32_t all[12] = { s.q[0].x, s.q[0].y, s.q[0].z, s.q[0].w, s.q[1].x, s.q[1].y,
                                    s.q[1].z, s.q[1].w, s.q[2].x, s.q[2].y, s.q[2].z, s.q[2].w };
@@ -77,7 +77,7 @@ struct q3_k : wk_read_in_pieces {
             for (uint32_t n = 0; n < 4; n++) a[n / 2][h + n % 2 * 2] = f[4 * h + n] * less + add;
         }
     }
-    static __device__ __forceinline__ float whole_value(const whole &s, uint32_t h, int32_t sum, int32_t all)
+    static __device__ __forceinline__ float int8_value(const int8_block &s, uint32_t h, int32_t sum, int32_t all)
     {
         const float2 d = wk_half2_float(s.w.d);
         return __fmul_rn((float)(128 * all - sum), h ? d.y : d.x);
@@ -140,7 +140,7 @@ struct q3_k : wk_read_in_pieces {
                             : third   ? 1
                                       : (field - 6) * 2;
         const uint32_t in = field < 6 ? field % 2 * 3 + n : third ? field : 6 + n;
-        return { (row % 8 * 4 + j % 4) * 4 + word_of(j / 4 * 3 + of), wk_whole_byte(v) * 8 + in };
+        return { (row % 8 * 4 + j % 4) * 4 + word_of(j / 4 * 3 + of), wk_int8_byte(v) * 8 + in };
     }
     static __device__ __forceinline__ uint32_t quant_bit(const unsigned char *unit, uint32_t row, uint32_t v,
                                                          uint32_t n) /* v: of the block */
@@ -171,7 +171,7 @@ struct q3_k : wk_read_in_pieces {
                                       : f[5];
 #pragma unroll
         for (uint32_t n = 0; n < 8; n++)
-            v[n] = __fmul_rn(scale, (float)((int)((n < 4 ? low : high) >> (wk_whole_byte(n) * 8) & 7u) - 4));
+            v[n] = __fmul_rn(scale, (float)((int)((n < 4 ? low : high) >> (wk_int8_byte(n) * 8) & 7u) - 4));
     }
 
     /* Value v of the file's block: byte 32 + 32 (v / 128) + v % 32, bits 2 (v / 32 % 4); above them bit v / 32 of byte
@@ -209,7 +209,7 @@ struct q3_k : wk_read_in_pieces {
         }
         const uint32_t lane = word % 128 / 4, n = word / 128 * 4 + word % 4, j = n / 3 * 4 + lane % 4, of = n % 3;
         for (uint32_t v = 0; v < 4; v++) { /* a byte */
-            const uint32_t at = wk_whole_byte(v) * 8;
+            const uint32_t at = wk_int8_byte(v) * 8;
             auto field = [&](uint32_t f) { return quant(r, lane / 4 + f / 4 * 8, b, j * 16 + f % 4 * 4 + v); };
             x |= (field(2 * of) | field(2 * of + 1) << 3) << at;
             x |= (of == 0 ? field(6) & 3u : of == 2 ? field(7) & 3u : field(6) >> 2 | field(7) >> 2 << 1) << (at + 6);

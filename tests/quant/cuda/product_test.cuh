@@ -68,7 +68,7 @@ struct matrix {
     uint32_t n, k;
     float *w;     /* device [n][k]: as products take them (worker/cuda/part/weights.cuh), close to the CPU side's
                      dequantized ones */
-    float *exact; /* device [n][k]: the CPU side's; of formats whose dense products go by whole numbers alone */
+    float *exact; /* device [n][k]: the CPU side's; of formats whose dense products are integer products alone */
     unsigned char *tiles; /* device */
 };
 /* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a
@@ -100,7 +100,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
     }
     float *w = (float *)malloc((uint64_t)n * k * 4);
     format_call_dequantize(f->dequantize, w, raw, (uint64_t)n * k);
-    struct matrix m = { f, n, k, device<float>((uint64_t)n * k), f->whole ? upload(w, (uint64_t)n * k) : NULL, NULL };
+    struct matrix m = { f, n, k, device<float>((uint64_t)n * k), f->int8 ? upload(w, (uint64_t)n * k) : NULL, NULL };
     const uint64_t size = (n + 15) / 16 * f->tile_stride(k);
     m.tiles = device<unsigned char>(size);
     unsigned char *rows = upload(raw, bytes);
@@ -186,9 +186,9 @@ static inline void free_rows(struct activations *r)
     OK(cudaFree(r->act));
 }
 
-/* Acts as F32, or, whole, as products by whole numbers take them (worker/cuda/part/int8.cuh), in its plainest form: a
+/* Acts as F32, or, with int8, as integer products take them (worker/cuda/part/int8.cuh), in its plainest form: a
  * thread a block of 256. */
-static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool whole, float *x)
+static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool int8, float *x)
 {
     for (uint32_t first = threadIdx.x * 256; first < k32; first += blockDim.x * 256) {
         const uint32_t end = min(first + 256, k32);
@@ -200,7 +200,7 @@ static __global__ void act_values_kernel(const __half *act, uint32_t k32, bool w
         for (uint32_t i = first; i < end; i++) {
             const float v = __half2float(from[i]), high = rintf(v * inv),
                         low = rintf(__half2float(__float2half_rn(v * inv - high)) * 254.0f);
-            to[i] = whole ? (float)((254.0 * (double)high + (double)low) / (254.0 * (double)inv)) : v;
+            to[i] = int8 ? (float)((254.0 * (double)high + (double)low) / (254.0 * (double)inv)) : v;
         }
     }
 }
@@ -213,15 +213,15 @@ static __global__ void reference_kernel(const float *w, const float *x, uint32_t
     for (uint32_t j = 0; j < k; j++) s += (double)w[(uint64_t)i * k + j] * (double)x[(uint64_t)row * k32 + j];
     y[(uint64_t)row * n + i] = s * scale;
 }
-/* experts: of products of experts, which are none by whole numbers. */
+/* experts: of products of experts, which are no integer products. */
 static inline double *reference(const struct matrix *m, const struct activations *r, bool experts = false)
 {
-    const bool whole = m->f->whole && !experts;
+    const bool int8 = m->f->int8 && !experts;
     const uint32_t k32 = wk_act_k(m->k);
     double *y = device<double>((uint64_t)r->n * m->n);
     float *x = device<float>((uint64_t)r->n * k32);
-    act_values_kernel<<<r->n, 32>>>(r->act, k32, whole, x);
-    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(whole ? m->exact : m->w, x, m->n, m->k, k32,
+    act_values_kernel<<<r->n, 32>>>(r->act, k32, int8, x);
+    reference_kernel<<<dim3((m->n + 63) / 64, r->n), 64>>>(int8 ? m->exact : m->w, x, m->n, m->k, k32,
                                                            ldexp(1.0, (int)r->shift), y);
     OK(cudaDeviceSynchronize());
     double *h = download(y, (uint64_t)r->n * m->n);

@@ -116,7 +116,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
                 for (uint32_t i = 0; i < 8; i++) {
                     const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8,
                                    at_k = u * F::unit +
-                                          (wk_is_whole<F>::yes
+                                          (wk_is_int8<F>::yes
                                                ? b / 2 * 64 + 16 * t + b % 2 * 8 + i / 4 * 4
                                                : b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t)) +
                                           i % 4 / 2 * 2;
@@ -140,7 +140,7 @@ struct format {
     const char *name;
     uint32_t type, block, block_bytes, halves[2],
         exponent; /* byte offsets, 0xffff: none: of f16 fields; of a byte that holds an exponent, or a sign and one */
-    bool whole;   /* its dense products go by whole numbers (worker/cuda/part/int8.cuh) */
+    bool int8;    /* its dense products are integer products (worker/cuda/part/int8.cuh) */
     const struct wk_product_family *family;
     void (*dequantize)(const struct wk_dequantize *);
     uint64_t (*tile_stride)(uint32_t);
@@ -160,8 +160,8 @@ template <class F> static void weights_of(float *w, const unsigned char *tiles, 
 {
     weights_kernel<F><<<(n + 15) / 16, 32>>>(w, tiles, n, k);
 }
-#define FORMAT(F, name, h0, h1, e, family, deq)                                                           \
-    { name, F::type,           F::block,   F::block_bytes, { h0, h1 },   e, wk_is_whole<F>::yes, &family, \
+#define FORMAT(F, name, h0, h1, e, family, deq)                                                          \
+    { name, F::type,           F::block,   F::block_bytes, { h0, h1 },   e, wk_is_int8<F>::yes, &family, \
       deq,  wk_tile_stride<F>, pack_of<F>, unpack_of<F>,   weights_of<F> }
 static const struct format formats[] = {
     FORMAT(q8_0, "q8_0", 0, 0xffff, 0xffff, quant_basic_q8, q8_0_dequantize),

@@ -748,7 +748,7 @@ static void test_workspaces(void)
         struct activations x = make_rows(4, 256, 0);
         struct wk_cuda_product p = base(&q, &x, 4, y);
         const uint64_t bytes = f->family->workspace(256, 4);
-        CHECK((bytes != 0) == f->whole && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes,
+        CHECK((bytes != 0) == f->int8 && f->family->workspace(256, 1) == 0 && f->family->workspace(256, 5) >= bytes,
               "%s asks for a workspace of %llu bytes", f->name, (unsigned long long)bytes);
         for (void *w : { (void *)NULL, (void *)((unsigned char *)p.workspace + 16) }) {
             p.workspace = w;

@@ -7,8 +7,8 @@
  *   group 32: lane (g, t) = (lane / 4, lane % 4) holds k = 8t .. 8t+7 of rows g and g+8 of each 32 values: two mmas;
  *       B is one 16-byte load
  *   group 16: lane (g, t) holds k = 4t .. 4t+3 of rows g and g+8 of each 16 values: one mma; B is an 8-byte load
- *   group 16 of formats of whole numbers (part/int8.cuh): lane (g, t) holds k = 16t .. 16t+15 of rows g and g+8 of each
- *       64 values: four mmas, 32 values in number b of a unit: 64 (b / 2) + 16t + 8 (b % 2) ..; B is one 16-byte load
+ *   group 16 of formats of integer products (part/int8.cuh): lane (g, t) holds k = 16t .. 16t+15 of rows g and g+8 of
+ * each 64 values: four mmas, 32 values in number b of a unit: 64 (b / 2) + 16t + 8 (b % 2) ..; B is one 16-byte load
  * Either way the lower pair of each four consecutive k is b0, the upper b1.
  *
  * A quant costs one instruction a pair: its bits are masked into the mantissa of an f16 constant, which makes q + bias

@@ -91,7 +91,7 @@ static inline void wk_product_common(const wk_family_facts &family, const wk_cud
                       s->n,
                       (s->n + 15) / 16,
                       type,
-                      in_scale * (family.whole && !p->expert ? f.whole_unscale : f.unscale),
+                      in_scale * (family.int8 && !p->expert ? f.int8_unscale : f.unscale),
                       s->out.kind,
                       s->out.shift,
                       0 };
@@ -150,10 +150,10 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
     const void *const kernel = kernels.of[plan.kernel][wk_plan_format(plan)];
     const bool dependent = plan.product->flags & WK_CUDA_DEPENDENT;
     void *args[] = { &plan.args };
-    if (plan.row->formats.only & WK_TRAIT_WHOLE) { /* its activations become whole numbers by a launch before it */
+    if (plan.row->formats.only & WK_TRAIT_INT8) { /* its activations become integers by a launch before it */
         wk_launch rows(32 * WK_K_SLICES, 0, 0);
         rows.config.gridDim =
-            dim3(wk_parts(plan.args.common.k_steps, WK_K_SLICES), plan.args.int8.tiles * WK_WHOLE_TILE);
+            dim3(wk_parts(plan.args.common.k_steps, WK_K_SLICES), plan.args.int8.tiles * WK_INT8_RECORD_ROWS);
         rows.config.stream = stream;
         if (dependent) rows.dependent();
         const wk_status status =
@@ -170,7 +170,7 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
  * whose launch has few rows. More rows are launched by format: the kernels of one format read its weights once. */
 static inline uint32_t wk_segments_together(const wk_target *t, const wk_cuda_product *p, uint32_t first)
 {
-    const bool apart = p->rows > wk_kernels[WK_KERNEL_GEMV8].rows.to && !p->glu && !p->expert && !t->family->whole &&
+    const bool apart = p->rows > wk_kernels[WK_KERNEL_GEMV8].rows.to && !p->glu && !p->expert && !t->family->int8 &&
                        t->family->traits & WK_TRAIT_MIXED;
     uint32_t n = 1;
     while (first + n < p->n_seg && (!apart || p->seg[first + n].ggml_type == p->seg[first].ggml_type)) n++;
@@ -262,7 +262,7 @@ static inline wk_status wk_product_right(const wk_target *t, const wk_cuda_produ
     }
     if (p->input.kind == WK_CUDA_IN_RMS && p->rows > 1 && p->rows > wk_product_norm_rows(t, p))
         return wk_fail(err, WK_INVALID, "product: input kind %u with %u rows", p->input.kind, p->rows);
-    if (t->family->whole && p->rows > 1 && (!p->workspace || reinterpret_cast<uintptr_t>(p->workspace) % 256))
+    if (t->family->int8 && p->rows > 1 && (!p->workspace || reinterpret_cast<uintptr_t>(p->workspace) % 256))
         return wk_fail(err, WK_INVALID, "product: workspace of %u rows is missing or not aligned", p->rows);
     return WK_OK;
 }
@@ -371,7 +371,7 @@ template <class First, class... Rest> struct wk_product_of {
     template <uint32_t SET> static void add(wk_kernel_pointers *p) { wk_kernel_pointers_of<SET, 0, First, Rest...>(p); }
     static uint32_t norm_rows(const wk_cuda_product *p) { return wk_product_norm_rows(&target, p); }
     static struct wk_cuda_layout layout(const wk_cuda_product *p) { return wk_product_layout(&target, p); }
-    static uint64_t workspace(uint32_t k, uint32_t rows) { return facts.whole ? wk_whole_workspace(k, rows) : 0; }
+    static uint64_t workspace(uint32_t k, uint32_t rows) { return facts.int8 ? wk_int8_workspace(k, rows) : 0; }
     static wk_status product(const wk_cuda_product *p, void *stream, const struct wk_err *err)
     {
         return wk_product_run(&target, kernels, p, stream, err);

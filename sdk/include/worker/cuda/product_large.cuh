@@ -575,7 +575,7 @@ template <class F, bool GATED, int STAGES = WK_LARGE_STAGES> __host__ __device__
 }
 
 /* Has the format such kernels? Not those whose weights stand in the tile as products take them, or are more than an
- * f16, or whose dense products go by whole numbers: their fragments have an order of k of their own (format.cuh). And
+ * f16, or whose dense products are integer products: their fragments have an order of k of their own (format.cuh). And
  * of exact ones those that have what is said above. */
 template <class F, class = void> struct wk_has_half_scales {
     static constexpr bool yes = !wk_is_exact<F>::yes;
@@ -585,7 +585,7 @@ template <class F> struct wk_has_half_scales<F, decltype((void)&F::half_scales)>
 };
 template <class F> constexpr bool wk_has_large()
 {
-    return F::parts == 1 && !wk_is_half<F>() && !wk_is_whole<F>::yes && F::unit % WK_PANEL_K == 0 &&
+    return F::parts == 1 && !wk_is_half<F>() && !wk_is_int8<F>::yes && F::unit % WK_PANEL_K == 0 &&
            wk_has_half_scales<F>::yes;
 }
 

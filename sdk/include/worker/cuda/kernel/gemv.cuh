@@ -192,34 +192,34 @@ __device__ __forceinline__ void wk_gemv_piece(float y[2][4], const wk_gemv_own &
     }
 }
 
-/* Formats of whole numbers, of which this kernel has one row: what stands behind its blocks' bytes. */
+/* Formats of integer products, of which this kernel has one row: what stands behind its blocks' bytes. */
 struct wk_gemv_numbers {
     unsigned char *x, *sums;
-    wk_whole_more *more;
+    wk_int8_more *more;
     __device__ __forceinline__ wk_gemv_numbers(const wk_product_args &p, unsigned char *shared)
         : x(shared + p.x_at), sums(x + p.x_stride * 2),
-          more(reinterpret_cast<wk_whole_more *>(sums + p.k_steps * WK_WHOLE_SUMS))
+          more(reinterpret_cast<wk_int8_more *>(sums + p.k_steps * WK_INT8_SUMS))
     {
     }
 };
-/* The warp's blocks of the row become whole numbers. */
-__device__ __forceinline__ void wk_gemv_whole(const wk_product_args &p, unsigned char *shared, uint32_t warp,
-                                              uint32_t lane)
+/* The warp's blocks of the row become integers. */
+__device__ __forceinline__ void wk_gemv_int8(const wk_product_args &p, unsigned char *shared, uint32_t warp,
+                                             uint32_t lane)
 {
     const wk_gemv_numbers to(p, shared);
 #pragma unroll 2
     for (uint32_t k_step = warp; k_step < p.k_steps; k_step += WK_K_SLICES) {
-        unsigned char *const x = to.x + k_step * WK_WHOLE_BYTES;
-        wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + k_step,
-                       to.sums + k_step * WK_WHOLE_SUMS, lane);
+        unsigned char *const x = to.x + k_step * WK_INT8_BYTES;
+        wk_int8_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + k_step,
+                      to.sums + k_step * WK_INT8_SUMS, lane);
     }
     __syncwarp();
 }
 /* A K slice's sums of a tile, of rows g and g + 8. */
 template <class F>
-__device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_own &own, const unsigned char *shared,
-                                                      const wk_gemv_bars &bars, wk_turn &turn, const wk_gemv_numbers &x,
-                                                      uint32_t k_slice, uint32_t lane)
+__device__ __forceinline__ void wk_gemv_int8_k_slice(float y[2], const wk_gemv_own &own, const unsigned char *shared,
+                                                     const wk_gemv_bars &bars, wk_turn &turn, const wk_gemv_numbers &x,
+                                                     uint32_t k_slice, uint32_t lane)
 {
     uint32_t left = own.stages, k_step = k_slice;
 #pragma unroll 1
@@ -230,8 +230,8 @@ __device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_
 #pragma unroll 1
         do {
             if (k_step < own.k_steps)
-                wk_whole_one<F>(y, at, x.x + k_step * WK_WHOLE_BYTES, x.more + k_step, x.sums + k_step * WK_WHOLE_SUMS,
-                                lane);
+                wk_int8_one<F>(y, at, x.x + k_step * WK_INT8_BYTES, x.more + k_step, x.sums + k_step * WK_INT8_SUMS,
+                               lane);
             k_step += WK_K_SLICES;
             at += WK_K_SLICES * F::slot;
         } while (--rounds);
@@ -241,13 +241,13 @@ __device__ __forceinline__ void wk_gemv_whole_k_slice(float y[2], const wk_gemv_
     } while (--left);
 }
 
-/* The warp's sums y of a K slice to their place. WHOLE: of whole numbers, which have one accumulator. */
-template <int COLUMNS, bool WHOLE>
+/* The warp's sums y of a K slice to their place. INT8: of integer products, which have one accumulator. */
+template <int COLUMNS, bool INT8>
 __device__ __forceinline__ void wk_gemv_keep(float *to, const float (&y)[2][4], uint32_t lane)
 {
     float v[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = WHOLE ? y[0][i] : __fadd_rn(y[0][i], y[1][i]);
+    for (int i = 0; i < 4; i++) v[i] = INT8 ? y[0][i] : __fadd_rn(y[0][i], y[1][i]);
     if constexpr (COLUMNS == 1) {
         if (lane % 4 == 0) {
             to[0] = v[0];
@@ -266,9 +266,9 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                                                  uint32_t lane)
 {
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
-    constexpr bool whole = (wk_is_whole<F>::yes && ...);
-    static_assert(whole ? COLUMNS == 1 : !(wk_is_whole<F>::yes || ...),
-                  "all formats of a family are of whole numbers, which have one row here, or none is");
+    constexpr bool int8 = (wk_is_int8<F>::yes && ...);
+    static_assert(int8 ? COLUMNS == 1 : !(wk_is_int8<F>::yes || ...),
+                  "all formats of a family have integer products, of one row here, or none has");
     const __half *const x = reinterpret_cast<const __half *>(shared + own.x_at) +
                             (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
     float *const sums = reinterpret_cast<float *>(shared + own.red_at) + lane / 4 * COLUMNS;
@@ -285,9 +285,9 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
             float y[2][4] = {}; /* columns 2t, 2t + 1 of row g, and of row g + 8 */
             wk_for_type<F...>(type, [&](auto format) {
                 using T = decltype(format);
-                if constexpr (whole) {
+                if constexpr (int8) {
                     float v[2] = {};
-                    wk_gemv_whole_k_slice<T>(v, own, shared, bars, turn, wk_gemv_numbers(p, shared), k_slice, lane);
+                    wk_gemv_int8_k_slice<T>(v, own, shared, bars, turn, wk_gemv_numbers(p, shared), k_slice, lane);
                     y[0][0] = v[0], y[0][2] = v[1];
                 } else {
                     const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * k_slice;
@@ -323,7 +323,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                 free--;
             else
                 wk_stage_wait(bars.finished(sum.i), sum.parity);
-            wk_gemv_keep<COLUMNS, whole>(sums + (sum.i * WK_K_SLICES + k_slice) * 16 * COLUMNS, y, lane);
+            wk_gemv_keep<COLUMNS, int8>(sums + (sum.i * WK_K_SLICES + k_slice) * 16 * COLUMNS, y, lane);
             __syncwarp();
             wk_bar_arrive_warp(bars.summed(sum.i), lane);
             sum.next(WK_GEMV_SUMS);
@@ -422,7 +422,7 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
     } else {
         const wk_gemv_own own(base + p.bars_at + WK_GEMV_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
-        if constexpr ((wk_is_whole<F>::yes || ...)) wk_gemv_whole(p, shared, warp, lane);
+        if constexpr ((wk_is_int8<F>::yes || ...)) wk_gemv_int8(p, shared, warp, lane);
         if (p.turn) wk_sync_k_slices(); /* warps change K slices: they read what others brought */
         wk_gemv_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
     }

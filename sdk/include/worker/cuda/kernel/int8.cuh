@@ -1,6 +1,6 @@
-/* worker/cuda/kernel/int8.cuh: products by whole numbers (part/int8.cuh) of more than one row.
+/* worker/cuda/kernel/int8.cuh: integer products (part/int8.cuh) of more than one row.
  *
- * Two launches. The first makes whole numbers of the activations, once for all, in the workspace: a record for each
+ * Two launches. The first makes integers of the activations, once for all, in the workspace: a record for each
  * block of 256 values of four rows, in the order in which lanes read it. In the second a block has an item of eight
  * tiles (with glu four pairs), a tile a warp, for up to 4 NT rows; a warp streams: a stage of the ring is a block of k
  * of all of the item's tiles, as they lie in memory, and its records. Weights are asked for before the wait for the
@@ -46,22 +46,23 @@ struct wk_int8_args {
 /* ---- activations --------------------------------------------------------------------------------------- */
 
 /* Block (x, row): a block of 256 values a warp. Rows past the last are that one again. */
-template <uint32_t BLOCK = WK_WHOLE_BLOCK>
+template <uint32_t BLOCK = WK_INT8_BLOCK>
 __global__ void __launch_bounds__(32 * WK_K_SLICES) wk_int8_rows(const __grid_constant__ wk_int8_args a)
 {
     const wk_product_args &p = a.p;
     const uint32_t lane = threadIdx.x & 31u, k_step = blockIdx.x * WK_K_SLICES + threadIdx.x / 32, row = blockIdx.y,
                    from = min(row, p.rows - 1);
     unsigned char *const to =
-        const_cast<unsigned char *>(a.x) + ((uint64_t)k_step * a.tiles + row / WK_WHOLE_TILE) * WK_WHOLE_RECORD;
+        const_cast<unsigned char *>(a.x) + ((uint64_t)k_step * a.tiles + row / WK_INT8_RECORD_ROWS) * WK_INT8_RECORD;
     wk_release();
     wk_depend();
     if (k_step >= p.k_steps) return;
     const __half *const x =
         static_cast<const __half *>(p.in.x) + (uint64_t)wk_input_row(p, from) * p.k32 + k_step * BLOCK;
-    wk_whole_block(reinterpret_cast<const uint4 *>(x)[lane], to + row % WK_WHOLE_TILE * 128, WK_WHOLE_TILE * 128,
-                   reinterpret_cast<wk_whole_more *>(to + WK_WHOLE_MORE_AT) + row % WK_WHOLE_TILE,
-                   to + WK_WHOLE_SUMS_AT + row % WK_WHOLE_TILE * WK_WHOLE_SUMS, lane);
+    wk_int8_block(reinterpret_cast<const uint4 *>(x)[lane], to + row % WK_INT8_RECORD_ROWS * 128,
+                  WK_INT8_RECORD_ROWS * 128,
+                  reinterpret_cast<wk_int8_more *>(to + WK_INT8_MORE_AT) + row % WK_INT8_RECORD_ROWS,
+                  to + WK_INT8_SUMS_AT + row % WK_INT8_RECORD_ROWS * WK_INT8_SUMS, lane);
 }
 
 /* ---- the block's work ---------------------------------------------------------------------------------- */
@@ -132,7 +133,7 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
                                                uint32_t lane)
 {
     const wk_product_args &p = a.p;
-    const uint32_t bytes_x = wk_int8_records<NT>(a) * WK_WHOLE_RECORD, both = p.glu ? 1 : 0;
+    const uint32_t bytes_x = wk_int8_records<NT>(a) * WK_INT8_RECORD, both = p.glu ? 1 : 0;
     const uint64_t once = wk_fetch_once();
     auto copy = [&](uint32_t to, const unsigned char *from, uint32_t bytes, uint32_t bar, bool again) {
 #if WK_HAS_BULK_COPIES
@@ -159,8 +160,8 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
         }
     };
     auto numbers = [&](uint32_t i, uint32_t k_step) {
-        copy(base + a.x_at + i * (NT * WK_WHOLE_RECORD),
-             a.x + ((uint64_t)k_step * a.tiles + blockIdx.y * NT) * WK_WHOLE_RECORD, bytes_x, bars.full(i), true);
+        copy(base + a.x_at + i * (NT * WK_INT8_RECORD),
+             a.x + ((uint64_t)k_step * a.tiles + blockIdx.y * NT) * WK_INT8_RECORD, bytes_x, bars.full(i), true);
 #if !WK_HAS_BULK_COPIES
         asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bars.full(i)) : "memory");
 #endif
@@ -187,7 +188,7 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
     const uint32_t leaves = WK_K_SLICES / a.blocks, first = blockIdx.x % a.blocks * leaves,
                    records = wk_int8_records<NT>(a);
     const bool have = warp < item.warps(p);
-    float *const own = reinterpret_cast<float *>(shared + a.sums_at) + warp * (NT * WK_WHOLE_TILE * 16);
+    float *const own = reinterpret_cast<float *>(shared + a.sums_at) + warp * (NT * WK_INT8_RECORD_ROWS * 16);
     float y[NT][2];
     wk_for_type<F...>(sizeof...(F) > 1 ? p.seg[item.segment(p, warp)].type : 0, [&](auto format) {
         typedef decltype(format) T;
@@ -199,8 +200,8 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
             for (uint32_t k_step = wk_leaf_k_slice(first + leaf); k_step < p.k_steps; k_step += WK_K_SLICES) {
                 wk_stage_wait(bars.full(turn.i), turn.parity);
                 if (have)
-                    wk_whole_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * a.tile_bytes,
-                                            shared + a.x_at + turn.i * (NT * WK_WHOLE_RECORD), records, lane);
+                    wk_int8_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * a.tile_bytes,
+                                           shared + a.x_at + turn.i * (NT * WK_INT8_RECORD), records, lane);
                 __syncwarp();
                 wk_bar_arrive_warp(bars.empty(turn.i), lane);
                 turn.next(a.depth);
@@ -222,7 +223,7 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 2 * NT; i++)
-        own[(i / 2 * WK_WHOLE_TILE + lane % 4) * 16 + i % 2 * 8 + lane / 4] = y[i / 2][i % 2];
+        own[(i / 2 * WK_INT8_RECORD_ROWS + lane % 4) * 16 + i % 2 * 8 + lane / 4] = y[i / 2][i % 2];
 }
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
@@ -279,7 +280,7 @@ template <int NT>
 __device__ __forceinline__ void wk_int8_finish(const wk_int8_args &a, const wk_int8_item &item,
                                                const unsigned char *shared, uint32_t base, uint32_t warp, uint32_t lane)
 {
-    constexpr uint32_t rows = NT * WK_WHOLE_TILE, eights = (rows + 7) / 8;
+    constexpr uint32_t rows = NT * WK_INT8_RECORD_ROWS, eights = (rows + 7) / 8;
     const wk_product_args &p = a.p;
 #pragma unroll 1
     for (uint32_t i = blockIdx.x % a.blocks + a.blocks * warp; i < item.count * eights; i += a.blocks * WK_INT8_TILES) {

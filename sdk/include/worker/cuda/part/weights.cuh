@@ -41,14 +41,14 @@ template <class F, class = void> struct wk_is_exact {
 template <class F> struct wk_is_exact<F, decltype(static_cast<void>(F::exact))> {
     static constexpr bool yes = true;
 };
-/* Formats whose dense products go by whole numbers (part/int8.cuh). */
-template <class F, class = void> struct wk_is_whole {
+/* Formats whose dense products are integer products (part/int8.cuh). */
+template <class F, class = void> struct wk_is_int8 {
     static constexpr bool yes = false;
     static constexpr float unscale = 1.0f;
 };
-template <class F> struct wk_is_whole<F, decltype(static_cast<void>(F::whole_unscale))> {
+template <class F> struct wk_is_int8<F, decltype(static_cast<void>(F::int8_unscale))> {
     static constexpr bool yes = true;
-    static constexpr float unscale = F::whole_unscale;
+    static constexpr float unscale = F::int8_unscale;
 };
 /* Weights that stand in the tile as products take them. */
 template <class F> constexpr bool wk_is_half() { return F::block == 1 && F::block_bytes == 2 && !wk_is_exact<F>::yes; }

@@ -13,7 +13,7 @@
 /* Traits of formats, by which kernels take a launch or not. */
 enum {
     WK_TRAIT_EXACT = 1u << 0,   /* a wider range than f16's (part/weights.cuh) */
-    WK_TRAIT_WHOLE = 1u << 1,   /* dense products go by whole numbers (part/int8.cuh) */
+    WK_TRAIT_INT8 = 1u << 1,    /* dense products are integer products (part/int8.cuh) */
     WK_TRAIT_HALF = 1u << 2,    /* weights stand in the tile as products take them */
     WK_TRAIT_NUMBER = 1u << 3,  /* a block is one number, of two bytes or more */
     WK_TRAIT_ODD = 1u << 4,     /* units are not multiples of 64 values */
@@ -24,10 +24,9 @@ enum {
 
 template <class F> constexpr uint32_t wk_traits_of()
 {
-    return (wk_is_exact<F>::yes ? (uint32_t)WK_TRAIT_EXACT : 0u) |
-           (wk_is_whole<F>::yes ? (uint32_t)WK_TRAIT_WHOLE : 0u) | (wk_is_half<F>() ? (uint32_t)WK_TRAIT_HALF : 0u) |
-           (F::block == 1 ? (uint32_t)WK_TRAIT_NUMBER : 0u) | (F::unit % 64 ? (uint32_t)WK_TRAIT_ODD : 0u) |
-           (F::super > 1 ? (uint32_t)WK_TRAIT_SUPER : 0u);
+    return (wk_is_exact<F>::yes ? (uint32_t)WK_TRAIT_EXACT : 0u) | (wk_is_int8<F>::yes ? (uint32_t)WK_TRAIT_INT8 : 0u) |
+           (wk_is_half<F>() ? (uint32_t)WK_TRAIT_HALF : 0u) | (F::block == 1 ? (uint32_t)WK_TRAIT_NUMBER : 0u) |
+           (F::unit % 64 ? (uint32_t)WK_TRAIT_ODD : 0u) | (F::super > 1 ? (uint32_t)WK_TRAIT_SUPER : 0u);
 }
 /* Of a launch with these formats: one, or all of a family side by side. */
 template <class First, class... Rest> constexpr uint32_t wk_launch_traits()
@@ -45,7 +44,7 @@ struct wk_format_facts {
     uint32_t group;                            /* order of k of its fragments: 32 or 16 (format.cuh) */
     uint32_t pad;                              /* halves between two columns of activations (part/columns.cuh) */
     uint32_t traits;                           /* WK_TRAIT_*, alone */
-    float unscale, whole_unscale;              /* what sums are multiplied by; those of whole numbers */
+    float unscale, int8_unscale;               /* what sums are multiplied by; those of integer products */
     uint32_t (*tile_bytes)(uint32_t k);        /* of a tile */
     uint32_t (*tile_stride)(uint32_t k);       /* bytes from tile to tile */
     uint32_t (*units_bytes)(uint32_t n_units); /* bytes of the first units of a tile */
@@ -55,7 +54,7 @@ struct wk_family_facts {
     uint32_t unit, super; /* of all formats (format.cuh) */
     uint32_t most_units;  /* of a K step */
     uint32_t traits;      /* WK_TRAIT_*, of a launch with several formats */
-    bool whole;           /* dense products go by whole numbers */
+    bool int8;            /* dense products are integer products */
     bool norms;           /* resident can norm several rows of its input */
     struct wk_format_facts formats[WK_TYPES_MAX];
 };
@@ -86,7 +85,7 @@ template <class F> constexpr wk_format_facts wk_facts_of()
              wk_column_pad<F>(),
              wk_traits_of<F>(),
              wk_unscale<F>(),
-             wk_is_whole<F>::unscale,
+             wk_is_int8<F>::unscale,
              wk_format_tile_bytes<F>,
              wk_format_tile_stride<F>,
              wk_format_units_bytes<F> };
@@ -102,7 +101,7 @@ template <class First, class... Rest> constexpr wk_family_facts wk_family_facts_
              First::super,
              wk_family_most_units<First, Rest...>(),
              wk_launch_traits<First, Rest...>(),
-             wk_is_whole<First>::yes,
+             wk_is_int8<First>::yes,
              wk_resident_norms<First, Rest...>(),
              { wk_facts_of<First>(), wk_facts_of<Rest>()... } };
 }

@@ -69,8 +69,7 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     if (one) wk_gemv_rounds(plan);
     a.stage_bytes = (a.stage_bytes + 127) & ~127u; /* stages begin with a line, as tiles do */
     a.x_stride = one ? padded : padded + 32;
-    const uint32_t sums =
-                       plan.target->family->whole ? a.k_steps * (uint32_t)(WK_WHOLE_SUMS + sizeof(wk_whole_more)) : 0,
+    const uint32_t sums = plan.target->family->int8 ? a.k_steps * (uint32_t)(WK_INT8_SUMS + sizeof(wk_int8_more)) : 0,
                    red_at = wk_align16(a.rows * a.x_stride * 2 + sums),
                    bars_at = red_at + WK_GEMV_SUMS * WK_K_SLICES * 16 * (one ? 1 : 8) * 4,
                    fixed = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)), in_item = a.glu ? 2 : 1,

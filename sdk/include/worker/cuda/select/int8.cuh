@@ -1,4 +1,4 @@
-/* worker/cuda/select/int8.cuh: the launches of int8, products by whole numbers of more than one row: by how many
+/* worker/cuda/select/int8.cuh: the launches of int8, integer products of more than one row: by how many
  * blocks, and how shared memory is cut. */
 #ifndef WORKER_CUDA_SELECT_INT8_CUH
 #define WORKER_CUDA_SELECT_INT8_CUH
@@ -7,10 +7,13 @@
 #include <worker/cuda/part/int8.cuh>
 #include <worker/cuda/select/plan.cuh>
 
-static inline uint32_t wk_whole_tiles(uint32_t rows) { return (rows + WK_WHOLE_TILE - 1) / WK_WHOLE_TILE; }
-static inline uint64_t wk_whole_workspace(uint32_t k, uint32_t rows)
+static inline uint32_t wk_int8_records_of(uint32_t rows)
 {
-    return rows < 2 ? 0 : (uint64_t)wk_whole_tiles(rows) * (k / WK_WHOLE_BLOCK) * WK_WHOLE_RECORD;
+    return (rows + WK_INT8_RECORD_ROWS - 1) / WK_INT8_RECORD_ROWS;
+}
+static inline uint64_t wk_int8_workspace(uint32_t k, uint32_t rows)
+{
+    return rows < 2 ? 0 : (uint64_t)wk_int8_records_of(rows) * (k / WK_INT8_BLOCK) * WK_INT8_RECORD;
 }
 
 /* Clusters at once of `blocks`, as the largest kernel's. */
@@ -20,21 +23,22 @@ static inline uint32_t wk_int8_clusters(const wk_plan &plan, uint32_t blocks)
 }
 static inline uint32_t wk_int8_groups(const wk_plan &plan)
 {
-    return wk_parts(wk_whole_tiles(plan.args.common.rows), plan.row->tiles);
+    return wk_parts(wk_int8_records_of(plan.args.common.rows), plan.row->tiles);
 }
 static inline const char *wk_int8_suits(const wk_plan &plan)
 {
     const uint32_t records = plan.row->tiles;
-    return records > 1 && records / 2 >= wk_whole_tiles(plan.args.common.rows) ? "half as many records have all rows"
-                                                                               : NULL;
+    return records > 1 && records / 2 >= wk_int8_records_of(plan.args.common.rows)
+               ? "half as many records have all rows"
+               : NULL;
 }
 /* Shared memory with clusters of `blocks` in `room`; 0: it does not fit. */
 static inline uint32_t wk_int8_cut(wk_plan &plan, uint32_t blocks, uint32_t room)
 {
     wk_int8_args &w = plan.args.int8;
     const wk_product_args &a = w.p;
-    const uint32_t records = plan.row->tiles, stage = WK_INT8_TILES * w.tile_bytes + records * WK_WHOLE_RECORD,
-                   sums = WK_INT8_TILES * records * WK_WHOLE_TILE * 64;
+    const uint32_t records = plan.row->tiles, stage = WK_INT8_TILES * w.tile_bytes + records * WK_INT8_RECORD,
+                   sums = WK_INT8_TILES * records * WK_INT8_RECORD_ROWS * 64;
     const uint32_t fixed = (blocks == 1   ? 3
                             : blocks == 2 ? 2
                                           : 1) *
@@ -60,7 +64,7 @@ static inline const char *wk_shape_int8(wk_plan &plan, uint32_t variant)
     wk_count_items(w.p, w.p.glu ? WK_INT8_TILES / 2 : (uint32_t)WK_INT8_TILES);
     w.tile_bytes = wk_largest_k_step(w.p);
     w.x = static_cast<const unsigned char *>(plan.product->workspace);
-    w.tiles = wk_whole_tiles(w.p.rows);
+    w.tiles = wk_int8_records_of(w.p.rows);
     plan.shared = wk_int8_cut(plan, blocks, wk_room(plan, plan.row->launch.together));
     if (!plan.shared) plan.shared = wk_int8_cut(plan, blocks, plan.target->device.block_bytes);
     if (!plan.shared) return "two stages do not fit into shared memory";

@@ -14,7 +14,7 @@ constexpr uint32_t wk_kernel_set_of(uint32_t kernel)
     if (needs & WK_NEEDS_8X) return WK_KERNEL_SET_8X;
     return needs & WK_CUDA_CAN_WGMMA ? WK_KERNEL_SET_WGMMA : needs ? WK_KERNEL_SET_CLUSTERS : WK_KERNEL_SET_BASE;
 }
-/* Is there a kernel in row KERNEL for launches with formats F? Kernels of whole numbers take at most four records of
+/* Is there a kernel in row KERNEL for launches with formats F? Kernels of integer products take at most four records of
  * several formats: there are no registers for more. */
 template <uint32_t KERNEL, class... F> constexpr bool wk_kernel_exists()
 {
@@ -63,14 +63,14 @@ template <uint32_t KERNEL, class... F> static const void *wk_kernel_pointer()
 
 struct wk_kernel_pointers {
     const void *of[WK_KERNELS][WK_TYPES_MAX + 1]; /* by kernel and format (n_formats: several side by side) */
-    const void *int8_rows; /* what makes whole numbers of activations before a kernel of whole numbers; NULL: none */
+    const void *int8_rows; /* what makes integers of activations before a kernel of integer products; NULL: none */
 };
 /* Those of a set; the others stay as they are. */
 template <uint32_t SET, uint32_t KERNEL, class First, class... Rest>
 static void wk_kernel_pointers_of(wk_kernel_pointers *p)
 {
     if constexpr (KERNEL == WK_KERNELS) {
-        if constexpr (SET == WK_KERNEL_SET_BASE && wk_is_whole<First>::yes)
+        if constexpr (SET == WK_KERNEL_SET_BASE && wk_is_int8<First>::yes)
             p->int8_rows = (const void *)wk_int8_rows<First::block>;
     } else if constexpr (wk_kernel_set_of(KERNEL) != SET) {
         wk_kernel_pointers_of<SET, KERNEL + 1, First, Rest...>(p);

@@ -25,10 +25,10 @@ enum : uint32_t {
 };
 /* Formats that kernels do not take: those of several rows; of one format at a time; lm_head_wgmma; gemv_tall. */
 enum {
-    WK_NOT_BATCH = WK_TRAIT_EXACT | WK_TRAIT_WHOLE | WK_TRAIT_MIXED,
+    WK_NOT_BATCH = WK_TRAIT_EXACT | WK_TRAIT_INT8 | WK_TRAIT_MIXED,
     WK_NOT_ALONE = WK_NOT_BATCH | WK_TRAIT_SEVERAL,
     WK_NOT_HEAD = WK_NOT_ALONE | WK_TRAIT_SUPER | WK_TRAIT_HALF,
-    WK_NOT_TALL = WK_TRAIT_WHOLE | WK_TRAIT_NUMBER | WK_TRAIT_ODD | WK_TRAIT_SEVERAL
+    WK_NOT_TALL = WK_TRAIT_INT8 | WK_TRAIT_NUMBER | WK_TRAIT_ODD | WK_TRAIT_SEVERAL
 };
 
 /* In the order of WK_KERNEL_*. */
@@ -55,19 +55,19 @@ static constexpr wk_kernel_row wk_kernels[WK_KERNELS] = {
       { wk_experts_shape<1>::threads, wk_experts_shape<1>::blocks, 1, 1 },
       NULL, wk_shape_moe_decode, NULL, false },
     { "int8_1", 1, 0, WK_PRODUCTS_DENSE,
-      { 2, WK_CUDA_ROWS }, { WK_TRAIT_WHOLE, 0 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { 2, WK_CUDA_ROWS }, { WK_TRAIT_INT8, 0 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_INT8_THREADS, WK_INT8_TOGETHER, 8, 4 },
       wk_int8_suits, wk_shape_int8, wk_int8_cost, true },
     { "int8_2", 2, 0, WK_PRODUCTS_DENSE,
-      { 2, WK_CUDA_ROWS }, { WK_TRAIT_WHOLE, 0 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { 2, WK_CUDA_ROWS }, { WK_TRAIT_INT8, 0 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_INT8_THREADS, WK_INT8_TOGETHER, 8, 4 },
       wk_int8_suits, wk_shape_int8, wk_int8_cost, true },
     { "int8_4", 4, 0, WK_PRODUCTS_DENSE,
-      { 2, WK_CUDA_ROWS }, { WK_TRAIT_WHOLE, 0 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { 2, WK_CUDA_ROWS }, { WK_TRAIT_INT8, 0 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_INT8_THREADS, WK_INT8_TOGETHER, 8, 4 },
       wk_int8_suits, wk_shape_int8, wk_int8_cost, true },
     { "int8_8", 8, 0, WK_PRODUCTS_DENSE,
-      { 2, WK_CUDA_ROWS }, { WK_TRAIT_WHOLE, WK_TRAIT_SEVERAL }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { 2, WK_CUDA_ROWS }, { WK_TRAIT_INT8, WK_TRAIT_SEVERAL }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_INT8_THREADS, WK_INT8_TOGETHER, 8, 4 },
       wk_int8_suits, wk_shape_int8, wk_int8_cost, false },
     { "split_k32", 4, WK_NEEDS_WGMMA, WK_PRODUCTS_DENSE,
@@ -159,7 +159,7 @@ static constexpr wk_kernel_row wk_kernels[WK_KERNELS] = {
       { WK_GEMV_THREADS, 2, 1, 1 },
       NULL, wk_shape_gemv, NULL, false },
     { "gemv8", 1, 0, WK_PRODUCTS_DENSE,
-      { 2, 8 }, { 0, WK_TRAIT_WHOLE }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
+      { 2, 8 }, { 0, WK_TRAIT_INT8 }, { 0, WK_CUDA_IN_ACT, 0, WK_CUDA_OUT_ACT },
       { WK_GEMV_THREADS, 2, 1, 1 },
       NULL, wk_shape_gemv, NULL, false },
 };
@@ -178,7 +178,7 @@ static inline uint32_t wk_plan_traits(const wk_plan &plan)
 static inline const char *wk_traits_text(uint32_t traits)
 {
     static const char *const texts[] = {
-        "weights have a wider range than f16's",    "the format is multiplied by whole numbers",
+        "weights have a wider range than f16's",    "the format is multiplied as integers",
         "weights stand in the tile as f16 or bf16", "a block of the format is one number",
         "units are not multiples of 64 values",     "units of the format belong together by twos",
         "several formats stand side by side",       "the formats' tiles are not asked for alike"
