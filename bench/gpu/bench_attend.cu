@@ -143,7 +143,7 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
     free(seq);
     free(table);
     struct cuda_attend *a = &s.a;
-    a->dependent = true;
+    a->pdl = true;
     a->heads = m->heads;
     a->kv_heads = m->kv_heads;
     a->dk = a->dv = m->d;

@@ -62,10 +62,10 @@ static void report(const char *name, uint32_t rows, uint32_t width, double bytes
 
 /* ---- the launches -------------------------------------------------------------------------------------- */
 
-static void convert(uint32_t rows, uint32_t width, uint32_t norm, bool parts, bool dependent)
+static void convert(uint32_t rows, uint32_t width, uint32_t norm, bool parts, bool pdl)
 {
     struct cuda_convert c = {};
-    c.dependent = dependent;
+    c.pdl = pdl;
     c.rows = rows;
     c.width = width;
     c.norm = norm;
@@ -108,7 +108,7 @@ static void finish_residual(uint32_t rows, uint32_t width)
 static void combine(uint32_t rows, uint32_t width, uint32_t k)
 {
     struct cuda_combine c = {};
-    c.dependent = true;
+    c.pdl = true;
     c.rows = rows;
     c.width = width;
     c.k = k;
@@ -125,7 +125,7 @@ static void combine(uint32_t rows, uint32_t width, uint32_t k)
 static struct cuda_route route_of(uint32_t rows, uint32_t experts, uint32_t k)
 {
     struct cuda_route r = {};
-    r.dependent = true;
+    r.pdl = true;
     r.rows = rows;
     r.experts = experts;
     r.k = k;
@@ -147,7 +147,7 @@ static void router(uint32_t rows)
 {
     enum { WIDTH = 2880, EXPERTS = 32, TOP = 4 };
     struct cuda_router r = {};
-    r.dependent = true;
+    r.pdl = true;
     r.rows = rows;
     r.k = WIDTH;
     r.experts = EXPERTS;

@@ -94,7 +94,7 @@ static double microseconds(const struct bench *b, uint32_t n, uint32_t rows, uin
         p.seed = i;
         ok(cuda_sampler_set(s, i, &p, NULL, 0, b->stream, &err));
     }
-    const struct cuda_sample c = { .dependent = true,
+    const struct cuda_sample c = { .pdl = true,
                                    .kind = cases[which].kind,
                                    .rows = rows,
                                    .seq = b->seq,

@@ -174,7 +174,7 @@ static wk_status launch(void (*kernel)(Params...), const struct device_size *d, 
     const wk_status s = cuda_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attend", err);
     return s == WK_OK ? cuda_launch_clusters("attend", kernel, dim3((uint32_t)blocks), cluster, dim3(32 * warps), bytes,
-                                             a->dependent, stream, err, args...)
+                                             a->pdl, stream, err, args...)
                       : s;
 }
 

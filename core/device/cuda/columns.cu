@@ -91,7 +91,7 @@ wk_status columns_alone(const struct cuda_alone *a, const struct row_sink *out, 
     if (!groups || (uint64_t)p.group * groups != a->width)
         return wk_fail(err, WK_INTERNAL, "columns alone: %u groups of %u in rows of %u", groups, p.group, a->width);
     return cuda_launch("columns alone", all ? columns_kernel<true> : columns_kernel<false>,
-                       columns_grid(a->rows, a->width), THREADS, 0, a->dependent, stream, err, p);
+                       columns_grid(a->rows, a->width), THREADS, 0, a->pdl, stream, err, p);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -171,5 +171,5 @@ wk_status runs_alone(const struct cuda_alone *a, const struct row_sink *out, voi
     p.out = *out;
     const bool all = p.a.wide && p.run % 4 == 0 && whole(&p.residual) && whole(out);
     return cuda_launch("mul alone", all ? runs_kernel<true> : runs_kernel<false>, columns_grid(a->rows, a->width),
-                       THREADS, 0, a->dependent, stream, err, p);
+                       THREADS, 0, a->pdl, stream, err, p);
 }

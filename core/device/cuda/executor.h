@@ -453,7 +453,7 @@ wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t 
                               const struct wk_err *err);
 /* Samples the first `rows` wanted rows, whose logits are at x->logits. masks: NULL: none. */
 wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind,
-                              const struct cuda_masks *masks, bool dependent, const struct wk_err *err);
+                              const struct cuda_masks *masks, bool pdl, const struct wk_err *err);
 static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 {
     if (rows == ROWS_POOLED) return r->seqs;

@@ -83,7 +83,7 @@ static wk_status launch(const char *what, const struct element_launch *e, void *
     const dim3 grid = row_grid(e->rows, (sink_width(&e->out) + PANEL - 1) / PANEL);
     const bool all = whole(&e->a) && (e->b_single || whole(&e->b)) && whole(&e->residual) && whole(&e->out) &&
                      aligned16(e->a_bias) && aligned16(e->b_bias);
-    return cuda_launch(what, all ? element_kernel<FN, true> : element_kernel<FN, false>, grid, THREADS, 0, e->dependent,
+    return cuda_launch(what, all ? element_kernel<FN, true> : element_kernel<FN, false>, grid, THREADS, 0, e->pdl,
                        stream, err, *e);
 }
 
@@ -123,7 +123,7 @@ wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk
     if (!f->glu != !f->u)
         return wk_fail(err, WK_INTERNAL, "finish: glu %u with%s a second input", f->glu, f->u ? "" : "out");
     if (f->glu >= WK_GLU_END) return wk_fail(err, WK_INTERNAL, "finish: glu %u is unknown", f->glu);
-    e.dependent = f->dependent;
+    e.pdl = f->pdl;
     e.rows = f->rows;
     e.fn = f->glu;
     e.alpha = f->alpha;

@@ -8,9 +8,9 @@
  * A call's struct is the caller's and is read until the function returns. What it points to is device memory of the
  * caller's, unless said otherwise, and stays until the launch has ended; rows are 256-byte aligned at the start of a
  * buffer. Widths, strides and counts are in values, strides of F32 rows so in floats. One thread at a time calls for a
- * stream. dependent, of every call: see below.
+ * stream. pdl, of every call: see below.
  *
- * Kernels take part in programmatic dependent launch when `dependent` is set, as in every run (rules:
+ * Kernels take part in programmatic dependent launch when `pdl` is set, as in every run (rules:
  * worker/cuda/part/act.cuh). */
 #ifndef CORE_DEVICE_CUDA_KERNELS_H
 #define CORE_DEVICE_CUDA_KERNELS_H
@@ -79,7 +79,7 @@ struct cuda_rows {
 
 /* Whole-row norm (or none) and conversion: F32 rows to acts of `shift`. The same bits as a product's RMS prologue. */
 struct cuda_convert {
-    bool dependent;
+    bool pdl;
     uint32_t rows, width, norm; /* norm: CUDA_NORM_* */
     float eps;                  /* of the norm */
     uint32_t shift;             /* acts are 2^-shift of the values */
@@ -101,7 +101,7 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
  * an input where each value is made of the same values of the inputs: not for SLICE, CONCAT and ROPE. Norms by groups
  * leave no partials. */
 struct cuda_alone {
-    bool dependent;
+    bool pdl;
     const struct tape_op *op;                           /* host memory: what is computed */
     uint32_t rows, width;                               /* of the result */
     struct cuda_rows x[TAPE_IN];                        /* inputs in the operation's order; x NULL: there is none */
@@ -119,7 +119,7 @@ wk_status cuda_alone(const struct cuda_alone *a, void *stream, const struct wk_e
 /* After a large product: y = (x [+ bias]) -> glu of two or maps -> + residual -> F32 (+ partials) or act. In place
  * allowed for F32. */
 struct cuda_finish {
-    bool dependent;
+    bool pdl;
     uint32_t rows, width;
     const float *x, *u; /* [rows][stride]; u: second input of glu, else NULL */
     uint64_t x_stride, u_stride;
@@ -140,7 +140,7 @@ wk_status cuda_finish(const struct cuda_finish *f, void *stream, const struct wk
  * rows' items by expert (wk_cuda_group_words), but for rows of row_seq CUDA_PADDING (row_seq NULL: none is), which then
  * no product computes; NULL: not wanted. With groups, ticket: a word of the caller's, 0 before and after. */
 struct cuda_route {
-    bool dependent;
+    bool pdl;
     uint32_t rows, experts, k, score;            /* k: chosen of a row; score: WK_SCORE_* */
     float scale;                                 /* factor of the weights */
     bool normalize;                              /* weights of a row are divided by their sum before */
@@ -160,7 +160,7 @@ static inline bool cuda_route_plain(const struct cuda_route *r)
 wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_err *err);
 /* The choice that a product by heads makes: ids [heads] = 0, 1, ...; groups: the items of `rows` rows by head. */
 struct cuda_heads {
-    bool dependent;
+    bool pdl;
     uint32_t rows, heads;
     uint32_t *ids, *groups; /* out: [heads]; wk_cuda_group_words(heads, rows * heads) words */
 };
@@ -169,7 +169,7 @@ wk_status cuda_heads(const struct cuda_heads *h, void *stream, const struct wk_e
  * bits do not depend on `rows`. in: what a product reads; the RMS norm's rows are left in act as well, like
  * cuda_convert's, for the experts. route.k 0: no choice; else rows, experts and logits of route are taken from here. */
 struct cuda_router {
-    bool dependent;
+    bool pdl;
     uint32_t rows, k, experts;
     struct wk_cuda_input in; /* [rows][k] acts, or F32 rows with partials and the norm's weights */
     const float *w, *bias;   /* bias: [experts] or NULL */
@@ -191,7 +191,7 @@ struct cuda_panels {
 wk_status cuda_panels(const struct cuda_panels *p, void *stream, const struct wk_err *err);
 /* y = sum over s in order of weight_s * x[i * k + s] (+ residual), with partials. route NULL: all weights are 1. */
 struct cuda_combine {
-    bool dependent;
+    bool pdl;
     uint32_t rows, width, k; /* k: summed of a row */
     const float *x;          /* [rows][k] of width values, x_stride apart */
     uint64_t x_stride;
@@ -227,7 +227,7 @@ wk_status cuda_pool(const struct cuda_pool *p, void *stream, const struct wk_err
  * on how rows are cut into runs, or on other sequences. The result of a row of padding is 0. */
 enum { CUDA_STATE_HEAD = 256 }; /* dk, dv: at most */
 struct cuda_state {
-    bool dependent;
+    bool pdl;
     uint32_t kind, width, kernel;   /* WK_STATE_*; width: of the result; kernel: rows that a convolution sees */
     uint32_t heads, groups, dk, dv; /* groups: heads that share keys; values of a head's keys and of its values */
     uint32_t group, ring_pages;     /* of the page table; entries that are used in turn, 0: all */
@@ -254,7 +254,7 @@ struct cuda_head_norm {
     uint32_t kind; /* CUDA_NORM_* */
 };
 struct cuda_attend {
-    bool dependent;
+    bool pdl;
     const struct cuda_batch *batch;     /* host memory */
     uint32_t heads, kv_heads, dk, dv;   /* values of a head of q and k, and of v */
     float scale, softcap;               /* of scores; softcap 0: none */
@@ -401,7 +401,7 @@ static inline uint32_t cuda_mask_words(uint32_t n_vocab) /* whole chunks; bits f
     return (n_vocab + SAMPLER_CHUNK - 1) / SAMPLER_CHUNK * (SAMPLER_CHUNK / 64);
 }
 struct cuda_sample {
-    bool dependent;
+    bool pdl;
     enum cuda_sample_kind kind;
     uint32_t rows;              /* at most CUDA_SAMPLER_ROWS */
     const struct cuda_seq *seq; /* [rows] */

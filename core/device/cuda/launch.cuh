@@ -19,7 +19,7 @@ wk_status cuda_image(struct wk_image *image, const struct wk_err *err);
 /* cluster: blocks next to each other in x that may write each other's shared memory; 1: none. */
 template <class... Params, class... Args>
 static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...), dim3 grid, uint32_t cluster,
-                                      dim3 block, size_t shared, bool dependent, void *stream, const struct wk_err *err,
+                                      dim3 block, size_t shared, bool pdl, void *stream, const struct wk_err *err,
                                       Args... args)
 {
     /* One division of L1 and shared memory for all: a multiprocessor changes it only when empty, and then no launch
@@ -29,7 +29,7 @@ static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...
     attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     config.numAttrs = 1;
-    if (dependent) {
+    if (pdl) {
         attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
@@ -49,9 +49,9 @@ static wk_status cuda_launch_clusters(const char *what, void (*kernel)(Params...
 
 template <class... Params, class... Args>
 static wk_status cuda_launch(const char *what, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
-                             bool dependent, void *stream, const struct wk_err *err, Args... args)
+                             bool pdl, void *stream, const struct wk_err *err, Args... args)
 {
-    return cuda_launch_clusters(what, kernel, grid, 1, block, shared, dependent, stream, err, args...);
+    return cuda_launch_clusters(what, kernel, grid, 1, block, shared, pdl, stream, err, args...);
 }
 
 #endif

@@ -82,7 +82,7 @@ wk_status cuda_route(const struct cuda_route *r, void *stream, const struct wk_e
                                     (uint32_t)words,
                                     r->row_seq };
     return cuda_launch("route", plain ? route_kernel<false> : route_kernel<true>, r->rows, threads,
-                       words * sizeof(uint32_t), r->dependent, stream, err, p);
+                       words * sizeof(uint32_t), r->pdl, stream, err, p);
 }
 
 /* ---- heads --------------------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ wk_status cuda_heads(const struct cuda_heads *h, void *stream, const struct wk_e
     if (!h->rows || !h->heads || h->rows > UINT32_MAX / h->heads - 256)
         return wk_fail(err, WK_INTERNAL, "heads: %u rows of %u", h->rows, h->heads);
     const uint32_t items = h->rows * h->heads + 1;
-    return cuda_launch("heads", heads_kernel, (items + 255) / 256, 256, 0, h->dependent, stream, err, h->rows, h->heads,
+    return cuda_launch("heads", heads_kernel, (items + 255) / 256, 256, 0, h->pdl, stream, err, h->rows, h->heads,
                        h->ids, h->groups);
 }
 
@@ -178,5 +178,5 @@ wk_status cuda_combine(const struct cuda_combine *c, void *stream, const struct 
                                : c->route ? combine_kernel<false, true>
                                    : combine_kernel<false, false>;
     return cuda_launch("combine", kernel, row_grid(c->rows, (c->width + 4 * THREADS - 1) / (4 * THREADS)), THREADS, 0,
-                       c->dependent, stream, err, p);
+                       c->pdl, stream, err, p);
 }

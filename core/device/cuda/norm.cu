@@ -135,7 +135,7 @@ static wk_status launch(const char *what, const struct norm_launch *n, uint32_t 
         { norm_kernel<false, false, CHUNKS, MOST, BLOCKS>, norm_kernel<false, true, CHUNKS, MOST, BLOCKS> },
         { norm_kernel<true, false, CHUNKS, MOST, BLOCKS>, norm_kernel<true, true, CHUNKS, MOST, BLOCKS> }
     };
-    return cuda_launch(what, kernel[layer][plain(n)], blocks, threads, 0, n->dependent, stream, err, *n);
+    return cuda_launch(what, kernel[layer][plain(n)], blocks, threads, 0, n->pdl, stream, err, *n);
 }
 
 /* Aligned rows of a multiple of 32 values whose partials came with them, with weights, to acts: nobody has to see the
@@ -184,8 +184,7 @@ static wk_status launch_given(const char *what, const struct norm_launch *n, voi
                                                     ? (warps == 4 ? given_kernel<128, 2> : given_kernel<32, 2>)
                                                 : warps == 4 ? given_kernel<128, 8>
                                                              : given_kernel<32, 8>;
-    return cuda_launch(what, kernel, dim3((runs + warps - 1) / warps, n->rows), 32 * warps, 0, n->dependent, stream,
-                       err, g);
+    return cuda_launch(what, kernel, dim3((runs + warps - 1) / warps, n->rows), 32 * warps, 0, n->pdl, stream, err, g);
 }
 
 wk_status norm_rows(const char *what, const struct norm_launch *launched, void *stream, const struct wk_err *err)

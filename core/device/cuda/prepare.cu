@@ -123,10 +123,10 @@ static __global__ void __launch_bounds__(THREADS)
     if (in.of.seq.n_rows) put_pages(p, row, table, in.of.seq.position + in.of.seq.n_rows, early);
 }
 
-wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream,
+wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool pdl, void *stream,
                        const struct wk_err *err)
 {
-    return cuda_launch("prepare", prepare_kernel, dim3(rows), dim3(THREADS), 0, dependent, stream, err, *p, seqs);
+    return cuda_launch("prepare", prepare_kernel, dim3(rows), dim3(THREADS), 0, pdl, stream, err, *p, seqs);
 }
 
 static __global__ void mark_kernel(const uint32_t *serial, uint32_t *mark)

@@ -82,9 +82,9 @@ static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t 
 }
 
 /* What follows may depend on it, and lets the next launch begin only when it has waited itself: so everything later may
- * read these inputs at once. dependent: what precedes it is the sampler of the run before; the inputs have to be in the
+ * read these inputs at once. pdl: what precedes it is the sampler of the run before; the inputs have to be in the
  * ring by then. seqs <= rows. */
-wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool dependent, void *stream,
+wk_status cuda_prepare(const struct prepare *p, uint32_t rows, uint32_t seqs, bool pdl, void *stream,
                        const struct wk_err *err);
 
 /* Writes the serial of the run to a mapped word: how the host sees that a run without sampled rows has ended. */

@@ -98,7 +98,7 @@ static wk_status convert(struct executor *x, const struct cuda_product_stage *p,
     const struct cuda_value *v = p->x.v;
     const uint32_t slots = v->slots;
     const bool by_runs = r->few && slots == 1 && !picked && layout_of(x, p, rows).in == WK_CUDA_IN_RUNS;
-    const struct cuda_convert c = { .dependent = true,
+    const struct cuda_convert c = { .pdl = true,
                                     .rows = rows * slots,
                                     .width = v->width,
                                     .norm = cuda_norm_kind(p),
@@ -288,12 +288,9 @@ wk_status cuda_product_finish(struct executor *x, const struct cuda_product_stag
                               const struct product_output *b, bool with_bias, uint32_t first, uint32_t rows,
                               const struct product_output *to, const struct wk_err *err)
 {
-    struct cuda_finish f = { .dependent = true,
-                             .rows = rows * p->slots,
-                             .width = a->n,
-                             .x = a->out.y,
-                             .x_stride = a->out.y_stride,
-                             .out = to->out };
+    struct cuda_finish f = {
+        .pdl = true, .rows = rows * p->slots, .width = a->n, .x = a->out.y, .x_stride = a->out.y_stride, .out = to->out
+    };
     if (b) f.u = b->out.y, f.u_stride = b->out.y_stride;
     if (with_bias) f.bias = p->seg[0].bias, f.u_bias = b ? p->seg[1].bias : NULL;
     if (p->glu) f.glu = p->glu->u.glu.fn, f.alpha = p->glu->u.glu.alpha, f.limit = p->glu->u.glu.limit;

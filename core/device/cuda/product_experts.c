@@ -163,7 +163,7 @@ wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stag
                               const struct cuda_router_segment *g, const struct run *r, uint32_t rows,
                               struct cuda_router *c, const struct wk_err *err)
 {
-    c->dependent = true;
+    c->pdl = true;
     c->rows = rows;
     c->k = p->k;
     c->experts = g->n;
@@ -176,7 +176,7 @@ wk_status cuda_enqueue_router(struct executor *x, const struct cuda_product_stag
 struct cuda_route cuda_route_call(const struct executor *x, const struct cuda_choice *c, enum tape_rows rows)
 {
     const struct tape_op *op = c->op;
-    return (struct cuda_route){ .dependent = true,
+    return (struct cuda_route){ .pdl = true,
                                 .k = op->u.route.k,
                                 .score = op->u.route.score,
                                 .scale = op->u.route.scale,

@@ -180,7 +180,7 @@ static wk_status prefill_columns(struct executor *x, const struct cuda_product_s
     for (uint32_t g = 0; g < l->n_seg && !s && cuda_layout_of(p->result) != LAYOUT_COLUMNS && !straight(p, l); g++) {
         const struct cuda_segment *seg = &p->seg[l->seg[g]];
         const struct product_output to = cuda_value_output(seg->out, r, seg->m->n);
-        s = cuda_finish(&(struct cuda_finish){ .dependent = true,
+        s = cuda_finish(&(struct cuda_finish){ .pdl = true,
                                                .rows = items,
                                                .width = to.n,
                                                .x = (float *)all.out.y + l->at[g],

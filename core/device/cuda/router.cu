@@ -497,5 +497,5 @@ wk_status cuda_router(const struct cuda_router *r, void *stream, const struct wk
                         : weights ? router_kernel<false, true, 4, FEW, false>
                                                    : router_kernel<false, false, 4, FEW, false>;
     return cuda_launch_clusters("router", kernel, dim3(cluster, height), cluster, THREADS, words * sizeof(uint32_t),
-                                r->dependent, stream, err, p);
+                                r->pdl, stream, err, p);
 }

@@ -176,7 +176,7 @@ static inline wk_status check_grid(const char *what, uint64_t blocks, const stru
 /* norm.cu: runs of `width` values, `runs` of them in a row one after the other, each normed by itself. More than one:
  * F32 alone, no partials. */
 struct norm_launch {
-    bool dependent;
+    bool pdl;
     uint32_t rows, runs, width, norm;
     float eps;
     struct row_source x;
@@ -189,7 +189,7 @@ wk_status norm_rows(const char *what, const struct norm_launch *n, void *stream,
 /* finish.cu: y = FN(a + a_bias, b + b_bias) -> maps -> + residual. fn: 0 (a alone), WK_GLU_*, or one of these. */
 enum { ELEMENT_ADD = WK_GLU_END, ELEMENT_MUL };
 struct element_launch {
-    bool dependent;
+    bool pdl;
     uint32_t rows, fn;
     float alpha, limit;
     struct row_source a, b, residual;

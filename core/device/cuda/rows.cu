@@ -18,14 +18,14 @@ wk_status cuda_convert(const struct cuda_convert *c, void *stream, const struct 
     out.wide = aligned16(c->y) && c->y_stride % 4 == 0;
     if (c->norm == CUDA_NORM_NONE) {
         struct element_launch e = {};
-        e.dependent = c->dependent;
+        e.pdl = c->pdl;
         e.rows = c->rows;
         e.a = source_of(&c->x);
         e.out = out;
         return element_rows("convert", &e, stream, err);
     }
     struct norm_launch n = {};
-    n.dependent = c->dependent;
+    n.pdl = c->pdl;
     n.rows = c->rows;
     n.runs = 1;
     n.width = c->width;
@@ -93,7 +93,7 @@ static wk_status alone_rope(const struct cuda_alone *a, const struct row_sink *o
                                    a->rows,
                                    *out };
     return cuda_launch("rope alone", rope_kernel, row_grid(a->rows, (a->width + 4 * THREADS - 1) / (4 * THREADS)),
-                       THREADS, 0, a->dependent, stream, err, p);
+                       THREADS, 0, a->pdl, stream, err, p);
 }
 
 static wk_status alone_norm(const struct cuda_alone *a, const struct row_sink *out, void *stream,
@@ -102,7 +102,7 @@ static wk_status alone_norm(const struct cuda_alone *a, const struct row_sink *o
     const uint32_t group = a->op->u.norm.group ? a->op->u.norm.group : a->width;
     if (a->width % group) return wk_fail(err, WK_INTERNAL, "norm alone: groups of %u in rows of %u", group, a->width);
     struct norm_launch n = {};
-    n.dependent = a->dependent;
+    n.pdl = a->pdl;
     n.rows = a->rows;
     n.runs = a->width / group;
     n.width = group;
@@ -121,7 +121,7 @@ static wk_status alone_elements(const struct cuda_alone *a, const struct row_sin
 {
     const struct tape_op *op = a->op;
     struct element_launch e = {};
-    e.dependent = a->dependent;
+    e.pdl = a->pdl;
     e.rows = a->rows;
     e.residual = source_of(&a->residual);
     e.out = *out;

@@ -171,7 +171,7 @@ bool in_fours(const struct job *j) { return j->stride % 4 == 0 && (uintptr_t)j->
 
 /* As many blocks as the device holds at once, each with a chunk for every warp at least. */
 template <class MASKS>
-wk_status launch_plain(const struct cuda_sampler *s, struct job *j, const MASKS &masks, bool dependent, void *stream,
+wk_status launch_plain(const struct cuda_sampler *s, struct job *j, const MASKS &masks, bool pdl, void *stream,
                        const struct wk_err *err)
 {
     const uint32_t chunks = row_chunks(s->space.n_vocab), most = PLAIN_BLOCKS_SM * s->multiprocessors / j->rows,
@@ -180,11 +180,11 @@ wk_status launch_plain(const struct cuda_sampler *s, struct job *j, const MASKS 
     j->part_ids = part * SAMPLER_CHUNK;
     j->drawn = part <= (uint32_t)PLAIN_DRAWN * PLAIN_WARPS;
     return cuda_launch("sample_plain", sample_plain<MASKS>, dim3((chunks + part - 1) / part, j->rows),
-                       dim3(PLAIN_BLOCK), 0, dependent, stream, err, s->space, *j, masks);
+                       dim3(PLAIN_BLOCK), 0, pdl, stream, err, s->space, *j, masks);
 }
 
 template <class MASKS>
-wk_status launch_full(const struct cuda_sampler *s, struct job *j, const MASKS &masks, bool dependent, void *stream,
+wk_status launch_full(const struct cuda_sampler *s, struct job *j, const MASKS &masks, bool pdl, void *stream,
                       const struct wk_err *err)
 {
     uint32_t parts = s->parts_most;
@@ -207,7 +207,7 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, const MASKS &
         attribute[1].val.cooperative = 1;
         attribute[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[2].val.programmaticStreamSerializationAllowed = 1;
-        config.numAttrs = dependent ? 3 : 2;
+        config.numAttrs = pdl ? 3 : 2;
         return cuda_status(cudaLaunchKernelEx(&config, sample_full<false, MASKS>, s->space, *j, masks), "sample_full",
                            err);
     }
@@ -219,7 +219,7 @@ wk_status launch_full(const struct cuda_sampler *s, struct job *j, const MASKS &
     attribute[1].val.clusterDim.z = 1;
     attribute[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute[2].val.programmaticStreamSerializationAllowed = 1;
-    config.numAttrs = dependent ? 3 : 2;
+    config.numAttrs = pdl ? 3 : 2;
     return cuda_status(cudaLaunchKernelEx(&config, sample_full<true, MASKS>, s->space, *j, masks), "sample_full", err);
 }
 
@@ -227,8 +227,8 @@ template <class MASKS>
 wk_status launch(const struct cuda_sampler *s, const struct cuda_sample *c, struct job *j, const MASKS &masks,
                  void *stream, const struct wk_err *err)
 {
-    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(j) ? launch_plain(s, j, masks, c->dependent, stream, err)
-                                                       : launch_full(s, j, masks, c->dependent, stream, err);
+    return c->kind == CUDA_SAMPLE_PLAIN && in_fours(j) ? launch_plain(s, j, masks, c->pdl, stream, err)
+                                                       : launch_full(s, j, masks, c->pdl, stream, err);
 }
 
 } // namespace

@@ -54,7 +54,7 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
                                const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    struct cuda_alone a = { .dependent = true,
+    struct cuda_alone a = { .pdl = true,
                             .op = c->op,
                             .rows = rows * c->out->slots,
                             .width = c->out->width,
@@ -94,7 +94,7 @@ static wk_status enqueue_combine(struct executor *x, const struct cuda_stage *s,
                                  const struct wk_err *err)
 {
     const struct cuda_row_stage *c = &s->row;
-    const struct cuda_combine a = { .dependent = true,
+    const struct cuda_combine a = { .pdl = true,
                                     .rows = rows,
                                     .width = c->out->width,
                                     .k = c->x[0].v->slots,
@@ -115,7 +115,7 @@ wk_status cuda_copy_rows(struct executor *x, uint32_t rows, uint32_t width, stru
     static const struct tape_op none = { .kind = WK_OP_SLICE };
     struct tape_op whole = none;
     whole.u.slice.n = width;
-    const struct cuda_alone a = { .dependent = true,
+    const struct cuda_alone a = { .pdl = true,
                                   .op = &whole,
                                   .rows = rows,
                                   .width = width,
@@ -239,7 +239,7 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     batch.seqs = r->seqs;
     struct cuda_attend a = r->few ? s->attend.call : s->attend.many;
     a.batch = &batch;
-    a.dependent = true;
+    a.pdl = true;
     if (r->few && !cuda_attend_tiles(&a)) return attend_few(x, &a, &batch, err);
     wk_status st = cuda_store_keys(x, &a, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
@@ -258,7 +258,7 @@ static wk_status enqueue_state(struct executor *x, const struct cuda_stage *s, c
     batch.seqs = r->seqs;
     struct cuda_state a = s->state;
     a.batch = &batch;
-    a.dependent = true;
+    a.pdl = true;
     return cuda_state(&a, x->stream, err);
 }
 
@@ -339,9 +339,9 @@ wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t 
 }
 
 wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind,
-                              const struct cuda_masks *masks, bool dependent, const struct wk_err *err)
+                              const struct cuda_masks *masks, bool pdl, const struct wk_err *err)
 {
-    const struct cuda_sample c = { .dependent = dependent,
+    const struct cuda_sample c = { .pdl = pdl,
                                    .kind = kind,
                                    .rows = rows,
                                    .seq = x->prepare.sampled,

@@ -300,10 +300,10 @@ static wk_status launch_scan(const struct cuda_state *a, const struct scan_launc
 {
     const char *what = DELTA ? "delta" : "scan";
     const dim3 grid(a->heads * p->blocks, a->batch->seqs);
-    if (a->dk <= 32) return cuda_launch(what, scan_kernel<4, DELTA>, grid, THREADS, 0, a->dependent, stream, err, *p);
-    if (a->dk <= 64) return cuda_launch(what, scan_kernel<8, DELTA>, grid, THREADS, 0, a->dependent, stream, err, *p);
-    if (a->dk <= 128) return cuda_launch(what, scan_kernel<16, DELTA>, grid, THREADS, 0, a->dependent, stream, err, *p);
-    return cuda_launch(what, scan_kernel<32, DELTA>, grid, THREADS, 0, a->dependent, stream, err, *p);
+    if (a->dk <= 32) return cuda_launch(what, scan_kernel<4, DELTA>, grid, THREADS, 0, a->pdl, stream, err, *p);
+    if (a->dk <= 64) return cuda_launch(what, scan_kernel<8, DELTA>, grid, THREADS, 0, a->pdl, stream, err, *p);
+    if (a->dk <= 128) return cuda_launch(what, scan_kernel<16, DELTA>, grid, THREADS, 0, a->pdl, stream, err, *p);
+    return cuda_launch(what, scan_kernel<32, DELTA>, grid, THREADS, 0, a->pdl, stream, err, *p);
 }
 
 static wk_status scan(const struct cuda_state *a, void *stream, const struct wk_err *err)
@@ -355,7 +355,7 @@ static wk_status conv(const struct cuda_state *a, void *stream, const struct wk_
     p.kernel = a->kernel;
     const dim3 grid((a->width + CONV_THREADS - 1) / CONV_THREADS, a->batch->seqs,
                     (a->batch->rows + CONV_ROWS - 1) / CONV_ROWS);
-    return cuda_launch("conv", conv_kernel, grid, CONV_THREADS, 0, a->dependent, stream, err, p);
+    return cuda_launch("conv", conv_kernel, grid, CONV_THREADS, 0, a->pdl, stream, err, p);
 }
 
 wk_status cuda_state(const struct cuda_state *a, void *stream, const struct wk_err *err)

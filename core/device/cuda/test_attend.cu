@@ -449,10 +449,10 @@ struct copies {
     const void *from[3];
     uint32_t bytes[3];
 };
-static __global__ void copy_all(const copies c, bool dependent)
+static __global__ void copy_all(const copies c, bool pdl)
 {
-    if (dependent) wk_release();
-    if (dependent) wk_depend();
+    if (pdl) wk_release();
+    if (pdl) wk_depend();
     for (int i = 0; i < 3; i++)
         for (uint32_t j = threadIdx.x; j < c.bytes[i] / 4; j += blockDim.x)
             static_cast<uint32_t *>(c.to[i])[j] = static_cast<const uint32_t *>(c.from[i])[j];
@@ -486,7 +486,7 @@ static void test_steps(void **state)
         all.b.pages[1] = pages.device;
         struct cuda_attend a = all.a;
         a.batch = &all.b;
-        a.dependent = true;
+        a.pdl = true;
         for (uint32_t i = 0; i < STEPS; i++) {
             const copies ahead = { { all.seq.device, all.turn.device },
                                    { b[i].seq.device, b[i].turn.device },

@@ -78,7 +78,7 @@ static void test_route(void **state)
                 send(&r);
                 send(&index);
                 struct cuda_route call = route_of(rows, experts, k, score, &r, stride, &out, out_stride);
-                call.dependent = form == 0;
+                call.pdl = form == 0;
                 call.scale = 1.5f;
                 call.logits.index = form ? index.device : NULL;
                 LAUNCH(cuda_route(&call, NULL, &error_text));
@@ -294,7 +294,7 @@ static void test_groups(void **state)
             send(&seq);
             send(&ticket);
             struct cuda_route call = route_of(rows, experts, k, WK_SCORE_SOFTMAX_TOPK, &r, experts, &out, stride);
-            call.dependent = padding == 1;
+            call.pdl = padding == 1;
             call.groups = groups.device;
             call.ticket = ticket.device;
             call.row_seq = padding ? seq.device : NULL;
@@ -444,7 +444,7 @@ static void check_router(uint32_t rows, uint32_t k, uint32_t experts, uint32_t t
         poison(&c.out);
         poison(&c.groups);
         poison(&c.act);
-        c.call.dependent = run;
+        c.call.pdl = run;
         LAUNCH(cuda_router(&c.call, NULL, &error_text));
     }
     receive(&c.act);

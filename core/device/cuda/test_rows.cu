@@ -629,7 +629,7 @@ static void test_neighbours(void **state)
             LAUNCH(cuda_convert(&c, NULL, &error_text));
             for (uint32_t r = 0; r < ROWS; r += c.rows) {
                 c.rows = r + 1 < ROWS - r ? r + 1 : ROWS - r; /* 1, 2, 4 to 64, and the rest */
-                c.dependent = true;
+                c.pdl = true;
                 c.x.x = x.device + (size_t)r * stride;
                 c.part = norm == CUDA_NORM_RMS ? part.device + (size_t)r * n16 : NULL;
                 c.act = act[1].device + (size_t)r * k;

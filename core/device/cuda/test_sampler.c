@@ -608,7 +608,7 @@ static void test_graph(void **state)
         }
         cuda_ok(cudaDeviceSynchronize());
         cuda_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        const struct cuda_sample c = { .dependent = true,
+        const struct cuda_sample c = { .pdl = true,
                                        .kind = kind,
                                        .rows = ROWS,
                                        .seq = r.d_seq,

@@ -134,7 +134,7 @@ static void check_there_and_back(struct matrix *m)
 /* One call of gather: rows [0, rows) at once, scaled, added to what lies there or not, with partials or not. */
 struct gather_case {
     uint32_t rows;
-    bool dependent, add, part;
+    bool pdl, add, part;
     float scale;
 };
 
@@ -154,7 +154,7 @@ static void gather_one(const struct matrix *m, const struct gather_case *c)
         send(&y);
     }
     const struct wk_cuda_gather g = { sizeof g,
-                                      c->dependent ? (uint32_t)WK_CUDA_DEPENDENT : 0u,
+                                      c->pdl ? (uint32_t)WK_CUDA_DEPENDENT : 0u,
                                       m->k,
                                       c->rows,
                                       m->tiles.device,

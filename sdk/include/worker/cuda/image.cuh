@@ -14,11 +14,11 @@
  * has ended; bulk copies, whose bytes a barrier in shared memory counts; clusters, whose blocks reach each other's
  * shared memory. 9.0a alone: wgmma. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define WK_HAS_DEPENDENT_LAUNCH 1
+#define WK_HAS_PDL 1
 #define WK_HAS_BULK_COPIES 1
 #define WK_HAS_CLUSTERS 1
 #else
-#define WK_HAS_DEPENDENT_LAUNCH 0
+#define WK_HAS_PDL 0
 #define WK_HAS_BULK_COPIES 0
 #define WK_HAS_CLUSTERS 0
 #endif

@@ -148,14 +148,14 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
                                        const struct wk_err *err)
 {
     const void *const kernel = kernels.of[plan.kernel][wk_plan_format(plan)];
-    const bool dependent = plan.product->flags & WK_CUDA_DEPENDENT;
+    const bool pdl = plan.product->flags & WK_CUDA_DEPENDENT;
     void *args[] = { &plan.args };
     if (plan.row->formats.only & WK_TRAIT_INT8) { /* its activations become integers by a launch before it */
         wk_launch rows(32 * WK_K_SLICES, 0, 0);
         rows.config.gridDim =
             dim3(wk_parts(plan.args.common.k_steps, WK_K_SLICES), plan.args.int8.tiles * WK_INT8_RECORD_ROWS);
         rows.config.stream = stream;
-        if (dependent) rows.dependent();
+        if (pdl) rows.pdl();
         const wk_status status =
             wk_product_status(cudaLaunchKernelExC(&rows.config, kernels.int8_rows, args), "product", err);
         if (status) return status;
@@ -163,7 +163,7 @@ static inline wk_status wk_plan_launch(wk_plan &plan, const wk_kernel_pointers &
     wk_launch launch(plan.threads, plan.shared, plan.cluster);
     launch.config.gridDim = dim3(plan.grid_x, plan.grid_y);
     launch.config.stream = stream;
-    if (dependent) launch.dependent();
+    if (pdl) launch.pdl();
     return wk_product_status(cudaLaunchKernelExC(&launch.config, kernel, args), "product", err);
 }
 /* Segments from `first` on that are launched together. Several formats whose orders of k differ fit gemv alone,

@@ -12,13 +12,13 @@
  * also one without work. */
 __device__ __forceinline__ void wk_depend()
 {
-#if WK_HAS_DEPENDENT_LAUNCH
+#if WK_HAS_PDL
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void wk_release()
 {
-#if WK_HAS_DEPENDENT_LAUNCH
+#if WK_HAS_PDL
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }

@@ -24,7 +24,7 @@ struct wk_launch {
     }
     wk_launch(const wk_launch &) = delete;
     /* It may begin before what precedes it in the stream has ended. */
-    void dependent()
+    void pdl()
     {
         cudaLaunchAttribute &a = attributes[config.numAttrs++];
         a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
