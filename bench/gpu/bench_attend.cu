@@ -150,16 +150,16 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
     a->scale = 0.1f;
     a->window = window;
     const uint64_t width = (uint64_t)(m->heads + 2 * m->kv_heads) * m->d;
-    float *x = (float *)take((all * width + 4096) * 4), *turn = (float *)take((uint64_t)all * m->d * 4);
+    float *x = (float *)take((all * width + 4096) * 4), *rope_table = (float *)take((uint64_t)all * m->d * 4);
     fill_float<<<256, 256>>>(x, all * width);
-    fill_float<<<256, 256>>>(turn, (uint64_t)all * m->d);
+    fill_float<<<256, 256>>>(rope_table, (uint64_t)all * m->d);
     a->q = x;
     a->k = x + (uint64_t)m->heads * m->d;
     a->v = a->k + (uint64_t)m->kv_heads * m->d;
     a->q_stride = a->k_stride = a->v_stride = width;
-    a->q_turn = a->k_turn = turn;
-    a->q_turn_n = a->k_turn_n = m->d / 2;
-    a->q_turn_style = a->k_turn_style = WK_ROPE_HALF;
+    a->q_rope_table = a->k_rope_table = rope_table;
+    a->q_rope_n = a->k_rope_n = m->d / 2;
+    a->q_rope_style = a->k_rope_style = WK_ROPE_HALF;
     a->act = take((uint64_t)all * wk_act_k(m->heads * m->d) * 2);
     if (all <= WK_CUDA_FEW) {
         a->workspace = take(cuda_attend_workspace(all, m->heads, m->d, m->d, context));
@@ -172,10 +172,16 @@ static struct setup prepare(const struct model *m, uint32_t seqs, uint32_t past,
 static void drop(struct setup *s)
 {
     CHECK(cudaDeviceSynchronize());
-    void *const all[] = {
-        s->caches,           (void *)s->b.seq, (void *)s->b.lengths, (void *)s->b.pages[0], (void *)s->a.q,
-        (void *)s->a.q_turn, s->a.act,         s->a.workspace,       s->a.counters,         s->q_half
-    };
+    void *const all[] = { s->caches,
+                          (void *)s->b.seq,
+                          (void *)s->b.lengths,
+                          (void *)s->b.pages[0],
+                          (void *)s->a.q,
+                          (void *)s->a.q_rope_table,
+                          s->a.act,
+                          s->a.workspace,
+                          s->a.counters,
+                          s->q_half };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) CHECK(cudaFree(all[i]));
 }
 

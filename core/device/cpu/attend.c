@@ -38,7 +38,8 @@ static uint8_t *page_of(const struct executor *x, const struct attend *a, uint32
 
 /* One head: norm, then rotation. y == v allowed. */
 static void finish_head(const struct executor *x, float *y, const float *v, uint32_t n, const struct tape_op *norm,
-                        const float *w, const float *b, const struct tape_op *rope, const float *turns, uint32_t row)
+                        const float *w, const float *b, const struct tape_op *rope, const float *rope_table,
+                        uint32_t row)
 {
     if (norm) {
         x->kernels->norm(y, v, w, b, n, norm->u.norm.kind, norm->u.norm.eps);
@@ -46,7 +47,7 @@ static void finish_head(const struct executor *x, float *y, const float *v, uint
     }
     if (rope) {
         const uint32_t pairs = rope->u.rope.n;
-        x->kernels->rope(y, v, turns + (uint64_t)row * 2 * pairs, pairs, n, rope->u.rope.style);
+        x->kernels->rope(y, v, rope_table + (uint64_t)row * 2 * pairs, pairs, n, rope->u.rope.style);
         v = y;
     }
     if (v != y) memcpy(y, v, n * sizeof *y);
@@ -60,7 +61,7 @@ static void store_row(struct executor *x, const struct attend *a, struct lane *l
     const float limit = x->o.kv_type == KV_F16 ? HALF_MOST : FLT_MAX;
     float *t = l->row;
     finish_head(x, t, a->k.base + row * a->k.stride + head * a->dk, a->dk, a->k_norm, a->k_norm_w, a->k_norm_b,
-                a->k_rope, a->k_turn, row);
+                a->k_rope, a->k_rope_table, row);
     bool good = x->kernels->bounded(t, a->dk, limit);
     x->kernels->store_k[x->o.kv_type](page, t, a->dk, position % KV_PAGE);
     if (!a->value_in_key) {
@@ -103,7 +104,7 @@ static void load_queries(struct executor *x, const struct pass *p, struct lane *
         for (uint32_t h = 0; h < p->heads; h++)
             finish_head(x, l->q + (r * p->heads + h) * a->dk,
                         operand_row(x, &a->q, p->first + r) + (p->head + h) * a->dk, a->dk, a->q_norm, a->q_norm_w,
-                        a->q_norm_b, a->q_rope, a->q_turn, p->row[r]);
+                        a->q_norm_b, a->q_rope, a->q_rope_table, p->row[r]);
 }
 
 /* Positions that any row of the pass sees in a split: [*from, *to), within it. */

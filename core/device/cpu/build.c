@@ -200,8 +200,8 @@ static void carve_workspace(struct executor *x, struct carve *c)
 {
     const struct sizes z = measure(x);
     const uint32_t rows = x->o.max_rows;
-    for (uint32_t i = 0; i < x->n_turns; i++)
-        x->turns[i].rows = carve(c, (uint64_t)rows * 2 * x->turns[i].n, sizeof(float));
+    for (uint32_t i = 0; i < x->n_rope_tables; i++)
+        x->rope_tables[i].rows = carve(c, (uint64_t)rows * 2 * x->rope_tables[i].n, sizeof(float));
     x->shared_q8 = carve(c, z.shared_q8, 1);
     x->shared_f32 = carve(c, z.shared_f32, 1);
     x->route_logits = carve(c, z.route_logits, sizeof(float));
@@ -253,13 +253,13 @@ void *list_new(struct executor *x, uint64_t n, uint64_t size)
 }
 
 /* Ropes of equal tables share their cosines and sines. */
-uint32_t turn_index(const struct executor *x, const struct tape_op *op)
+uint32_t rope_table_index(const struct executor *x, const struct tape_op *op)
 {
-    for (uint32_t i = 0; i < x->n_turns; i++) {
-        const struct turn_table *t = &x->turns[i];
+    for (uint32_t i = 0; i < x->n_rope_tables; i++) {
+        const struct rope_table *t = &x->rope_tables[i];
         if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale) return i;
     }
-    return x->n_turns;
+    return x->n_rope_tables;
 }
 
 wk_status build_lists(struct executor *x, const struct wk_err *err)
@@ -278,17 +278,17 @@ wk_status build_lists(struct executor *x, const struct wk_err *err)
     x->cache = list_new(x, p->n_kv_layers, sizeof *x->cache);
     x->conv = list_new(x, p->n_kv_layers, sizeof *x->conv);
     x->lanes = list_new(x, x->o.threads, sizeof *x->lanes);
-    x->turns = list_new(x, ropes, sizeof *x->turns);
+    x->rope_tables = list_new(x, ropes, sizeof *x->rope_tables);
     x->stages = list_new(x, p->n_launches, sizeof *x->stages);
     x->row_ops = list_new(x, ops, sizeof *x->row_ops);
     x->cuts = list_new(x, cuts, sizeof *x->cuts);
-    if (!x->buffers || !x->cache || !x->conv || !x->lanes || !x->turns || !x->stages || !x->row_ops || !x->cuts)
+    if (!x->buffers || !x->cache || !x->conv || !x->lanes || !x->rope_tables || !x->stages || !x->row_ops || !x->cuts)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
-        if (op->kind != WK_OP_ROPE || turn_index(x, op) < x->n_turns) continue;
-        x->turns[x->n_turns++] =
-            (struct turn_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+        if (op->kind != WK_OP_ROPE || rope_table_index(x, op) < x->n_rope_tables) continue;
+        x->rope_tables[x->n_rope_tables++] =
+            (struct rope_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
     }
     wk_status s = sampling_open(x, err);
     return s ? s : weights_find(x, err);

@@ -108,7 +108,7 @@ struct attend {
     const struct tape_op *op, *q_norm, *k_norm, *v_norm, *q_rope, *k_rope;        /* but for op NULL: none */
     const float *q_norm_w, *q_norm_b, *k_norm_w, *k_norm_b, *v_norm_w, *v_norm_b; /* [dk] or [dv]; NULL: none */
     const float *sinks;                        /* [heads], added to the sum of weights as a score; NULL: none */
-    const float *q_turn, *k_turn;              /* [max_rows][2 n] cosines and sines of the step's positions */
+    const float *q_rope_table, *k_rope_table;  /* [max_rows][2 n] cosines and sines of the step's positions */
     struct operand q, k, v;                    /* [rows][heads * dk], [rows][kv_heads * dk], [rows][kv_heads * dv] */
     float *out;                                /* [rows][heads * dv] */
     uint32_t heads, kv_heads;                  /* of queries, of keys and values */
@@ -143,7 +143,7 @@ struct row_op {
     float *out;                     /* NULL: temp of this place, or the step's logits or pooled rows */
     uint64_t out_stride;            /* floats */
     const float *w, *b;             /* of a norm, a route: [width]; NULL: none */
-    const float *turn;              /* rope: [max_rows][2 n] */
+    const float *rope_table;        /* rope: [max_rows][2 n] */
     const uint8_t *table;           /* embed: rows as in the file, in its mapping */
     const struct wk_type_cpu *type; /* of the table */
     uint64_t row_bytes;             /* of the table */
@@ -183,9 +183,9 @@ struct lane {
 };
 
 /* Cosines and sines of one rope of the program, made at the start of each step. */
-struct turn_table {
+struct rope_table {
     const double *freq; /* [n] radians a position, the program's */
-    uint32_t n;         /* pairs of a head that turn */
+    uint32_t n;         /* pairs of a head that are rotated */
     double mscale;      /* factor of both */
     float *rows;        /* [max_rows][2 n] */
 };
@@ -246,18 +246,18 @@ struct executor {
     uint64_t list_bytes;     /* of all lists */
     struct matrix *matrices; /* [n_matrices] */
     uint32_t n_matrices;
-    uint64_t n_tiles;            /* of all matrices */
-    uint8_t *tiles;              /* of all matrices, packed when first used, by any thread of the pool */
-    _Atomic uint8_t *tile_state; /* [n_tiles] enum tile_state */
-    const uint8_t *zero_row;     /* widest row of a file's matrix, zero */
-    bool *is_vector;             /* [n_tensors]: norms, biases, sinks */
-    float **vectors;             /* [n_tensors]: their F32 copies, in the weights' region */
-    float **buffers;             /* [n_buffers] */
-    struct stage *stages;        /* [n_launches] */
-    struct row_op *row_ops;      /* of all stages */
-    uint32_t *cuts;              /* of all products */
-    struct turn_table *turns;    /* [n_turns] */
-    uint32_t n_turns;
+    uint64_t n_tiles;               /* of all matrices */
+    uint8_t *tiles;                 /* of all matrices, packed when first used, by any thread of the pool */
+    _Atomic uint8_t *tile_state;    /* [n_tiles] enum tile_state */
+    const uint8_t *zero_row;        /* widest row of a file's matrix, zero */
+    bool *is_vector;                /* [n_tensors]: norms, biases, sinks */
+    float **vectors;                /* [n_tensors]: their F32 copies, in the weights' region */
+    float **buffers;                /* [n_buffers] */
+    struct stage *stages;           /* [n_launches] */
+    struct row_op *row_ops;         /* of all stages */
+    uint32_t *cuts;                 /* of all products */
+    struct rope_table *rope_tables; /* [n_rope_tables] */
+    uint32_t n_rope_tables;
     uint8_t **cache;     /* [n_kv_layers] pages of each */
     float **conv;        /* [n_kv_layers] weights of convolutions, [kernel][width]; NULL: it is none */
     struct lane *lanes;  /* [threads] */
@@ -307,7 +307,7 @@ wk_status build_lists(struct executor *x, const struct wk_err *err);
 /* Fills x->plan and every pointer, from x->program, x->o and x->region (all NULL: plans alone). Writes nothing into the
  * regions. */
 wk_status build_carve(struct executor *x, const struct wk_err *err);
-uint32_t turn_index(const struct executor *x, const struct tape_op *rope); /* n_turns: none */
+uint32_t rope_table_index(const struct executor *x, const struct tape_op *rope); /* n_rope_tables: none */
 uint32_t build_row_ops(const struct tape_launch *l);
 enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape_launch *l);
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts);
@@ -369,7 +369,7 @@ void rows_one(struct executor *x, const struct stage *s, struct lane *l, uint32_
 void norm_row(const struct executor *x, const struct tape_op *op, const float *w, const float *b, float *y,
               const float *v, uint32_t width);
 /* cos and sin of this thread's share of the step's rows. */
-void turn_rows(struct executor *x, uint32_t thread);
+void make_rope_rows(struct executor *x, uint32_t thread);
 /* Bytes for the results of attention cut by position. */
 uint64_t attend_partial_bytes(const struct executor *x, uint32_t heads, uint32_t dv);
 /* Scores before the softmax of one attention: out [rows of the stage][heads][keys], -inf where nothing is seen.

@@ -284,8 +284,8 @@ static void walk(void *arg, uint32_t thread)
 {
     struct executor *x = arg;
     struct lane *l = &x->lanes[thread];
-    turn_rows(x,
-              thread); /* the first launch gathers embeddings; its barrier stands between this and the first rotation */
+    make_rope_rows(
+        x, thread); /* the first launch gathers embeddings; its barrier stands between this and the first rotation */
     for (uint32_t i = 0, parity = 0; i < x->program->n_launches; i++) {
         const struct stage *s = &x->stages[i];
         if (idle(x, s)) continue;

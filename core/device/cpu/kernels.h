@@ -45,8 +45,8 @@ struct cpu_kernels {
     void (*map)(float *y, const float *x, uint32_t n, uint32_t fn, float p); /* WK_UNARY_* */
     void (*glu)(float *y, const float *g, const float *u, uint32_t n, uint32_t fn, float alpha,
                 float limit); /* WK_GLU_* */
-    /* One head of `head` values; turn: cos [n] then sin [n], each times mscale; y == x allowed. */
-    void (*rope)(float *y, const float *x, const float *turn, uint32_t n, uint32_t head, uint32_t style);
+    /* One head of `head` values; table: cos [n] then sin [n], each times mscale; y == x allowed. */
+    void (*rope)(float *y, const float *x, const float *table, uint32_t n, uint32_t head, uint32_t style);
 
     /* ---- attention; [enum kv_type]. A page of one KV head is K [dk][KV_PAGE] then V [KV_PAGE][kv_padded(dv)].
      * -------------- */

@@ -193,9 +193,9 @@ static void k_glu(float *y, const float *g, const float *u, uint32_t n, uint32_t
     }
 }
 
-static void k_rope(float *y, const float *x, const float *turn, uint32_t n, uint32_t head, uint32_t style)
+static void k_rope(float *y, const float *x, const float *table, uint32_t n, uint32_t head, uint32_t style)
 {
-    const float *c = turn, *s = turn + n;
+    const float *c = table, *s = table + n;
     if (style == WK_ROPE_HALF) {
         for (uint32_t i = 0; i < n; i++) {
             float a = x[i], b = x[i + n];

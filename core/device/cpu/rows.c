@@ -10,13 +10,13 @@
 
 #include "plugin/call.h"
 
-void turn_rows(struct executor *x, uint32_t thread)
+void make_rope_rows(struct executor *x, uint32_t thread)
 {
     const uint32_t rows = x->step->n_rows;
     /* From the last thread down: with one row the embedding is thread 0's. */
     thread = pool_active(x->pool) - 1 - thread;
-    for (uint32_t t = 0; t < x->n_turns; t++) {
-        const struct turn_table *table = &x->turns[t];
+    for (uint32_t t = 0; t < x->n_rope_tables; t++) {
+        const struct rope_table *table = &x->rope_tables[t];
         for (uint32_t r = share(x, rows, thread); r < share(x, rows, thread + 1); r++) {
             float *c = table->rows + (uint64_t)r * 2 * table->n, *s = c + table->n;
             for (uint32_t i = 0; i < table->n; i++) {
@@ -73,9 +73,9 @@ static void run_rope(const struct run *u)
 {
     const struct tape_op *op = u->r->op;
     const uint32_t n = op->u.rope.n, head = op->u.rope.head, width = row_width(&u->r->in[0]);
-    const float *turn = u->r->turn + (uint64_t)step_row(u->x, u->s->rows, u->i) * 2 * n;
+    const float *rope_table = u->r->rope_table + (uint64_t)step_row(u->x, u->s->rows, u->i) * 2 * n;
     for (uint32_t h = 0; h < width; h += head)
-        u->x->kernels->rope(u->y + h, u->in[0] + h, turn, n, head, op->u.rope.style);
+        u->x->kernels->rope(u->y + h, u->in[0] + h, rope_table, n, head, op->u.rope.style);
 }
 
 /* Each value of the second factor is for a run of the first's; the one that has a single slot is the same for every

@@ -125,9 +125,9 @@ static wk_status product_stage(struct executor *x, const struct tape_launch *l, 
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
 
-static const float *turns_of(const struct executor *x, const struct tape_op *rope)
+static const float *rope_table_of(const struct executor *x, const struct tape_op *rope)
 {
-    return rope ? x->turns[turn_index(x, rope)].rows : NULL;
+    return rope ? x->rope_tables[rope_table_index(x, rope)].rows : NULL;
 }
 
 static wk_status attend_stage(struct executor *x, const struct tape_launch *l, struct stage *s,
@@ -159,8 +159,8 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     a->v_offset = (uint64_t)a->dk * KV_PAGE * size;
     a->head_bytes = a->v_offset + (a->value_in_key ? 0 : (uint64_t)kv_padded(a->dv) * KV_PAGE * size);
     a->page_bytes = a->head_bytes * a->kv_heads;
-    a->q_turn = turns_of(x, a->q_rope);
-    a->k_turn = turns_of(x, a->k_rope);
+    a->q_rope_table = rope_table_of(x, a->q_rope);
+    a->k_rope_table = rope_table_of(x, a->k_rope);
     if (a->q_norm) a->q_norm_w = vector_of(x, a->q_norm->t[0]), a->q_norm_b = vector_of(x, a->q_norm->t[1]);
     if (a->k_norm) a->k_norm_w = vector_of(x, a->k_norm->t[0]), a->k_norm_b = vector_of(x, a->k_norm->t[1]);
     if (a->v_norm) a->v_norm_w = vector_of(x, a->v_norm->t[0]), a->v_norm_b = vector_of(x, a->v_norm->t[1]);
@@ -258,7 +258,7 @@ static wk_status row_op_of(struct executor *x, const struct tape_launch *l, cons
         r->w = vector_of(x, op->t[0]);
         r->b = vector_of(x, op->t[1]);
     }
-    if (op->kind == WK_OP_ROPE) r->turn = turns_of(x, op);
+    if (op->kind == WK_OP_ROPE) r->rope_table = rope_table_of(x, op);
     for (uint32_t j = 0; j < TAPE_IN; j++) {
         wk_status st =
             op->in[j] == TAPE_NONE || (l->kind == LAUNCH_ROUTE && j > 0) ? WK_OK : row_input(x, l, s, r, j, err);

@@ -40,24 +40,24 @@ uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint3
 
 uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads) { return (uint64_t)rows * heads; }
 
-static wk_status check_source(const char *what, const char *name, const float *x, const float *turn, uint32_t n,
+static wk_status check_source(const char *what, const char *name, const float *x, const float *rope_table, uint32_t n,
                               uint32_t style, struct cuda_head_norm norm, uint32_t d, const struct wk_err *err)
 {
     if (!x) return wk_fail(err, WK_INVALID, "%s: no %s", what, name);
     if (norm.kind > CUDA_NORM_LAYER) return wk_fail(err, WK_INVALID, "%s: %s_norm.kind is %u", what, name, norm.kind);
-    if (!turn) return WK_OK;
+    if (!rope_table) return WK_OK;
     if (style != WK_ROPE_INTERLEAVED && style != WK_ROPE_HALF)
-        return wk_fail(err, WK_INVALID, "%s: %s_turn_style is %u", what, name, style);
-    if (2 * (uint64_t)n > d) return wk_fail(err, WK_INVALID, "%s: %s_turn_n is %u for heads of %u", what, name, n, d);
+        return wk_fail(err, WK_INVALID, "%s: %s_rope_style is %u", what, name, style);
+    if (2 * (uint64_t)n > d) return wk_fail(err, WK_INVALID, "%s: %s_rope_n is %u for heads of %u", what, name, n, d);
     return WK_OK;
 }
 
-/* Can heads of d values be read by runs of 8, and turned with runs of 8 or within them? */
+/* Can heads of d values be read by runs of 8, and rotated with runs of 8 or within them? */
 static bool in_runs(const struct attend_source *s, uint32_t d)
 {
-    const bool turned =
-        !s->turn || ((uintptr_t)s->turn % 16 == 0 && s->turn_n % (s->turn_style == WK_ROPE_INTERLEAVED ? 4 : 8) == 0);
-    return d % 8 == 0 && (uintptr_t)s->x % 16 == 0 && s->stride % 4 == 0 && turned;
+    const bool rotated = !s->rope_table || ((uintptr_t)s->rope_table % 16 == 0 &&
+                                            s->rope_n % (s->rope_style == WK_ROPE_INTERLEAVED ? 4 : 8) == 0);
+    return d % 8 == 0 && (uintptr_t)s->x % 16 == 0 && s->stride % 4 == 0 && rotated;
 }
 
 wk_status attend_check(const struct cuda_attend *a, const char *what, struct attend_args *out, const struct wk_err *err)
@@ -77,17 +77,17 @@ wk_status attend_check(const struct cuda_attend *a, const char *what, struct att
         return wk_fail(err, WK_INVALID, "%s: k or v alone, or v beside values in keys", what);
     if (a->chunk && (a->window || a->chunk % KV_PAGE))
         return wk_fail(err, WK_INVALID, "%s: chunks of %u, a window of %u", what, a->chunk, a->window);
-    wk_status s = check_source(what, "q", a->q, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm, a->dk, err);
+    wk_status s = check_source(what, "q", a->q, a->q_rope_table, a->q_rope_n, a->q_rope_style, a->q_norm, a->dk, err);
     if (s == WK_OK && a->k)
-        s = check_source(what, "k", a->k, a->k_turn, a->k_turn_n, a->k_turn_style, a->k_norm, a->dk, err);
+        s = check_source(what, "k", a->k, a->k_rope_table, a->k_rope_n, a->k_rope_style, a->k_norm, a->dk, err);
     if (s == WK_OK && a->v) s = check_source(what, "v", a->v, NULL, 0, 0, a->v_norm, a->dv, err);
     if (s != WK_OK) return s;
     if (a->act ? a->shift > 126 || a->dv % 16 : !a->out)
         return wk_fail(err, WK_INVALID, "%s: no output, or an act of heads of %u", what, a->dv);
     if (!a->cache) return wk_fail(err, WK_INVALID, "%s: no cache", what);
     *out = attend_args{};
-    out->q = attend_source_of(a->q, a->q_stride, a->q_turn, a->q_turn_n, a->q_turn_style, a->q_norm);
-    out->k = attend_source_of(a->k, a->k_stride, a->k_turn, a->k_turn_n, a->k_turn_style, a->k_norm);
+    out->q = attend_source_of(a->q, a->q_stride, a->q_rope_table, a->q_rope_n, a->q_rope_style, a->q_norm);
+    out->k = attend_source_of(a->k, a->k_stride, a->k_rope_table, a->k_rope_n, a->k_rope_style, a->k_norm);
     out->v = attend_source_of(a->v, a->v_stride, NULL, 0, 0, a->v_norm);
     out->seq = a->batch->seq;
     out->lengths = a->batch->lengths;

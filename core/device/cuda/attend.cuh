@@ -39,8 +39,8 @@ template <int D> __device__ __forceinline__ uint32_t block_offset(uint32_t slot,
 struct attend_source {
     const float *x;
     uint64_t stride;
-    const float *turn; /* [rows][n][2] or NULL */
-    uint32_t turn_n, turn_style;
+    const float *rope_table; /* [rows][n][2] or NULL */
+    uint32_t rope_n, rope_style;
     struct cuda_head_norm norm;
 };
 
@@ -68,10 +68,10 @@ struct attend_args {
     uint32_t table_pages;                    /* of a sequence, at most */
 };
 
-static inline struct attend_source attend_source_of(const float *x, uint64_t stride, const float *turn, uint32_t n,
+static inline struct attend_source attend_source_of(const float *x, uint64_t stride, const float *rope, uint32_t n,
                                                     uint32_t style, struct cuda_head_norm norm)
 {
-    const struct attend_source s = { x, stride, turn, turn ? n : 0, style, norm };
+    const struct attend_source s = { x, stride, rope, rope ? n : 0, style, norm };
     return s;
 }
 
@@ -177,24 +177,24 @@ __device__ __forceinline__ bool find_seq_tile(const attend_args &a, uint32_t ind
 
 /* ---- finishing a head: by one whole warp, in shared memory --------------------------------------------- */
 
-/* Values lane, lane + 32, ... of a head, and the turns of pairs lane, lane + 32, ...: asked for together, so that only
- * one wait is seen. */
+/* Values lane, lane + 32, ... of a head, and cosine and sine of pairs lane, lane + 32, ...: asked for together, so that
+ * only one wait is seen. */
 template <int D> struct head_values {
     float x[(D + 31) / 32];
-    float2 turn[(D + 63) / 64];
+    float2 rope[(D + 63) / 64];
 };
 
-/* Where a head and its turns lie, and how many of them there are. */
+/* Where a head and its row of the RoPE table lie, and how many values and pairs there are. */
 struct head_place {
     const float *x;
-    const float2 *turn;
-    uint32_t values, turns;
+    const float2 *rope;
+    uint32_t values, pairs;
 };
 
 __device__ __forceinline__ head_place place_head(const attend_source &s, uint32_t row, uint32_t head, uint32_t d)
 {
     return head_place{ s.x + row * s.stride + head * d,
-                       reinterpret_cast<const float2 *>(s.turn) + (uint64_t)row * s.turn_n, d, s.turn_n };
+                       reinterpret_cast<const float2 *>(s.rope_table) + (uint64_t)row * s.rope_n, d, s.rope_n };
 }
 
 template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, const head_place &p)
@@ -204,7 +204,7 @@ template <int D> __device__ __forceinline__ void load_head(head_values<D> &h, co
     for (int j = 0; j < (D + 31) / 32; j++) h.x[j] = lane + 32 * j < p.values ? __ldcg(p.x + lane + 32 * j) : 0.0f;
 #pragma unroll
     for (int j = 0; j < (D + 63) / 64; j++)
-        h.turn[j] = lane + 32 * j < p.turns ? __ldcg(p.turn + lane + 32 * j) : make_float2(0.0f, 0.0f);
+        h.rope[j] = lane + 32 * j < p.pairs ? __ldcg(p.rope + lane + 32 * j) : make_float2(0.0f, 0.0f);
 }
 
 /* Sum over a head from the sums of its runs of 16 (the same in all lanes of a run): the tree of wk_rms_scale, the runs
@@ -272,12 +272,12 @@ __device__ __forceinline__ void finish_head(float *row, head_values<D> &h, const
 #pragma unroll
     for (int j = 0; j < (D + 63) / 64; j++) {
         const uint32_t i = lane + 32 * j;
-        if (i >= s.turn_n) break;
-        const uint32_t ia = s.turn_style == WK_ROPE_INTERLEAVED ? 2 * i : i,
-                       ib = s.turn_style == WK_ROPE_INTERLEAVED ? 2 * i + 1 : i + s.turn_n;
+        if (i >= s.rope_n) break;
+        const uint32_t ia = s.rope_style == WK_ROPE_INTERLEAVED ? 2 * i : i,
+                       ib = s.rope_style == WK_ROPE_INTERLEAVED ? 2 * i + 1 : i + s.rope_n;
         const float a = row[ia], b = row[ib];
-        row[ia] = __fsub_rn(__fmul_rn(a, h.turn[j].x), __fmul_rn(b, h.turn[j].y));
-        row[ib] = __fadd_rn(__fmul_rn(a, h.turn[j].y), __fmul_rn(b, h.turn[j].x));
+        row[ia] = __fsub_rn(__fmul_rn(a, h.rope[j].x), __fmul_rn(b, h.rope[j].y));
+        row[ib] = __fadd_rn(__fmul_rn(a, h.rope[j].y), __fmul_rn(b, h.rope[j].x));
     }
     __syncwarp();
 }

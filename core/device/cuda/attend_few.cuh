@@ -174,8 +174,8 @@ __device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_arg
             n = a.dv;
         } else {
             const attend_source &s = row == RAW_TURNS_Q ? a.q : a.k;
-            from = s.turn + (uint64_t)t.row * s.turn_n * 2;
-            n = 2 * s.turn_n;
+            from = s.rope_table + (uint64_t)t.row * s.rope_n * 2;
+            n = 2 * s.rope_n;
         }
         if (value < n) copy16(shared_address(&m.raw[row][value]), from + value);
     }
@@ -185,23 +185,23 @@ __device__ __forceinline__ void copy_heads(few_shared<D, W> &m, const attend_arg
 /* What a lane needs of query or key i, row `row` of the batch. */
 template <int D, int FORM, bool RAW>
 __device__ __forceinline__ void load_head_run(head_run &r, const attend_source &s, const attend_args &a,
-                                              const float *turn, bool first)
+                                              const float *rope, bool first)
 {
-    if (r.x) load_turns<D, FORM, RAW>(r, s, turn);
+    if (r.x) load_rope<D, FORM, RAW>(r, s, rope);
     if (first) wk_depend();
     load_run<D, FORM, RAW>(r, s, a.dk, true);
 }
 
-/* The turns of a row's queries, by the second warp, and keys, by the third, to L1, ahead of the pages, behind which
- * they would be long on their way. What comes back keeps the load. */
-__device__ __forceinline__ float touch_turns(const attend_args &a, uint32_t row)
+/* The RoPE table's row for queries, by the second warp, and for keys, by the third, to L1, ahead of the pages, behind
+ * which they would be long on their way. What comes back keeps the load. */
+__device__ __forceinline__ float touch_rope(const attend_args &a, uint32_t row)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = 2 * (warp == 1 ? a.q.turn_n : a.k.turn_n);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x & 31u, n = 2 * (warp == 1 ? a.q.rope_n : a.k.rope_n);
     float x = 0.0f;
     if ((warp == 1 || warp == 2) && lane * 32 < n)
         asm volatile("ld.global.nc.f32 %0, [%1];"
                      : "=f"(x)
-                     : "l"((warp == 1 ? a.q.turn : a.k.turn) + (uint64_t)row * n + lane * 32));
+                     : "l"((warp == 1 ? a.q.rope_table : a.k.rope_table) + (uint64_t)row * n + lane * 32));
     return x;
 }
 
@@ -229,7 +229,8 @@ __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_ar
             load_run<D, FORM, true>(value, a.v, a.dv, false);
         } else {
             r.x = i < n ? s.x + row * s.stride + (q ? t.kv * a.group + (query - at * a.group) : t.kv) * a.dk : NULL;
-            load_head_run<D, FORM, false>(r, s, a, s.turn + (uint64_t)row * s.turn_n * 2, now.first && first_round);
+            load_head_run<D, FORM, false>(r, s, a, s.rope_table + (uint64_t)row * s.rope_n * 2,
+                                          now.first && first_round);
             if (first_round) {
                 value.x = v < rows ? a.v.x + (t.row + (j.from + v - t.position)) * a.v.stride + t.kv * a.dv : NULL;
                 load_run<D, FORM, false>(value, a.v, a.dv, false);
@@ -239,7 +240,7 @@ __device__ __forceinline__ void finish_keys(few_shared<D, W> &m, const attend_ar
         first_round = false;
         if (!FORM && (a.q.norm.kind != CUDA_NORM_NONE || a.k.norm.kind != CUDA_NORM_NONE)) norm_run<D>(r, s, a.dk);
         if (i < n && run_first<D>() < D) {
-            const uint4 x = turn_run(r, s);
+            const uint4 x = rope_run(r, s);
             if (q) {
                 *reinterpret_cast<uint4 *>(m.q + (run_first<D>() * QUERIES + i * 8)) = x;
             } else if (j.early) {
@@ -548,7 +549,7 @@ __device__ __forceinline__ uint32_t begin_items(few_shared<D, W> &m, const atten
     uint32_t ahead = t.seq == likely && t.split == 0 && !a.ring_pages ? guess : look_up(a, t, t.split * W + warp);
     if ((threadIdx.x & 31u) == 0) m.copies[all.begin % PLACES][warp] = copy_of_page<D>(a, t, t.split * W + warp, ahead);
     __syncwarp();
-    const float near = FORM == FORM_PLAIN && !MEETS ? touch_turns(a, t.row) : 0.0f;
+    const float near = FORM == FORM_PLAIN && !MEETS ? touch_rope(a, t.row) : 0.0f;
     ask_page(m, all.begin, 0);
     __syncthreads(); /* barriers are there */
     if (MEETS) ask_page(m, all.begin, 1);

@@ -1,5 +1,5 @@
 /* attend_one.cuh: attention of one generated row, when nothing runs beside it: heads without norms that can be read and
- * turned by runs of 8. Its time is the way from the wait for q, k and v to the result, so all else is done before that
+ * rotated by runs of 8. Its time is the way from the wait for q, k and v to the result, so all else is done before that
  * wait: pages and RoPE table entries are in flight, addresses are known. The arithmetic is attend_few.cuh's, and so are
  * the items. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_ONE_CUH
@@ -24,10 +24,10 @@ template <int D> static constexpr size_t one_bytes(uint32_t cluster)
 
 /* Cosines and sines of a lane's run as they lie in memory: of 8 values in halves of a head, of 4 pairs in the first
  * half of it. */
-struct run_turn {
+struct run_rope {
     float4 x[4];
-    bool turned, pairs;
-    float sign; /* of the sine that an odd value of a pair, or any value in halves, is turned with */
+    bool rotated, pairs;
+    float sign; /* of the sine that an odd value of a pair, or any value in halves, is rotated with */
 };
 
 template <int D> __device__ __forceinline__ uint32_t lane_job()
@@ -35,25 +35,25 @@ template <int D> __device__ __forceinline__ uint32_t lane_job()
     return threadIdx.x / 32 + ONE_WARPS * ((threadIdx.x & 31u) / head_lanes<D>());
 }
 
-template <int D> __device__ __forceinline__ void load_turn(run_turn &r, const attend_args &a, uint32_t job)
+template <int D> __device__ __forceinline__ void load_run_rope(run_rope &r, const attend_args &a, uint32_t job)
 {
     const attend_source &s = job < QUERIES ? a.q : a.k;
-    const uint32_t first = run_first<D>(), n = s.turn_n;
-    r.turned = job <= JOB_KEY && first < 2 * n;
-    r.pairs = job <= JOB_KEY && s.turn_style == WK_ROPE_INTERLEAVED;
-    r.sign = r.turned && (r.pairs || first >= n) ? 1.0f : -1.0f;
+    const uint32_t first = run_first<D>(), n = s.rope_n;
+    r.rotated = job <= JOB_KEY && first < 2 * n;
+    r.pairs = job <= JOB_KEY && s.rope_style == WK_ROPE_INTERLEAVED;
+    r.sign = r.rotated && (r.pairs || first >= n) ? 1.0f : -1.0f;
 #pragma unroll
     for (int i = 0; i < 4; i++) r.x[i] = make_float4(1.0f, 0.0f, 1.0f, 0.0f);
-    if (!r.turned) return;
+    if (!r.rotated) return;
     const float4 *const from =
-        reinterpret_cast<const float4 *>(s.turn + (r.pairs ? first : 2 * (first < n ? first : first - n)));
+        reinterpret_cast<const float4 *>(s.rope_table + (r.pairs ? first : 2 * (first < n ? first : first - n)));
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (i < 2 || !r.pairs)
             r.x[i] = __ldg(from + i); /* every block reads them: from L1 after a multiprocessor's first warp */
 }
 
-/* Where the lane's run lies, and what it is turned with, if that is not in the run; NULL: nothing. */
+/* Where the lane's run lies, and what it is rotated with, if that is not in the run; NULL: nothing. */
 struct run_place {
     const float *own, *other;
 };
@@ -69,12 +69,12 @@ __device__ __forceinline__ run_place place_run(const attend_args &a, const item 
     run_place r = { NULL, NULL };
     if (!(job < QUERIES ? job < queries : job < JOBS && newest) || first >= d) return r;
     r.own = x + first;
-    if (job < JOB_VALUE && s.turn_style == WK_ROPE_HALF && first < 2 * s.turn_n) r.other = x + turn_partner(s, first);
+    if (job < JOB_VALUE && s.rope_style == WK_ROPE_HALF && first < 2 * s.rope_n) r.other = x + rope_partner(s, first);
     return r;
 }
 
-/* The same sums as turn_run's. */
-__device__ __forceinline__ uint4 turn_values(const float (&own)[8], const float (&other)[8], const run_turn &r)
+/* The same sums as rope_run's. */
+__device__ __forceinline__ uint4 rope_values(const float (&own)[8], const float (&other)[8], const run_rope &r)
 {
     float x[8];
     if (r.pairs) {
@@ -167,23 +167,23 @@ struct one_walk {
     uint32_t run, parity;    /* run: splits of the tile that the block has done */
 };
 
-/* The lane's head of the item, a query's, the new key's or value's. turn: what it is turned with. Returns the sink of
+/* The lane's head of the item, a query's, the new key's or value's. rope: what it is rotated with. Returns the sink of
  * the thread's query. */
 template <int D>
 __device__ __forceinline__ float begin_one(one_shared<D> &m, const attend_args &a, const item &t, const one_walk &w,
-                                           uint32_t n, run_turn &turn, bool more)
+                                           uint32_t n, run_rope &rope, bool more)
 {
     const uint32_t job = lane_job<D>();
     const bool newest = t.split == t.last;
     const run_place at = place_run<D>(a, t, job, w.same ? 0 : n, newest);
     float own[8] = {}, other[8] = {}, sink = 0.0f;
     if (!w.same && a.sinks && threadIdx.x < n) sink = __ldg(a.sinks + t.kv * a.group + t.tile * QUERIES + threadIdx.x);
-    if (!w.first) load_turn<D>(turn, a, job);
+    if (!w.first) load_run_rope<D>(rope, a, job);
     if (w.first) wk_depend();
     if (at.own) load_8<false>(own, at.own);
     if (at.other) load_8<false>(other, at.other);
     if (run_first<D>() < D && (job < QUERIES ? !w.same : job < JOBS && newest))
-        put_run(m, a, t, job, turn_values(own, other, turn), w.parity, more);
+        put_run(m, a, t, job, rope_values(own, other, rope), w.parity, more);
     __syncthreads();
     return sink;
 }
@@ -262,8 +262,8 @@ __device__ __forceinline__ void do_items(one_shared<D> &m, const attend_args &a,
     if (late) wk_release();
     if (s.meet && threadIdx.x == 0 && rank < adders<D>(s.part))
         wk_bar_expect(shared_address(&m.sent_bar), slices_of<D>(rank, s.part) * s.part.splits * SENT_BYTES);
-    run_turn turn;
-    load_turn<D>(turn, a, lane_job<D>());
+    run_rope rope;
+    load_run_rope<D>(rope, a, lane_job<D>());
     one_walk w = { true, false, false, 0, 0 };
     total<D, W> r;
 #pragma unroll 1
@@ -276,7 +276,7 @@ __device__ __forceinline__ void do_items(one_shared<D> &m, const attend_args &a,
             pages = page_of_item<D, W>(next, a, warp);
         }
         float sink = 0.0f;
-        if (!w.same || t.split == t.last) sink = begin_one<D>(m, a, t, w, n, turn, more);
+        if (!w.same || t.split == t.last) sink = begin_one<D>(m, a, t, w, n, rope, more);
         if (more && (threadIdx.x & 31u) == 0) m.at[w.parity ^ 1u][warp] = pages.at;
         if (!w.same) {
             w.whole = !s.meet && t.split == t.first && t.last - t.first < s.all.end - index;

@@ -8,7 +8,7 @@
 
 enum { QUERIES = 8 }; /* of a tile */
 
-/* What a kernel is for: anything; heads without norms that can be read and turned by runs of 8; the same, and one row
+/* What a kernel is for: anything; heads without norms that can be read and rotated by runs of 8; the same, and one row
  * in all (attend_one.cuh): what is decided by rows and sequences falls away. The arithmetic is one. */
 enum { FORM_ANY, FORM_PLAIN, FORM_ONE };
 
@@ -178,26 +178,26 @@ __device__ __forceinline__ bool deal_tiles(item &t, tile_run &r, const attend_ar
 /* ---- finishing a head: a lane has a run of 8 values, head_lanes lanes have a head ----------------------
  *
  * The same arithmetic as attend.cuh's, for a short way from memory to the tensor cores instead of few reads: values
- * that turn each other are read twice. */
+ * that rotate each other are read twice. */
 
 template <int D> __device__ __forceinline__ constexpr uint32_t head_lanes()
 {
     return D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32;
 }
 
-/* Values 8 c + i of a head, what each is turned with, and cosine and sine of the turn, the sine with the sign that it
- * has in the sum. */
+/* Values 8 c + i of a head, what each is rotated with, and cosine and sine of the rotation, the sine with the sign that
+ * it has in the sum. */
 struct head_run {
     const float *x; /* the head; NULL: none */
     float own[8], other[8];
-    float2 turn[8];
+    float2 rope[8];
 };
 
 template <int D> __device__ __forceinline__ uint32_t run_first() { return threadIdx.x % head_lanes<D>() * 8; }
 
-__device__ __forceinline__ uint32_t turn_partner(const attend_source &s, uint32_t i)
+__device__ __forceinline__ uint32_t rope_partner(const attend_source &s, uint32_t i)
 {
-    return s.turn_style == WK_ROPE_INTERLEAVED ? i ^ 1 : i < s.turn_n ? i + s.turn_n : i - s.turn_n;
+    return s.rope_style == WK_ROPE_INTERLEAVED ? i ^ 1 : i < s.rope_n ? i + s.rope_n : i - s.rope_n;
 }
 
 /* RAW: from the block's copy in shared memory. */
@@ -206,47 +206,47 @@ template <bool RAW> __device__ __forceinline__ float4 load_4(const float *from)
     return RAW ? *reinterpret_cast<const float4 *>(from) : __ldcg(reinterpret_cast<const float4 *>(from));
 }
 
-template <bool RAW> __device__ __forceinline__ float4 turn_4(const float *from)
+template <bool RAW> __device__ __forceinline__ float4 rope_4(const float *from)
 {
     return RAW ? *reinterpret_cast<const float4 *>(from)
                : __ldg(reinterpret_cast<const float4 *>(
                      from)); /* every warp reads them: from L1 after a multiprocessor's first */
 }
 
-/* What turns the lane's run; nothing of the head is read. turn: of the head's row. */
+/* What rotates the lane's run; nothing of the head is read. rope: of the head's row. */
 template <int D, int FORM, bool RAW>
-__device__ __forceinline__ void load_turns(head_run &r, const attend_source &s, const float *turn)
+__device__ __forceinline__ void load_rope(head_run &r, const attend_source &s, const float *rope)
 {
-    const uint32_t first = run_first<D>(), n = s.turn_n;
-    const bool pairs = s.turn_style == WK_ROPE_INTERLEAVED;
+    const uint32_t first = run_first<D>(), n = s.rope_n;
+    const bool pairs = s.rope_style == WK_ROPE_INTERLEAVED;
 #pragma unroll
-    for (int i = 0; i < 8; i++) r.turn[i] = make_float2(1.0f, -0.0f); /* x + 0 * -0 is x */
+    for (int i = 0; i < 8; i++) r.rope[i] = make_float2(1.0f, -0.0f); /* x + 0 * -0 is x */
     if (first >= 2 * n) return;
     if (FORM && pairs) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float4 t = turn_4<RAW>(turn + first + 4 * i);
-            r.turn[4 * i] = make_float2(t.x, -t.y);
-            r.turn[4 * i + 1] = make_float2(t.x, t.y);
-            r.turn[4 * i + 2] = make_float2(t.z, -t.w);
-            r.turn[4 * i + 3] = make_float2(t.z, t.w);
+            const float4 t = rope_4<RAW>(rope + first + 4 * i);
+            r.rope[4 * i] = make_float2(t.x, -t.y);
+            r.rope[4 * i + 1] = make_float2(t.x, t.y);
+            r.rope[4 * i + 2] = make_float2(t.z, -t.w);
+            r.rope[4 * i + 3] = make_float2(t.z, t.w);
         }
     } else if (FORM) {
-        const float *from = turn + 2 * (first < n ? first : first - n);
+        const float *from = rope + 2 * (first < n ? first : first - n);
         const float sign = first < n ? -1.0f : 1.0f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float4 t = turn_4<RAW>(from + 4 * i);
-            r.turn[2 * i] = make_float2(t.x, __fmul_rn(t.y, sign));
-            r.turn[2 * i + 1] = make_float2(t.z, __fmul_rn(t.w, sign));
+            const float4 t = rope_4<RAW>(from + 4 * i);
+            r.rope[2 * i] = make_float2(t.x, __fmul_rn(t.y, sign));
+            r.rope[2 * i + 1] = make_float2(t.z, __fmul_rn(t.w, sign));
         }
     } else {
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) {
             const uint32_t k = first + i;
             if (k >= 2 * n) break;
-            const float2 t = __ldcg(reinterpret_cast<const float2 *>(turn) + (pairs ? k / 2 : k < n ? k : k - n));
-            r.turn[i] = make_float2(t.x, turn_partner(s, k) > k ? -t.y : t.y);
+            const float2 t = __ldcg(reinterpret_cast<const float2 *>(rope) + (pairs ? k / 2 : k < n ? k : k - n));
+            r.rope[i] = make_float2(t.x, rope_partner(s, k) > k ? -t.y : t.y);
         }
     }
 }
@@ -257,24 +257,24 @@ template <bool RAW> __device__ __forceinline__ void load_8(float (&x)[8], const 
     x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
 }
 
-/* d: values of a head; other: also what the run is turned with, if it is not in the run. */
+/* d: values of a head; other: also what the run is rotated with, if it is not in the run. */
 template <int D, int FORM, bool RAW>
 __device__ __forceinline__ void load_run(head_run &r, const attend_source &s, uint32_t d, bool other)
 {
     const uint32_t first = run_first<D>();
-    other = other && s.turn_style == WK_ROPE_HALF;
+    other = other && s.rope_style == WK_ROPE_HALF;
 #pragma unroll
     for (int i = 0; i < 8; i++) r.own[i] = r.other[i] = 0.0f;
     if (!r.x || first >= d) return;
     if (FORM) {
         load_8<RAW>(r.own, r.x + first);
-        if (other && first < 2 * s.turn_n) load_8<RAW>(r.other, r.x + turn_partner(s, first));
+        if (other && first < 2 * s.rope_n) load_8<RAW>(r.other, r.x + rope_partner(s, first));
     } else {
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) {
             if (first + i >= d) break;
             r.own[i] = __ldcg(r.x + first + i);
-            if (other && first + i < 2 * s.turn_n) r.other[i] = __ldcg(r.x + turn_partner(s, first + i));
+            if (other && first + i < 2 * s.rope_n) r.other[i] = __ldcg(r.x + rope_partner(s, first + i));
         }
     }
 }
@@ -295,13 +295,13 @@ template <int D> __device__ __forceinline__ void norm_run(head_run &r, const att
 {
     const struct cuda_head_norm &n = s.norm;
     const uint32_t first = run_first<D>();
-    const bool halves = s.turn_style == WK_ROPE_HALF;
+    const bool halves = s.rope_style == WK_ROPE_HALF;
     float x[8];
     const float mean = __fdiv_rn(add_head<D>(r.own), (float)d);
 #pragma unroll
     for (uint32_t i = 0; i < 8; i++) {
         if (n.kind == CUDA_NORM_LAYER && first + i < d) r.own[i] = __fadd_rn(r.own[i], -mean);
-        if (n.kind == CUDA_NORM_LAYER && halves && first + i < 2 * s.turn_n) r.other[i] = __fadd_rn(r.other[i], -mean);
+        if (n.kind == CUDA_NORM_LAYER && halves && first + i < 2 * s.rope_n) r.other[i] = __fadd_rn(r.other[i], -mean);
         x[i] = __fmul_rn(r.own[i], r.own[i]);
     }
     const float scale = __frsqrt_rn(__fadd_rn(__fdiv_rn(add_head<D>(x), (float)d), n.eps));
@@ -312,8 +312,8 @@ template <int D> __device__ __forceinline__ void norm_run(head_run &r, const att
         if (k >= d) break;
         r.own[i] = wk_rms_value(r.own[i], scale, n.w ? __ldg(n.w + k) : 1.0f);
         if (n.b) r.own[i] = __fadd_rn(r.own[i], __ldg(n.b + k));
-        if (k >= 2 * s.turn_n || !halves) continue;
-        const uint32_t p = turn_partner(s, k);
+        if (k >= 2 * s.rope_n || !halves) continue;
+        const uint32_t p = rope_partner(s, k);
         r.other[i] = wk_rms_value(r.other[i], scale, n.w ? __ldg(n.w + p) : 1.0f);
         if (n.b) r.other[i] = __fadd_rn(r.other[i], __ldg(n.b + p));
     }
@@ -326,13 +326,13 @@ __device__ __forceinline__ uint4 half_run(const float (&x)[8])
     for (int i = 0; i < 4; i++) h[i] = wk_act_half2(x[2 * i], x[2 * i + 1], 0);
     return make_uint4(half_bits(h[0]), half_bits(h[1]), half_bits(h[2]), half_bits(h[3]));
 }
-__device__ __forceinline__ uint4 turn_run(const head_run &r, const attend_source &s)
+__device__ __forceinline__ uint4 rope_run(const head_run &r, const attend_source &s)
 {
-    const bool pairs = s.turn_style == WK_ROPE_INTERLEAVED;
+    const bool pairs = s.rope_style == WK_ROPE_INTERLEAVED;
     float x[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        x[i] = __fadd_rn(__fmul_rn(r.own[i], r.turn[i].x), __fmul_rn(pairs ? r.own[i ^ 1] : r.other[i], r.turn[i].y));
+        x[i] = __fadd_rn(__fmul_rn(r.own[i], r.rope[i].x), __fmul_rn(pairs ? r.own[i ^ 1] : r.other[i], r.rope[i].y));
     return half_run(x);
 }
 

@@ -1,6 +1,6 @@
 /* attend_part_item.cuh: attention of a block's only item, a split of one tile of a sequence's one row: heads without
- * norms that are turned whole or not at all. Both kernels of generated rows go this way where they can (attend_few.cuh,
- * attend_one.cuh); and how the blocks of a cluster add up the splits of a tile. */
+ * norms that are rotated whole or not at all. Both kernels of generated rows go this way where they can
+ * (attend_few.cuh, attend_one.cuh); and how the blocks of a cluster add up the splits of a tile. */
 #ifndef CORE_DEVICE_CUDA_ATTEND_PART_ITEM_CUH
 #define CORE_DEVICE_CUDA_ATTEND_PART_ITEM_CUH
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ bool add_sent(const split_shared<D, ONE_WARPS> &m, co
  *
  * The way from the wait to the result is what its time is, and each of its instructions runs once: between the launches
  * of a layer they come from L2 or farther, 50 clocks and more for a line of eight. So it is short code, a loop over
- * values, no more than the item needs; heads of D values that are turned whole or not at all. And warps go ahead of
+ * values, no more than the item needs; heads of D values that are rotated whole or not at all. And warps go ahead of
  * each other: one without a head to finish does not wait for the launch before, but takes the steps of those that do,
  * with zeros; one that has nothing to do at all, no page and no values either, goes through all steps at once and only
  * arrives at the barriers. What they have executed is near when the others come. */
@@ -92,10 +92,10 @@ __device__ __forceinline__ bool add_sent(const split_shared<D, ONE_WARPS> &m, co
 /* Whether the steps of a model may go this way. */
 static inline bool one_item_serves(const attend_args &a)
 {
-    const bool turned = a.q.turn_n == a.head / 2 && a.k.turn_n == a.head / 2, straight = !a.q.turn_n && !a.k.turn_n;
-    if (a.q.turn_style != a.k.turn_style) return false;
+    const bool rotated = a.q.rope_n == a.head / 2 && a.k.rope_n == a.head / 2, straight = !a.q.rope_n && !a.k.rope_n;
+    if (a.q.rope_style != a.k.rope_style) return false;
     return a.act && a.softcap == 0.0f && a.dk == a.head && a.dv == a.head && a.head % 32 == 0 && a.head <= 128 &&
-           (straight || turned);
+           (straight || rotated);
 }
 
 /* slice_values by a loop, four pages at a time; those outside [from, to] add nothing. */
@@ -188,61 +188,62 @@ template <int D> __device__ __forceinline__ duty<D> duty_of(const attend_args &a
     return w;
 }
 
-/* A lane's part of a new query, key or value: two runs of 4 values, which turn each other or lie behind each other. */
+/* A lane's part of a new query, key or value: two runs of 4 values, which rotate each other or lie behind each other.
+ */
 struct head_part {
     const float *from;     /* the first run; NULL: none */
     uint32_t first, apart; /* value of the head that it begins with; values to the second run */
-    bool turned, pairs;
-    float4 x[2], turn[2]; /* values; cosine and sine of four turns */
+    bool rotated, pairs;
+    float4 x[2], rope[2]; /* values; cosine and sine of four pairs */
 };
 
 template <int D, int FORM>
 __device__ __forceinline__ void place_part(head_part &r, const attend_args &a, const item &t, const duty<D> &w)
 {
     const attend_source &s = w.job < QUERIES ? a.q : w.job == JOB_KEY ? a.k : a.v;
-    const bool turned = a.q.turn_n != 0, halves = turned && a.q.turn_style == WK_ROPE_HALF;
+    const bool rotated = a.q.rope_n != 0, halves = rotated && a.q.rope_style == WK_ROPE_HALF;
     const uint32_t l = threadIdx.x % head_lanes<D>();
     r.from = NULL;
     r.first = 0;
     r.apart = 4;
     r.pairs = !halves;
-    r.turned = turned; /* without a job it goes the way of the others, ahead of them */
-    r.x[0] = r.x[1] = r.turn[0] = r.turn[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    r.rotated = rotated; /* without a job it goes the way of the others, ahead of them */
+    r.x[0] = r.x[1] = r.rope[0] = r.rope[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (w.job >= JOBS || l >= D / 8) return;
-    r.turned = turned && w.job != JOB_VALUE;
-    if (r.turned && halves) r.apart = D / 2;
+    r.rotated = rotated && w.job != JOB_VALUE;
+    if (r.rotated && halves) r.apart = D / 2;
     r.first = r.apart == 4 ? 8 * l : 4 * l;
     const uint32_t row = FORM == FORM_ONE ? 0 : t.row;
     r.from = s.x + row * s.stride + (w.job < QUERIES ? w.head + w.job : t.kv) * D + r.first;
-    if (r.turned) {
-        const float4 *const turn = reinterpret_cast<const float4 *>(s.turn) + row * (D / 4);
-        r.turn[0] = __ldg(turn + 2 * l); /* every block reads them: from L1 after a multiprocessor's first warp */
-        r.turn[1] = __ldg(turn + 2 * l + 1);
+    if (r.rotated) {
+        const float4 *const rope = reinterpret_cast<const float4 *>(s.rope_table) + row * (D / 4);
+        r.rope[0] = __ldg(rope + 2 * l); /* every block reads them: from L1 after a multiprocessor's first warp */
+        r.rope[1] = __ldg(rope + 2 * l + 1);
     }
 }
 
-/* The same sums as turn_run's. */
-__device__ __forceinline__ void turn_two(float &x, float &y, float c, float s)
+/* The same sums as rope_run's. */
+__device__ __forceinline__ void rope_two(float &x, float &y, float c, float s)
 {
     const float u = __fadd_rn(__fmul_rn(x, c), __fmul_rn(y, -s));
     y = __fadd_rn(__fmul_rn(y, c), __fmul_rn(x, s));
     x = u;
 }
-__device__ __forceinline__ void turn_part(head_part &r)
+__device__ __forceinline__ void rope_part(head_part &r)
 {
     float4 &x = r.x[0], &y = r.x[1];
-    const float4 &t = r.turn[0], &u = r.turn[1];
-    if (!r.turned) return;
+    const float4 &t = r.rope[0], &u = r.rope[1];
+    if (!r.rotated) return;
     if (r.pairs) {
-        turn_two(x.x, x.y, t.x, t.y);
-        turn_two(x.z, x.w, t.z, t.w);
-        turn_two(y.x, y.y, u.x, u.y);
-        turn_two(y.z, y.w, u.z, u.w);
+        rope_two(x.x, x.y, t.x, t.y);
+        rope_two(x.z, x.w, t.z, t.w);
+        rope_two(y.x, y.y, u.x, u.y);
+        rope_two(y.z, y.w, u.z, u.w);
     } else {
-        turn_two(x.x, y.x, t.x, t.y);
-        turn_two(x.y, y.y, t.z, t.w);
-        turn_two(x.z, y.z, u.x, u.y);
-        turn_two(x.w, y.w, u.z, u.w);
+        rope_two(x.x, y.x, t.x, t.y);
+        rope_two(x.y, y.y, t.z, t.w);
+        rope_two(x.z, y.z, u.x, u.y);
+        rope_two(x.w, y.w, u.z, u.w);
     }
 }
 
@@ -402,7 +403,7 @@ __device__ __forceinline__ void do_item(split_shared<D, ONE_WARPS> &m, const att
     }
     if (w.newest && (w.busy || w.seen)) wk_stage_wait(shared_address(&m.k_bar[w.to]), 0);
     if (w.newest && w.seen) clear_rows<D>(v, w);
-    turn_part(own);
+    rope_part(own);
     put_part(place, own);
     meet_warps(1, waits);
     float s[2][4];

@@ -18,8 +18,8 @@ struct alignas(16) page_copy {
 };
 
 template <int D, int W> struct alignas(128) few_shared : split_shared<D, W> {
-    alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the turns of queries
-                                           and keys */
+    alignas(16) float raw[RAW_ROWS][D]; /* of the next tile, as they are: queries, a key, a value, the RoPE table's rows
+                                           of queries and keys */
     alignas(16) __half row[2][D];       /* of a tile of one row: the new key and value, until their page has arrived */
     cuda_seq seqs[WK_CUDA_FEW];
     item items[PLACES];
@@ -109,7 +109,7 @@ __device__ __forceinline__ void finish_heads(few_shared<D, ONE_WARPS> &m, const 
     }
     copy_run(v_at, own.from + 32 * D, own.bytes, shared_address(m.v_bar));
     if (r.from) {
-        turn_part(r);
+        rope_part(r);
         put_part(place_early(m, w, r), r);
     }
     __syncthreads();

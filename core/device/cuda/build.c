@@ -162,9 +162,9 @@ static struct cuda_head_norm head_norm(const struct executor *x, uint32_t op)
     return (struct cuda_head_norm){ vector_of(x, n->t[0]), vector_of(x, n->t[1]), n->u.norm.eps, 1 + n->u.norm.kind };
 }
 
-static const float *turn_of(const struct executor *x, const struct tape_op *rope)
+static const float *rope_table_of(const struct executor *x, const struct tape_op *rope)
 {
-    return rope ? x->prepare.turn[cuda_turn_index(x, rope)].turn : NULL;
+    return rope ? x->prepare.rope_table[cuda_rope_table_index(x, rope)].rows : NULL;
 }
 
 static wk_status attend_stage(struct executor *x, const struct tape_launch *l, struct cuda_stage *s,
@@ -205,14 +205,14 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
                                .q_norm = head_norm(x, l->q_norm),
                                .k_norm = head_norm(x, l->k_norm),
                                .v_norm = head_norm(x, l->v_norm),
-                               .q_turn = turn_of(x, q_rope),
-                               .k_turn = turn_of(x, k_rope),
+                               .q_rope_table = rope_table_of(x, q_rope),
+                               .k_rope_table = rope_table_of(x, k_rope),
                                .sinks = vector_of(x, op->t[0]),
                                .cache = x->cache[op->u.attn.kv_layer],
                                .workspace = x->attend_space,
                                .counters = x->attend_counters };
-    if (q_rope) a->q_turn_n = q_rope->u.rope.n, a->q_turn_style = q_rope->u.rope.style;
-    if (k_rope) a->k_turn_n = k_rope->u.rope.n, a->k_turn_style = k_rope->u.rope.style;
+    if (q_rope) a->q_rope_n = q_rope->u.rope.n, a->q_rope_style = q_rope->u.rope.style;
+    if (k_rope) a->k_rope_n = k_rope->u.rope.n, a->k_rope_style = k_rope->u.rope.style;
     if (out->form == VALUE_ACT)
         a->act = out->data, a->shift = out->shift;
     else
@@ -328,7 +328,7 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     *r = (struct cuda_row_stage){ .op = op, .out = l->kind == LAUNCH_OUTPUT ? NULL : value_of(x, l->out) };
     if (l->kind != LAUNCH_OUTPUT && !r->out) return broken(err, WK_INTERNAL, l, "its result has no buffer");
     if (op->kind == WK_OP_NORM || op->kind == WK_OP_ROUTE) r->w = vector_of(x, op->t[0]), r->b = vector_of(x, op->t[1]);
-    if (op->kind == WK_OP_ROPE) r->turn = turn_of(x, op);
+    if (op->kind == WK_OP_ROPE) r->rope_table = rope_table_of(x, op);
     wk_status st = WK_OK;
     if (l->kind == LAUNCH_OUTPUT) {
         const bool pooled = x->program->values[l->x].pooled;

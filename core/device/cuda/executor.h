@@ -161,7 +161,7 @@ struct cuda_row_stage { /* one operation, or a norm and a sum */
     const float *vector; /* [vector_width] the second input, where that is a constant row; NULL: it is none */
     uint32_t vector_width;
     const float *w, *b,
-        *turn; /* [width] of a norm; w: of a route, its bias; turn: cosines and sines of the run's rows */
+        *rope_table; /* [width] of a norm; w: of a route, its bias; rope_table: cosines and sines of the run's rows */
     const struct cuda_value *out; /* NULL: the step's logits, or its pooled rows */
 };
 /* An operation of the architecture's own module. */
@@ -350,7 +350,7 @@ struct executor {
     void *q_half, *attend_space;  /* queries as f16; sums of attention that is cut by position */
     uint32_t *attend_counters;    /* parts of it that have ended; zero between launches */
     uint32_t *route_ticket;       /* one, for routes and large products */
-    double *freq;                 /* of all turn tables */
+    double *freq;                 /* of all RoPE tables */
     float *slopes;                /* of all attentions that have some, see cuda_slopes_before */
     float *logits;                /* [cap_wanted] rows of n_logits */
     uint64_t logits_stride;       /* floats from a row to the next */
@@ -404,7 +404,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
 /* Fills x->plan and every pointer from x->region (all NULL: plans alone). */
 wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err);
 const struct cuda_matrix *cuda_matrix_of(const struct executor *x, uint32_t tensor, uint32_t first, uint32_t n);
-uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *rope);
+uint32_t cuda_rope_table_index(const struct executor *x, const struct tape_op *rope);
 uint32_t cuda_row_index(const struct executor *x, const struct tape_op *embed); /* in prepare.row; not of tokens */
 bool cuda_is_vector(const struct tape_program *p, uint32_t value);
 /* Slopes of the program's attentions before operation `op`: where its own lie. */

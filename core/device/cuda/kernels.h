@@ -108,9 +108,9 @@ struct cuda_alone {
     uint32_t x_width[TAPE_IN], x_slots[TAPE_IN], slots; /* values of a slot of each; slots of a row of each; of the
                                                            result */
     bool x_route[TAPE_IN];                              /* it is a route's weights */
-    const float *w, *b, *turn; /* [width] of a norm, or NULL; cosines and sines of a rotation: [rows / slots][n][2] */
-    struct cuda_rows residual; /* x NULL: none; added last */
-    float *y;                  /* out: [rows][y_stride] */
+    const float *w, *b, *rope_table; /* [width] of a norm, or NULL; RoPE table: [rows / slots][n][2] */
+    struct cuda_rows residual;       /* x NULL: none; added last */
+    float *y;                        /* out: [rows][y_stride] */
     uint64_t y_stride;
     float *part; /* out: partials of y; NULL: not wanted */
 };
@@ -269,8 +269,8 @@ struct cuda_attend {
     const float *q_bias, *k_bias, *v_bias; /* [heads or kv_heads of dk or dv values] added first, by cuda_attend_store
                                               alone; NULL: none */
     struct cuda_head_norm q_norm, k_norm, v_norm;
-    const float *q_turn, *k_turn;                            /* [rows][n][2]; NULL: no rope */
-    uint32_t q_turn_n, q_turn_style, k_turn_n, k_turn_style; /* pairs of a head that are turned; WK_ROPE_* */
+    const float *q_rope_table, *k_rope_table;                /* [rows][n][2]; NULL: no rope */
+    uint32_t q_rope_n, q_rope_style, k_rope_n, k_rope_style; /* pairs of a head that are rotated; WK_ROPE_* */
     const float *sinks;                                      /* [heads] or NULL */
     void *cache;                                             /* of the layer: as many pages as the tables name */
     void *act;      /* out: [rows] acts of heads * dv, for every row of a sequence; only when dv % 16 == 0 */
@@ -292,8 +292,8 @@ bool cuda_attend_serves(uint32_t dk, uint32_t dv);
 uint64_t cuda_attend_page_bytes(uint32_t kv_heads, uint32_t dk, uint32_t dv);
 /* Rows of class few: those of at most WK_CUDA_FEW sequences of a run, any number a sequence, few in practice (rows: of
  * the whole run); norms, rope and the store of k and v are inside. Grid, workspace and counters depend on the buckets
- * and the context (most positions of a sequence) only. Page tables, positions, seq and turns are read before wk_depend,
- * as is what earlier steps stored in the cache. Not where cuda_attend_tiles. */
+ * and the context (most positions of a sequence) only. Page tables, positions, seq and RoPE tables are read before
+ * wk_depend, as is what earlier steps stored in the cache. Not where cuda_attend_tiles. */
 uint64_t cuda_attend_workspace(uint32_t rows, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t context); /* bytes */
 uint64_t cuda_attend_counters(uint32_t rows, uint32_t heads);                                              /* words */
 wk_status cuda_attend(const struct cuda_attend *a, uint32_t context, void *stream, const struct wk_err *err);

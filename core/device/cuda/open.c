@@ -102,12 +102,12 @@ static wk_status send_slopes(struct executor *x, const struct wk_err *err)
     return s;
 }
 
-/* The tables of rotations were known by the program's frequencies; the device has its own copy. */
+/* The RoPE tables were known by the program's frequencies; the device has its own copy. */
 static wk_status send_tables(struct executor *x, const struct wk_err *err)
 {
     double *to = x->freq;
-    for (uint32_t i = 0; i < x->prepare.n_turns; i++) {
-        struct prepare_turn *t = &x->prepare.turn[i];
+    for (uint32_t i = 0; i < x->prepare.n_rope_tables; i++) {
+        struct prepare_rope_table *t = &x->prepare.rope_table[i];
         wk_status s = cuda_check(x->device, (int)cudaMemcpy(to, t->freq, t->n * sizeof *to, cudaMemcpyHostToDevice),
                                  "copy of rotation frequencies", err);
         if (s) return s;

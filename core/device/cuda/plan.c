@@ -493,8 +493,8 @@ static void carve_inputs(struct executor *x, struct cuda_carve *c)
     p->pages = carve(c, (uint64_t)x->run_rows * x->page_stride, sizeof *p->pages);
     p->serial = carve(c, 1, sizeof *p->serial);
     p->ticket = carve(c, 1, sizeof *p->ticket);
-    for (uint32_t i = 0; i < p->n_turns; i++)
-        p->turn[i].turn = carve(c, (uint64_t)x->cap_all * p->turn[i].n, 2 * sizeof(float));
+    for (uint32_t i = 0; i < p->n_rope_tables; i++)
+        p->rope_table[i].rows = carve(c, (uint64_t)x->cap_all * p->rope_table[i].n, 2 * sizeof(float));
     for (uint32_t i = 0; i < p->n_rows; i++) p->row[i].index = carve(c, x->cap_all, sizeof(uint32_t));
     x->batch = (struct cuda_batch){
         .token = p->token, .position = p->position, .row_seq = p->row_seq, .seq = p->seq, .lengths = p->lengths
@@ -529,7 +529,7 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
 {
     const struct sizes z = measure(x);
     uint64_t pairs = 0;
-    for (uint32_t i = 0; i < x->prepare.n_turns; i++) pairs += x->prepare.turn[i].n;
+    for (uint32_t i = 0; i < x->prepare.n_rope_tables; i++) pairs += x->prepare.rope_table[i].n;
     x->act = carve(c, z.act, 1);
     x->tmp[0] = carve(c, 2 * z.tmp, sizeof *x->tmp[0]);
     x->tmp[1] = x->tmp[0] ? x->tmp[0] + z.tmp : NULL;
@@ -570,7 +570,7 @@ wk_status cuda_executor_carve(struct executor *x, const struct wk_err *err)
     return WK_OK;
 }
 
-/* ---- slopes, tables of rotations and positions --------------------------------------------------------- */
+/* ---- slopes, RoPE tables and positions --------------------------------------------------------- */
 
 uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op)
 {
@@ -581,23 +581,23 @@ uint32_t cuda_slopes_before(const struct tape_program *p, uint32_t op)
 }
 
 /* Ropes of equal tables share their cosines and sines. */
-uint32_t cuda_turn_index(const struct executor *x, const struct tape_op *op)
+uint32_t cuda_rope_table_index(const struct executor *x, const struct tape_op *op)
 {
-    for (uint32_t i = 0; i < x->prepare.n_turns; i++) {
-        const struct prepare_turn *t = &x->prepare.turn[i];
+    for (uint32_t i = 0; i < x->prepare.n_rope_tables; i++) {
+        const struct prepare_rope_table *t = &x->prepare.rope_table[i];
         if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale) return i;
     }
-    return x->prepare.n_turns;
+    return x->prepare.n_rope_tables;
 }
 
-static wk_status add_turn(struct executor *x, const struct tape_op *op, const struct wk_err *err)
+static wk_status add_rope_table(struct executor *x, const struct tape_op *op, const struct wk_err *err)
 {
-    if (cuda_turn_index(x, op) < x->prepare.n_turns) return WK_OK;
-    if (x->prepare.n_turns == PREPARE_TURNS)
+    if (cuda_rope_table_index(x, op) < x->prepare.n_rope_tables) return WK_OK;
+    if (x->prepare.n_rope_tables == PREPARE_ROPE_TABLES)
         return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth table of rotations: cuda has room for %d",
-                       x->program->values[op->out].name, PREPARE_TURNS);
-    x->prepare.turn[x->prepare.n_turns++] =
-        (struct prepare_turn){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+                       x->program->values[op->out].name, PREPARE_ROPE_TABLES);
+    x->prepare.rope_table[x->prepare.n_rope_tables++] =
+        (struct prepare_rope_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
     return WK_OK;
 }
 
@@ -627,7 +627,7 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
 {
     const struct tape_program *p = x->program;
     for (uint32_t i = 0; i < p->n_ops; i++) {
-        wk_status s = p->ops[i].kind == WK_OP_ROPE    ? add_turn(x, &p->ops[i], err)
+        wk_status s = p->ops[i].kind == WK_OP_ROPE    ? add_rope_table(x, &p->ops[i], err)
                       : p->ops[i].kind == WK_OP_EMBED ? add_row(x, &p->ops[i], err)
                                                       : WK_OK;
         if (s) return s;

@@ -44,27 +44,27 @@ static __device__ __forceinline__ void put_row(const struct prepare &p, uint32_t
 }
 
 /* Called, not inlined: its code is long, and both places that want it run in every step. */
-static __device__ __noinline__ float2 turn_by(double angle, double mscale)
+static __device__ __noinline__ float2 rope_pair(double angle, double mscale)
 {
     double s, c;
     sincos(angle, &s, &c);
     return make_float2((float)(mscale * c), (float)(mscale * s));
 }
-static __device__ __forceinline__ float2 turn_at(const struct prepare_turn &turn, uint32_t i, uint32_t position)
+static __device__ __forceinline__ float2 rope_at(const struct prepare_rope_table &table, uint32_t i, uint32_t position)
 {
-    return turn_by((double)position * turn.freq[i], turn.mscale);
+    return rope_pair((double)position * table.freq[i], table.mscale);
 }
 
 /* ahead: the thread's first value of the first table; made: it is there. */
-static __device__ __forceinline__ void put_turns(const struct prepare &p, uint32_t row, uint32_t position, float2 ahead,
-                                                 bool made)
+static __device__ __forceinline__ void put_rope_rows(const struct prepare &p, uint32_t row, uint32_t position,
+                                                     float2 ahead, bool made)
 {
 #pragma unroll 1
-    for (uint32_t t = 0; t < p.n_turns; t++, made = false) {
-        float2 *y = (float2 *)p.turn[t].turn + (uint64_t)row * p.turn[t].n;
+    for (uint32_t t = 0; t < p.n_rope_tables; t++, made = false) {
+        float2 *y = (float2 *)p.rope_table[t].rows + (uint64_t)row * p.rope_table[t].n;
 #pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < p.turn[t].n; i += THREADS, made = false)
-            y[i] = made ? ahead : turn_at(p.turn[t], i, position);
+        for (uint32_t i = threadIdx.x; i < p.rope_table[t].n; i += THREADS, made = false)
+            y[i] = made ? ahead : rope_at(p.rope_table[t], i, position);
     }
 }
 
@@ -102,18 +102,18 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t row = blockIdx.x, i = threadIdx.x;
     wk_release();
     const uint32_t next = *(volatile uint32_t *)(p.position + row) + 1, serial = *(volatile uint32_t *)p.serial + 1;
-    const bool guess = gridDim.x <= WK_CUDA_FEW && p.n_turns && i < p.turn[0].n, with_seq = row < seqs;
+    const bool guess = gridDim.x <= WK_CUDA_FEW && p.n_rope_tables && i < p.rope_table[0].n, with_seq = row < seqs;
     const uint8_t *block = p.ring + serial % CUDA_RING * p.layout.bytes;
     const uint32_t *table = (const uint32_t *)(block + p.layout.pages) + (uint64_t)row * p.layout.table;
     uint32_t word = 0, early = 0;
     if (i < (with_seq ? WORDS : sizeof in.of.row / 4)) word = from_host(block + (uint64_t)row * LINE + i * 4);
     if (with_seq && i < p.page_stride) early = from_host(table + i);
     float2 ahead = make_float2(0, 0);
-    if (guess) ahead = turn_at(p.turn[0], i, next);
+    if (guess) ahead = rope_at(p.rope_table[0], i, next);
     if (i < WORDS) in.word[i] = word;
     wk_depend();
     __syncthreads();
-    put_turns(p, row, in.of.row.position, ahead, guess && in.of.row.position == next);
+    put_rope_rows(p, row, in.of.row.position, ahead, guess && in.of.row.position == next);
     if (i == 0) put_row(p, row, in.of.row);
     if (i == 32) count_run(p, serial);
     if (!with_seq) return;

@@ -1,6 +1,6 @@
 /* prepare.h: the first kernel of every run: takes the run's inputs out of the ring in pinned memory into the fixed
- * addresses that all other kernels read, puts the last sampled ids in the place of TOKEN_LAST, and makes the tables of
- * rotations. */
+ * addresses that all other kernels read, puts the last sampled ids in the place of TOKEN_LAST, and makes the RoPE
+ * tables. */
 #ifndef CORE_DEVICE_CUDA_PREPARE_H
 #define CORE_DEVICE_CUDA_PREPARE_H
 
@@ -21,7 +21,7 @@ extern "C" {
 #define PREPARE_BOTH
 #endif
 
-enum { PREPARE_TURNS = 4, PREPARE_ROWS = 4 };
+enum { PREPARE_ROPE_TABLES = 4, PREPARE_ROWS = 4 };
 
 /* One run's inputs as the host writes them: struct prepare_line line[]; uint32_t pages[seqs][table]: the tables of a
  * sequence's groups one behind the other without gaps, as many entries of each as prepare_pages says. No array is
@@ -46,12 +46,12 @@ struct prepare_layout {
 }; /* table: entries */
 struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page_stride);
 
-struct prepare_turn {
+struct prepare_rope_table {
     const double *freq;
-    float *turn;
+    float *rows;
     double mscale;
     uint32_t n, pad;
-}; /* turn [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */
+}; /* rows [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */
 struct prepare {
     uint32_t *serial;    /* of the run before, then of this one */
     uint32_t *ticket;    /* 0 between runs */
@@ -62,10 +62,10 @@ struct prepare {
     struct cuda_seq *seq, *sampled;
     struct cuda_lengths *lengths;
     const uint32_t *last; /* sampled ids by slot */
-    uint32_t n_vocab, page_stride, n_groups, n_turns, n_rows;
+    uint32_t n_vocab, page_stride, n_groups, n_rope_tables, n_rows;
     uint32_t page_offset[TAPE_MAX_GROUPS],
         ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */
-    struct prepare_turn turn[PREPARE_TURNS];
+    struct prepare_rope_table rope_table[PREPARE_ROPE_TABLES];
     struct {
         uint32_t offset, by_position; /* by_position: 0 or 1 */
         uint32_t *index;
@@ -73,7 +73,7 @@ struct prepare {
 };
 CUDA_LAID_OUT(prepare_row, 16, wanted, 12);
 CUDA_LAID_OUT(prepare_line, 64, lengths, 48);
-CUDA_LAID_OUT(prepare_turn, 32, n, 24);
+CUDA_LAID_OUT(prepare_rope_table, 32, n, 24);
 CUDA_LAID_OUT(prepare, 400, row, 336);
 /* Entries of a table that a sequence has at the end of its rows. */
 static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end)

@@ -45,20 +45,20 @@ enum { THREADS = 128 };
 
 struct rope_launch {
     struct row_source x, residual;
-    const float2 *turn; /* [rows][n] */
+    const float2 *rope_table; /* [rows][n] */
     uint32_t head, style, n, repeat, rows;
     struct row_sink out;
 };
 
-static __device__ __forceinline__ float turned(const struct rope_launch &p, const float *x, const float2 *turn,
-                                               uint32_t e)
+static __device__ __forceinline__ float rotated(const struct rope_launch &p, const float *x, const float2 *rope_table,
+                                                uint32_t e)
 {
     const uint32_t j = e % p.head; /* within the head */
     if (j >= 2 * p.n) return __ldcg(x + e);
     const bool halves = p.style == WK_ROPE_HALF, second = halves ? j >= p.n : j & 1u;
     const uint32_t i = halves ? (second ? j - p.n : j) : j / 2, apart = halves ? p.n : 1;
     const float a = __ldcg(x + e - (second ? apart : 0)), b = __ldcg(x + e + (second ? 0 : apart));
-    const float2 t = __ldcg(turn + i);
+    const float2 t = __ldcg(rope_table + i);
     return second ? __fadd_rn(__fmul_rn(a, t.y), __fmul_rn(b, t.x)) : __fsub_rn(__fmul_rn(a, t.x), __fmul_rn(b, t.y));
 }
 
@@ -69,9 +69,10 @@ static __global__ void __launch_bounds__(THREADS) rope_kernel(const __grid_const
     wk_depend();
     if (row >= p.rows) return;
     const float *x = source_row(p.x, row);
-    const float2 *turn = p.turn + (uint64_t)(row / p.repeat) * p.n;
-    float4 v = make_float4(left > 0 ? turned(p, x, turn, e) : 0.0f, left > 1 ? turned(p, x, turn, e + 1) : 0.0f,
-                           left > 2 ? turned(p, x, turn, e + 2) : 0.0f, left > 3 ? turned(p, x, turn, e + 3) : 0.0f);
+    const float2 *rope_table = p.rope_table + (uint64_t)(row / p.repeat) * p.n;
+    float4 v = make_float4(
+        left > 0 ? rotated(p, x, rope_table, e) : 0.0f, left > 1 ? rotated(p, x, rope_table, e + 1) : 0.0f,
+        left > 2 ? rotated(p, x, rope_table, e + 2) : 0.0f, left > 3 ? rotated(p, x, rope_table, e + 3) : 0.0f);
     if (p.residual.x) v = add4(v, load4<false>(source_row(p.residual, row) + e, left, p.residual.wide));
     sink4<false>(p.out, row, e, v);
 }
@@ -80,12 +81,12 @@ static wk_status alone_rope(const struct cuda_alone *a, const struct row_sink *o
                             const struct wk_err *err)
 {
     const uint32_t head = a->op->u.rope.head, n = a->op->u.rope.n;
-    if (!head || a->width % head || 2 * n > head || !a->turn)
+    if (!head || a->width % head || 2 * n > head || !a->rope_table)
         return wk_fail(err, WK_INTERNAL, "rope alone: %u pairs of heads of %u in rows of %u", n, head, a->width);
     if (a->y == a->x[0].x) return wk_fail(err, WK_INTERNAL, "rope alone: in place");
     const struct rope_launch p = { source_of(&a->x[0]),
                                    source_of(&a->residual),
-                                   (const float2 *)a->turn,
+                                   (const float2 *)a->rope_table,
                                    head,
                                    a->op->u.rope.style,
                                    n,

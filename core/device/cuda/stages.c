@@ -61,7 +61,7 @@ static wk_status enqueue_alone(struct executor *x, const struct cuda_stage *s, c
                             .slots = c->out->slots,
                             .w = c->w,
                             .b = c->b,
-                            .turn = c->turn,
+                            .rope_table = c->rope_table,
                             .residual = rows_of(x, &c->residual, 0),
                             .y = cuda_f32(c->out),
                             .y_stride = c->out->stride,

@@ -13,7 +13,7 @@ struct form {
     float softcap;
     bool sinks;
     uint32_t norm; /* of q and k, CUDA_NORM_* */
-    uint32_t turn_n, style;
+    uint32_t rope_n, style;
     bool plain; /* F32 results, not acts */
 };
 
@@ -38,7 +38,7 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
     for (uint32_t i = 0; i < d; i++) y[i] = input(name, position, which, head * d + i);
     if (which == 2) return;
     norm_head(y, d, f->norm, w, f->norm == CUDA_NORM_LAYER ? b : NULL);
-    turn_head(y, position, f->turn_n, f->style);
+    rope_head(y, position, f->rope_n, f->style);
 }
 
 /* ---- a cache, and runs over it ------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ struct batch {
     uint32_t rows, seqs;
     array<struct cuda_seq> seq;
     array<struct cuda_lengths> lengths;
-    array<float> q, k, v, turn;
+    array<float> q, k, v, rope_table;
     struct results y;
     struct cuda_batch b;
     struct cuda_attend a;
@@ -113,7 +113,7 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
     b.q = make_inputs(s, n, b.rows, 0, f->heads * f->dk);
     b.k = make_inputs(s, n, b.rows, 1, f->kv_heads * f->dk);
     b.v = make_inputs(s, n, b.rows, 2, f->kv_heads * f->dv);
-    b.turn = make_turns(s, n, b.rows, f->turn_n);
+    b.rope_table = make_rope_table(s, n, b.rows, f->rope_n);
     b.y = make_results(b.rows, f->heads * f->dv, f->plain);
     return b;
 }
@@ -124,7 +124,7 @@ static void drop_batch(struct batch *b)
     drop(&b->q);
     drop(&b->k);
     drop(&b->v);
-    drop(&b->turn);
+    drop(&b->rope_table);
     drop_results(&b->y);
 }
 
@@ -159,9 +159,9 @@ static void run_batch(const struct world *w, struct batch *b, const uint32_t *ta
     a.v_stride = f->kv_heads * f->dv;
     a.q_norm = a.k_norm =
         cuda_head_norm{ w->norm_w.device, f->norm == CUDA_NORM_LAYER ? w->norm_b.device : NULL, norm_eps, f->norm };
-    if (f->turn_n) a.q_turn = a.k_turn = b->turn.device;
-    a.q_turn_n = a.k_turn_n = f->turn_n;
-    a.q_turn_style = a.k_turn_style = f->style;
+    if (f->rope_n) a.q_rope_table = a.k_rope_table = b->rope_table.device;
+    a.q_rope_n = a.k_rope_n = f->rope_n;
+    a.q_rope_style = a.k_rope_style = f->style;
     a.sinks = f->sinks ? w->sinks.device : NULL;
     a.cache = w->cache.device;
     ask_results(&a, &b->y);
@@ -249,7 +249,7 @@ static void check_batch(const struct world *w, const struct batch *b, const stru
 
 static const struct form forms[] = {
     { "128, no groups, halves", 4, 4, 128, 128, 0, 0, false, CUDA_NORM_NONE, 64, WK_ROPE_HALF, false },
-    { "96, no groups, part turned, pairs", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 40, WK_ROPE_INTERLEAVED, false },
+    { "96, no groups, part rotated, pairs", 3, 3, 96, 96, 0, 0, false, CUDA_NORM_NONE, 40, WK_ROPE_INTERLEAVED, false },
     { "64, 7 a group", 14, 2, 64, 64, 0, 0, false, CUDA_NORM_NONE, 32, WK_ROPE_HALF, false },
     { "128, 4 a group, head norm", 8, 2, 128, 128, 0, 0, false, CUDA_NORM_RMS, 64, WK_ROPE_HALF, false },
     { "64, 8 a group, window, sinks", 16, 2, 64, 64, 128, 0, true, CUDA_NORM_NONE, 32, WK_ROPE_HALF, false },
@@ -488,9 +488,9 @@ static void test_steps(void **state)
         a.batch = &all.b;
         a.pdl = true;
         for (uint32_t i = 0; i < STEPS; i++) {
-            const copies ahead = { { all.seq.device, all.turn.device },
-                                   { b[i].seq.device, b[i].turn.device },
-                                   { sizeof(struct cuda_seq), (uint32_t)all.turn.n * 4 } };
+            const copies ahead = { { all.seq.device, all.rope_table.device },
+                                   { b[i].seq.device, b[i].rope_table.device },
+                                   { sizeof(struct cuda_seq), (uint32_t)all.rope_table.n * 4 } };
             const copies rows = { { all.q.device, all.k.device, all.v.device },
                                   { b[i].q.device, b[i].k.device, b[i].v.device },
                                   { (uint32_t)all.q.n * 4, (uint32_t)all.k.n * 4, (uint32_t)all.v.n * 4 } };
@@ -669,9 +669,9 @@ static void test_refusals(void **state)
     a.kv_heads = 3;
     assert_int_equal(cuda_attend(&a, 512, NULL, &error_text), WK_INVALID);
     a = b.a;
-    a.q_turn_n = 65;
+    a.q_rope_n = 65;
     assert_int_equal(cuda_attend_store(&a, w.query.device, NULL, &error_text), WK_INVALID);
-    assert_non_null(strstr(error_memory, "q_turn_n"));
+    assert_non_null(strstr(error_memory, "q_rope_n"));
     a = b.a;
     a.dv = 120;
     assert_int_equal(cuda_attend_prompt(&a, w.query.device, NULL, &error_text), WK_INVALID);

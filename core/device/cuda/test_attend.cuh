@@ -31,7 +31,7 @@ static inline float input(uint32_t name, uint32_t position, uint32_t which, uint
     return (which == 2 ? 1.0f : 1.5f) * ((float)(mixed(name * 4 + which, position, i) >> 8) / 8388608.0f - 1.0f);
 }
 /* Turns of a position: cosines and sines of n pairs. Kept for the n asked for last. */
-static inline const double *turns(uint32_t position, uint32_t n)
+static inline const double *rope_of(uint32_t position, uint32_t n)
 {
     enum { POSITIONS = 3072, MOST_TURNS = 128 };
     static double kept[POSITIONS][2 * MOST_TURNS];
@@ -61,10 +61,10 @@ static inline void norm_head(double *y, uint32_t d, uint32_t norm, const float *
     for (uint32_t i = 0; i < d; i++) y[i] = (y[i] - mean) / sqrt(square + norm_eps) * w[i] + (b ? b[i] : 0);
 }
 /* Rotation of its first n pairs, in double. */
-static inline void turn_head(double *y, uint32_t position, uint32_t n, uint32_t style)
+static inline void rope_head(double *y, uint32_t position, uint32_t n, uint32_t style)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const double c = turns(position, n)[2 * i], s = turns(position, n)[2 * i + 1];
+        const double c = rope_of(position, n)[2 * i], s = rope_of(position, n)[2 * i + 1];
         const uint32_t ia = style == WK_ROPE_INTERLEAVED ? 2 * i : i,
                        ib = style == WK_ROPE_INTERLEAVED ? 2 * i + 1 : i + n;
         const double x = y[ia], z = y[ib];
@@ -145,14 +145,14 @@ static inline array<float> make_inputs(const struct sequence *s, uint32_t n, uin
     send(&x);
     return x;
 }
-/* Turns of n_turns pairs of the rows. */
-static inline array<float> make_turns(const struct sequence *s, uint32_t n, uint32_t rows, uint32_t n_turns)
+/* RoPE table of so many pairs of the rows. */
+static inline array<float> make_rope_table(const struct sequence *s, uint32_t n, uint32_t rows, uint32_t pairs)
 {
-    array<float> x = make<float>((size_t)rows * n_turns * 2 + 2);
+    array<float> x = make<float>((size_t)rows * pairs * 2 + 2);
     float *to = x.host;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t r = 0; r < s[i].rows; r++)
-            for (uint32_t j = 0; j < 2 * n_turns; j++) *to++ = (float)turns(s[i].past + r, n_turns)[j];
+            for (uint32_t j = 0; j < 2 * pairs; j++) *to++ = (float)rope_of(s[i].past + r, pairs)[j];
     send(&x);
     return x;
 }

@@ -12,7 +12,7 @@ struct form {
     float softcap;
     bool sinks, slopes, both_ways;
     uint32_t norm;   /* of q and k, CUDA_NORM_* */
-    uint32_t turn_n; /* pairs, interleaved */
+    uint32_t rope_n; /* pairs, interleaved */
     bool plain;      /* F32 results, not acts */
 };
 
@@ -34,7 +34,7 @@ static void finish(const struct form *f, uint32_t name, uint32_t position, uint3
         w[i] = weight(i);
     }
     norm_head(y, f->dk, f->norm, w, NULL);
-    turn_head(y, position, f->turn_n, WK_ROPE_INTERLEAVED);
+    rope_head(y, position, f->rope_n, WK_ROPE_INTERLEAVED);
     for (uint32_t i = 0; i < f->dk; i++) y[i] = as_half(y[i]);
 }
 
@@ -88,7 +88,7 @@ static void drop_world(struct world *w)
 struct batch {
     uint32_t rows, seqs;
     array<struct cuda_seq> seq;
-    array<float> q, k, turn;
+    array<float> q, k, rope_table;
     struct results y;
     array<uint32_t> pages;
     struct cuda_batch b;
@@ -107,7 +107,7 @@ static struct batch make_batch(const struct world *w, const struct sequence *s, 
     b.pages = make_pages(&w->table, w->stride, tables, n, b.seqs);
     b.q = make_inputs(s, n, b.rows, 0, f->heads * f->dk);
     b.k = make_inputs(s, n, b.rows, 1, f->kv_heads * f->dk);
-    b.turn = make_turns(s, n, b.rows, f->turn_n);
+    b.rope_table = make_rope_table(s, n, b.rows, f->rope_n);
     b.y = make_results(b.rows, f->heads * f->dv, f->plain);
     return b;
 }
@@ -117,7 +117,7 @@ static void drop_batch(struct batch *b)
     drop(&b->pages);
     drop(&b->q);
     drop(&b->k);
-    drop(&b->turn);
+    drop(&b->rope_table);
     drop_results(&b->y);
 }
 
@@ -150,9 +150,9 @@ static void describe(const struct world *w, struct batch *b)
     a->q_stride = f->heads * f->dk;
     a->k_stride = f->kv_heads * f->dk;
     a->q_norm = a->k_norm = cuda_head_norm{ w->norm_w.device, NULL, norm_eps, f->norm };
-    a->q_turn = a->k_turn = f->turn_n ? b->turn.device : NULL;
-    a->q_turn_n = a->k_turn_n = f->turn_n;
-    a->q_turn_style = a->k_turn_style = WK_ROPE_INTERLEAVED;
+    a->q_rope_table = a->k_rope_table = f->rope_n ? b->rope_table.device : NULL;
+    a->q_rope_n = a->k_rope_n = f->rope_n;
+    a->q_rope_style = a->k_rope_style = WK_ROPE_INTERLEAVED;
     a->sinks = f->sinks ? w->sinks.device : NULL;
     a->slopes = f->slopes ? w->slopes.device : NULL;
     a->cache = w->cache.device;

@@ -10,7 +10,7 @@ enum {
     GROUPS = 3,
     SLOTS = 80,
     PAIRS = 48,
-    TURNS = 2,
+    ROPE_TABLES = 2,
     OFFSETS = 3, /* the second is a constant row */
     VOCAB = 1000,
     CONTEXT = 9000
@@ -28,7 +28,7 @@ struct rig {
     array<struct cuda_seq> seq, sampled;
     array<struct cuda_lengths> lengths;
     array<double> freq;
-    array<float> turn[TURNS];
+    array<float> rope_table[ROPE_TABLES];
     uint32_t serial;
 };
 
@@ -68,12 +68,12 @@ static void open_rig(struct rig *r)
     send(&r->freq);
     p->n_groups = GROUPS;
     p->n_vocab = VOCAB;
-    p->n_turns = TURNS;
+    p->n_rope_tables = ROPE_TABLES;
     p->n_rows = OFFSETS;
-    for (uint32_t t = 0; t < TURNS; t++) {
+    for (uint32_t t = 0; t < ROPE_TABLES; t++) {
         const uint32_t n = t ? 5 : PAIRS;
-        r->turn[t] = make<float>((size_t)ROWS * n * 2);
-        p->turn[t] = prepare_turn{ r->freq.device, r->turn[t].device, t ? 1.25 : 1.0, n, 0 };
+        r->rope_table[t] = make<float>((size_t)ROWS * n * 2);
+        p->rope_table[t] = prepare_rope_table{ r->freq.device, r->rope_table[t].device, t ? 1.25 : 1.0, n, 0 };
     }
     for (uint32_t i = 0; i < OFFSETS; i++) {
         r->offset[i] = make<uint32_t>(ROWS);
@@ -88,7 +88,7 @@ static void close_rig(struct rig *r)
     CUDA_OK(cudaFreeHost(r->host));
     drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq),
         drop(&r->seq), drop(&r->sampled), drop(&r->lengths), drop(&r->pages), drop(&r->freq);
-    for (uint32_t t = 0; t < TURNS; t++) drop(&r->turn[t]);
+    for (uint32_t t = 0; t < ROPE_TABLES; t++) drop(&r->rope_table[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) drop(&r->offset[i]);
 }
 
@@ -149,10 +149,10 @@ static void check_rows(const struct rig *r, const struct inputs *in, uint32_t ro
         assert_int_equal(r->wanted.host[i], row->wanted);
         for (uint32_t k = 0; k < OFFSETS; k++)
             assert_int_equal(r->offset[k].host[i], (k == 1 ? 0 : row->position) + 3 * k);
-        for (uint32_t t = 0; t < TURNS; t++)
-            for (uint32_t j = 0; j < r->p.turn[t].n; j++) {
-                const float *got = r->turn[t].host + ((size_t)i * r->p.turn[t].n + j) * 2;
-                const double angle = (double)row->position * r->freq.host[j], m = r->p.turn[t].mscale;
+        for (uint32_t t = 0; t < ROPE_TABLES; t++)
+            for (uint32_t j = 0; j < r->p.rope_table[t].n; j++) {
+                const float *got = r->rope_table[t].host + ((size_t)i * r->p.rope_table[t].n + j) * 2;
+                const double angle = (double)row->position * r->freq.host[j], m = r->p.rope_table[t].mscale;
                 if (!(fabs(got[0] - m * cos(angle)) < 2e-7 && fabs(got[1] - m * sin(angle)) < 2e-7))
                     fail_msg("row %u at %u, table %u, pair %u: %.9g %.9g", i, row->position, t, j, (double)got[0],
                              (double)got[1]);
@@ -188,7 +188,7 @@ static void run_once(struct rig *r, struct inputs *in, uint32_t rows, uint32_t s
     LAUNCH(cuda_prepare(&r->p, rows, seqs, further, NULL, &error_text));
     receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq),
         receive(&r->sampled), receive(&r->lengths), receive(&r->pages), receive(&r->word);
-    for (uint32_t t = 0; t < TURNS; t++) receive(&r->turn[t]);
+    for (uint32_t t = 0; t < ROPE_TABLES; t++) receive(&r->rope_table[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) receive(&r->offset[i]);
     r->serial++;
     assert_int_equal(r->word.host[0], r->serial);
@@ -208,7 +208,7 @@ static void test_runs(void **state)
         uint32_t rows, seqs;
     } shapes[] = { { 1, 1 }, { 2, 2 }, { 64, 64 }, { 64, 3 }, { ROWS, SEQS }, { ROWS, 1 } };
     for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (uint32_t turn = 0; turn < 4; turn++) run_once(&r, in, shapes[i].rows, shapes[i].seqs, turn % 2);
+        for (uint32_t round = 0; round < 4; round++) run_once(&r, in, shapes[i].rows, shapes[i].seqs, round % 2);
     close_rig(&r);
     free(in);
 }

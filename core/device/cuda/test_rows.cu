@@ -418,7 +418,7 @@ struct alone_case {
 };
 
 struct alone_run {
-    array<float> x[2], y, part, w, b, turn, residual;
+    array<float> x[2], y, part, w, b, rope_table, residual;
     uint32_t x_stride[2], y_stride;
 };
 
@@ -440,20 +440,20 @@ static struct alone_run alone_go(const struct alone_case *c)
     g.residual = make_noise((size_t)items * g.y_stride, 2);
     g.w = make_noise(c->width, 2);
     g.b = make_noise(c->width, 2);
-    g.turn = make<float>((size_t)c->rows * pairs * 2);
+    g.rope_table = make<float>((size_t)c->rows * pairs * 2);
     for (size_t i = 0; i < (size_t)c->rows * pairs; i++) {
         const double angle = noise(100);
-        g.turn.host[2 * i] = (float)cos(angle);
-        g.turn.host[2 * i + 1] = (float)sin(angle);
+        g.rope_table.host[2 * i] = (float)cos(angle);
+        g.rope_table.host[2 * i + 1] = (float)sin(angle);
     }
-    send(&g.turn);
+    send(&g.rope_table);
     a.op = &c->op;
     a.rows = items;
     a.width = c->width;
     a.slots = c->slots;
     a.w = g.w.device;
     a.b = c->op.kind == WK_OP_NORM && c->op.u.norm.kind == WK_NORM_LAYER ? g.b.device : NULL;
-    a.turn = g.turn.device;
+    a.rope_table = g.rope_table.device;
     if (c->residual) a.residual = { g.residual.device, g.y_stride, NULL };
     a.y = g.y.device;
     a.y_stride = g.y_stride;
@@ -471,7 +471,7 @@ static void alone_drop(struct alone_run *g)
     drop(&g->part);
     drop(&g->w);
     drop(&g->b);
-    drop(&g->turn);
+    drop(&g->rope_table);
     drop(&g->residual);
 }
 
@@ -491,7 +491,7 @@ static double alone_exact(const struct alone_case *c, const struct alone_run *g,
     case WK_OP_ROPE: {
         const uint32_t j = i % op->u.rope.head, n = op->u.rope.n, halves = op->u.rope.style == WK_ROPE_HALF;
         const uint32_t pair = halves ? j % n : j / 2;
-        const float *h = x + i - j, *t = g->turn.host + ((size_t)(item / c->slots) * n + pair) * 2;
+        const float *h = x + i - j, *t = g->rope_table.host + ((size_t)(item / c->slots) * n + pair) * 2;
         if (j >= 2 * n) return x[i];
         const double p = halves ? h[pair] : h[2 * pair], q = halves ? h[pair + n] : h[2 * pair + 1];
         return (halves ? j >= n : j % 2) ? p * t[1] + q * t[0] : p * t[0] - q * t[1];
