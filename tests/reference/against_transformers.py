@@ -61,35 +61,81 @@ def common(key):
     )
 
 
+GEMMA_NORMS = (
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+)
+
+
+def decoder(key, **more):
+    return dict(
+        **common(key),
+        **more,
+        num_key_value_heads=key("attention.head_count_kv"),
+        rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
+        max_position_embeddings=key("context_length"),
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+
+
+def projections(t, a, b, w):
+    """What all decoders call the same."""
+    for theirs, ours in (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output")):
+        t[a + "self_attn.%s_proj.weight" % theirs] = w(b + ours + ".weight")
+    if w.has(b + "ffn_gate.weight"):
+        for name in ("gate", "up", "down"):
+            t[a + "mlp.%s_proj.weight" % name] = w(b + "ffn_%s.weight" % name)
+
+
+def gemma(key, w, model):
+    """Norms are stored with the 1 that the library adds."""
+    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w("token_embd.weight")}
+    t["model.norm.weight"] = w("output_norm.weight") - 1
+    for l in range(key("block_count")):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        for theirs, ours in GEMMA_NORMS:
+            t[a + theirs + ".weight"] = w(b + ours + ".weight") - 1
+        projections(t, a, b, w)
+        for name in "qk":
+            if w.has(b + "attn_%s_norm.weight" % name):
+                t[a + "self_attn.%s_norm.weight" % name] = w(b + "attn_%s_norm.weight" % name) - 1
+    return fill(model, t)
+
+
 def gemma2(key, w):
     config = transformers.Gemma2Config(
-        **common(key),
+        **decoder(key),
         vocab_size=len(w("token_embd.weight")),
-        num_key_value_heads=key("attention.head_count_kv"),
         head_dim=key("attention.key_length"),
         query_pre_attn_scalar=key("attention.key_length"),
         sliding_window=key("attention.sliding_window"),
         attn_logit_softcapping=key("attn_logit_softcapping"),
         final_logit_softcapping=key("final_logit_softcapping"),
-        rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
-        max_position_embeddings=key("context_length"),
     )
-    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w("token_embd.weight")}
-    t["model.norm.weight"] = w("output_norm.weight") - 1
-    for l in range(key("block_count")):
-        a, b = "model.layers.%d." % l, "blk.%d." % l
-        for theirs, ours in (
-            ("input_layernorm", "attn_norm"),
-            ("post_attention_layernorm", "post_attention_norm"),
-            ("pre_feedforward_layernorm", "ffn_norm"),
-            ("post_feedforward_layernorm", "post_ffw_norm"),
-        ):
-            t[a + theirs + ".weight"] = w(b + ours + ".weight") - 1
-        for theirs, ours in (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output")):
-            t[a + "self_attn.%s_proj.weight" % theirs] = w(b + ours + ".weight")
-        for name in ("gate", "up", "down"):
-            t[a + "mlp.%s_proj.weight" % name] = w(b + "ffn_%s.weight" % name)
-    return fill(transformers.Gemma2ForCausalLM(config), t)
+    return gemma(key, w, transformers.Gemma2ForCausalLM(config))
+
+
+def gemma3(key, w):
+    config = transformers.Gemma3TextConfig(
+        **decoder(key),
+        vocab_size=len(w("token_embd.weight")),
+        head_dim=key("attention.key_length"),
+        query_pre_attn_scalar=key("attention.key_length"),
+        sliding_window=key("attention.sliding_window"),
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": key("rope.freq_base_swa")},
+            "full_attention": {
+                "rope_type": key("rope.scaling.type"),
+                "factor": key("rope.scaling.factor"),
+                "rope_theta": key("rope.freq_base"),
+            },
+        },
+    )
+    return gemma(key, w, transformers.Gemma3ForCausalLM(config))
 
 
 def deepseek2(key, w):
@@ -242,7 +288,7 @@ def bert(key, w):
     return fill(transformers.BertForSequenceClassification(config), t)
 
 
-MODELS = {"bert": bert, "deepseek2": deepseek2, "gemma2": gemma2, "mamba2": mamba2}
+MODELS = {"bert": bert, "deepseek2": deepseek2, "gemma2": gemma2, "gemma3": gemma3, "mamba2": mamba2}
 
 
 def difference(ours, theirs):

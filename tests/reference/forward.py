@@ -4,8 +4,8 @@ Python's floats are doubles and the models are tiny, so this needs the standard 
 the worker: the formulas are written a second time (RMSNorm and LayerNorm, RoPE with linear, llama3, LongRoPE and YaRN
 scaling, GQA, windows, sinks, SwiGLU, GELU, routed experts).
 
-Here: what all models share (Network), and the pass of the Llama and the GPT family. gemma2.py, deepseek2.py, mamba2.py
-and bert.py have those of their architectures; families.py tells which class is whose.
+Here: what all models share (Network), and the pass of the Llama and the GPT family. Other modules have those of their
+architectures (gemma2.py, mamba2.py, ...); families.py tells which class is whose.
 """
 
 import math
@@ -40,6 +40,7 @@ HEAD_NORMS = {"attn_q.rope": "attn_q_norm.rope", "attn_k.rope": "attn_k_norm.rop
 FUSED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv.2", "attn_v": "attn_qkv.3"}
 FUSED.update({"attn_q.rope": "attn_qkv.rope", "attn_k.rope": "attn_qkv.2.rope"})
 NAMES = {"qwen3": HEAD_NORMS, "qwen3moe": HEAD_NORMS, "phi3": FUSED, "gpt2": FUSED}
+NAMES.update({"gemma3": HEAD_NORMS})
 PAIRS = {"llama"}  # rotate neighbours; the others rotate halves
 GPT_OSS = {"gpt-oss", "gptoss"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
@@ -180,11 +181,13 @@ class Model(Network):
             mscale *= self.key("rope.scaling.yarn_attn_factor", 1.0) * (1 + 0.1 * math.log(stretch))
         return freq, mscale
 
-    def rope(self, x):
-        y, n = list(x), len(self.freq)
-        turn = [
-            (math.cos(self.position * f) * self.mscale, math.sin(self.position * f) * self.mscale) for f in self.freq
-        ]
+    def rotation_of(self, layer):
+        """The same of one layer; None: it does not rotate."""
+        return None if self.arch == "gpt2" else (self.freq, self.mscale)
+
+    def rope(self, x, freq, mscale):
+        y, n = list(x), len(freq)
+        turn = [(math.cos(self.position * f) * mscale, math.sin(self.position * f) * mscale) for f in freq]
         for h in range(0, len(x), self.D):
             for i, (c, s) in enumerate(turn):
                 a, b = (h + 2 * i, h + 2 * i + 1) if self.arch in PAIRS else (h + i, h + i + n)
@@ -258,16 +261,21 @@ class Model(Network):
         self.tap(b, "ffn_down", out)
         return out
 
-    def attention_branch(self, x, l, b):
+    def before_attention(self, x, b):
         h = self.norm(x, b + "attn_norm")
         self.tap(b, "attn_norm", h)
+        return h
+
+    def attention_branch(self, x, l, b):
+        h = self.before_attention(x, b)
         q, k, v = self.projections(h, b)
         for kind, value in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
             self.tap(b, kind, value)
         if b + "attn_q_norm.weight" in self.t:
             q, k = self.head_norm(q, b + "attn_q_norm"), self.head_norm(k, b + "attn_k_norm")
-        if self.arch != "gpt2":
-            q, k = self.rope(q), self.rope(k)
+        rotation = self.rotation_of(l)
+        if rotation:
+            q, k = self.rope(q, *rotation), self.rope(k, *rotation)
             self.tap(b, "attn_q.rope", q)
             self.tap(b, "attn_k.rope", k)
         self.K[l].append(k)
@@ -277,6 +285,10 @@ class Model(Network):
         o = self.linear(a, b + "attn_output")
         self.tap(b, "attn_output", o)
         return o
+
+    def normed_branch(self, x, out, name):
+        """x and a branch that is normed before it is added."""
+        return [a + v for a, v in zip(x, self.norm(out, name), strict=True)]
 
     def layer(self, x, l):
         b = "blk.%d." % l

@@ -60,19 +60,15 @@ class Gemma2(Model):
     def score(self, q, k):
         return cap(dot(q, k) * self.scale, self.key("attn_logit_softcapping"))
 
-    def branch(self, x, out, name):
-        out = self.norm(out, name)
-        return [a + b for a, b in zip(x, out, strict=True)]
-
     def layer(self, x, l):
         b = "blk.%d." % l
-        x = self.branch(x, self.attention_branch(x, l, b), b + "post_attention_norm")
+        x = self.normed_branch(x, self.attention_branch(x, l, b), b + "post_attention_norm")
         h = self.norm(x, b + "ffn_norm")
         self.tap(b, "ffn_norm", h)
         g, u = self.linear(h, b + "ffn_gate"), self.linear(h, b + "ffn_up")
         f = self.linear([gelu(a) * c for a, c in zip(g, u, strict=True)], b + "ffn_down")
         self.tap(b, "ffn_down", f)
-        x = self.branch(x, f, b + "post_ffw_norm")
+        x = self.normed_branch(x, f, b + "post_ffw_norm")
         self.tap(b, "add2", x)
         return x
 

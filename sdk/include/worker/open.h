@@ -135,6 +135,73 @@ static inline wk_status wk_rope_pairs_open(const struct wk_meta *meta, uint32_t 
     return WK_OK;
 }
 
+/* ---- decoders: rotary positions, RMS norms, one shape for all layers ------------------------------------- */
+
+/* What every such file says, as the first rows of a plugin's table: WK_KEYS_DECODER stands before all others, and these
+ * are its indices; the plugin's own begin at WK_DECODER_KEYS. Ranges: several times what published models have, small
+ * enough that every product of two of them stays inside 32 bits. */
+enum {
+    WK_DECODER_CONTEXT,
+    WK_DECODER_EMBEDDING,
+    WK_DECODER_BLOCKS,
+    WK_DECODER_FEED_FORWARD,
+    WK_DECODER_HEADS,
+    WK_DECODER_KV_HEADS,
+    WK_DECODER_KEY_LENGTH,
+    WK_DECODER_VALUE_LENGTH,
+    WK_DECODER_EPS,
+    WK_DECODER_ROPE_DIM,
+    WK_DECODER_ROPE_BASE,
+    WK_DECODER_KEYS
+};
+enum { WK_DECODER_MAX_HEAD = 1024, WK_DECODER_MAX_CONTEXT = 1 << 27, WK_DECODER_MAX_LAYERS = 512 };
+/* Absent: as many heads of k and v as of q; key_length as wk_heads_open has it; the whole head rotates, by base 10000.
+ */
+/* clang-format off */
+#define WK_KEYS_DECODER                                                                                            \
+    { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, WK_DECODER_MAX_CONTEXT, 0 },                               \
+    { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },                                            \
+    { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, WK_DECODER_MAX_LAYERS, 0 },                                   \
+    { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1 << 20, 0 },                      \
+    { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1024, 0 },                        \
+    { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER, 1, 1024, 0 },                                       \
+    { "attention.key_length", WK_KEY_U32, WK_KEY_PER_LAYER, 2, WK_DECODER_MAX_HEAD, 0 },                           \
+    { "attention.value_length", WK_KEY_U32, WK_KEY_PER_LAYER, 1, WK_DECODER_MAX_HEAD, 0 },                         \
+    { "attention.layer_norm_rms_epsilon", WK_KEY_F32, WK_KEY_REQUIRED, 1e-12, 0.1, 0 },                            \
+    { "rope.dimension_count", WK_KEY_U32, WK_KEY_PER_LAYER, 2, WK_DECODER_MAX_HEAD, 0 },                           \
+    { "rope.freq_base", WK_KEY_F32, WK_KEY_PER_LAYER, 2, 1e12, 10000 }
+/* clang-format on */
+
+struct wk_decoder {
+    uint32_t L, E, F, V;  /* layers, embedding, feed-forward, vocabulary */
+    uint32_t H, G, D, Dv; /* heads, heads of k and v, values a head of q and k, of v */
+    uint32_t pairs;       /* that rotate in a head */
+    float eps;            /* of norms */
+    double rope_base;
+    const char *head; /* the tensor that makes logits; see wk_vocabulary_open */
+};
+/* Fills d from a table that begins with WK_KEYS_DECODER. */
+static inline wk_status wk_decoder_open(const struct wk_meta *meta, struct wk_decoder *d, const struct wk_err *err)
+{
+    const struct wk_head_keys keys = { WK_DECODER_EMBEDDING,  WK_DECODER_HEADS,        WK_DECODER_KV_HEADS,
+                                       WK_DECODER_KEY_LENGTH, WK_DECODER_VALUE_LENGTH, WK_DECODER_MAX_HEAD };
+    struct wk_heads h;
+    wk_status status = wk_heads_open(meta, &keys, &h, err);
+    if (status != WK_OK) return status;
+    d->L = wk_meta_u32(meta, WK_DECODER_BLOCKS);
+    d->E = wk_meta_u32(meta, WK_DECODER_EMBEDDING);
+    d->F = wk_meta_u32(meta, WK_DECODER_FEED_FORWARD);
+    d->H = h.heads;
+    d->G = h.kv_heads;
+    d->D = h.key;
+    d->Dv = h.value;
+    d->eps = (float)wk_meta_number(meta, WK_DECODER_EPS);
+    d->rope_base = wk_meta_number(meta, WK_DECODER_ROPE_BASE);
+    status = wk_rope_pairs_open(meta, WK_DECODER_ROPE_DIM, d->D, &d->pairs, err);
+    if (status != WK_OK) return status;
+    return wk_vocabulary_open(meta, &d->V, &d->head, err);
+}
+
 #ifdef __cplusplus
 }
 #endif
