@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""against_transformers.py: the forward passes of families.py against the transformers library, both in float64.
+"""against_transformers.py [FAMILY...]: forward passes of families.py against the transformers library, in float64.
 
-By hand: pip install torch transformers. Each tiny model is put into the library's own class, weight by weight, and
-both compute the same tokens; the largest difference of a value is told, in units of the values' spread, and must be
-below 1e-9 (roundings of doubles, and frequencies that the library keeps as 32-bit floats would show).
+By hand: pip install torch transformers. Each tiny model, or those named, is put into the library's own class, weight by
+weight, and both compute the same tokens; the largest difference of a value is told, in units of the values' spread, and
+must be below 1e-9 (roundings of doubles, and frequencies that the library keeps as 32-bit floats would show).
 """
 
 import math
@@ -69,10 +69,9 @@ GEMMA_NORMS = (
 )
 
 
-def decoder(key, **more):
+def sizes(key):
     return dict(
         **common(key),
-        **more,
         num_key_value_heads=key("attention.head_count_kv"),
         rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
         max_position_embeddings=key("context_length"),
@@ -108,7 +107,7 @@ def gemma(key, w, model):
 
 def gemma2(key, w):
     config = transformers.Gemma2Config(
-        **decoder(key),
+        **sizes(key),
         vocab_size=len(w("token_embd.weight")),
         head_dim=key("attention.key_length"),
         query_pre_attn_scalar=key("attention.key_length"),
@@ -121,7 +120,7 @@ def gemma2(key, w):
 
 def gemma3(key, w):
     config = transformers.Gemma3TextConfig(
-        **decoder(key),
+        **sizes(key),
         vocab_size=len(w("token_embd.weight")),
         head_dim=key("attention.key_length"),
         query_pre_attn_scalar=key("attention.key_length"),
@@ -136,6 +135,49 @@ def gemma3(key, w):
         },
     )
     return gemma(key, w, transformers.Gemma3ForCausalLM(config))
+
+
+def llama_like(key, w, model, norms):
+    """norms: {name in the library's layer: tensor}"""
+    head = "output.weight" if w.has("output.weight") else "token_embd.weight"
+    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w(head)}
+    t["model.norm.weight"] = w("output_norm.weight")
+    for l in range(key("block_count")):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        projections(t, a, b, w)
+        for theirs, ours in norms.items():
+            t[a + theirs + ".weight"] = w(b + ours + ".weight")
+    return fill(model, t)
+
+
+def olmo2(key, w):
+    """The file's yarn_attn_factor is the library's own, rounded to 32 bits: left out."""
+    theta, pattern = key("rope.freq_base"), key("attention.sliding_window_pattern")
+    both = dict(**sizes(key), vocab_size=len(w("token_embd.weight")), tie_word_embeddings=False)
+    if pattern:
+        config = transformers.Olmo3Config(
+            **both,
+            sliding_window=key("attention.sliding_window"),
+            layer_types=["sliding_attention" if windowed else "full_attention" for windowed in pattern],
+            rope_parameters={
+                "sliding_attention": {"rope_type": "default", "rope_theta": theta},
+                "full_attention": {
+                    "rope_type": key("rope.scaling.type"),
+                    "rope_theta": theta,
+                    "factor": key("rope.scaling.factor"),
+                    "original_max_position_embeddings": key("rope.scaling.original_context_length"),
+                    "beta_fast": key("rope.scaling.yarn_beta_fast"),
+                    "beta_slow": key("rope.scaling.yarn_beta_slow"),
+                },
+            },
+        )
+        model = transformers.Olmo3ForCausalLM(config)
+    else:
+        config = transformers.Olmo2Config(**both, rope_parameters={"rope_type": "default", "rope_theta": theta})
+        model = transformers.Olmo2ForCausalLM(config)
+    norms = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+    norms.update({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"})
+    return llama_like(key, w, model, norms)
 
 
 def deepseek2(key, w):
@@ -288,7 +330,7 @@ def bert(key, w):
     return fill(transformers.BertForSequenceClassification(config), t)
 
 
-MODELS = {"bert": bert, "deepseek2": deepseek2, "gemma2": gemma2, "gemma3": gemma3, "mamba2": mamba2}
+MODELS = {"bert": bert, "deepseek2": deepseek2, "gemma2": gemma2, "gemma3": gemma3, "mamba2": mamba2, "olmo2": olmo2}
 
 
 def difference(ours, theirs):
@@ -328,7 +370,7 @@ def main():
     no_singles()
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for family in families.FAMILIES:
+        for family in sys.argv[1:] or families.FAMILIES:
             path = os.path.join(folder, family + ".gguf")
             families.write(path, family)
             arch = gguf.read(path)[0]["general.architecture"]

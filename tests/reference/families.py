@@ -7,15 +7,17 @@ import gemma2
 import gemma3
 import mamba2
 import models
+import olmo2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, gemma2, gemma3, deepseek2, mamba2, bert)
+MODULES = (models, gemma2, gemma3, deepseek2, mamba2, olmo2, bert)
 PASSES = {
     "bert": bert.Bert,
     "deepseek2": deepseek2.DeepSeek2,
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,
     "mamba2": mamba2.Mamba2,
+    "olmo2": olmo2.Olmo2,
 }
 
 FAMILIES = [name for module in MODULES for name in module.FAMILIES]
