@@ -27,13 +27,14 @@ enum {
 /* What stands neither here nor in ignored_keys refuses the file. */
 static const struct wk_key keys[] = {
     WK_KEYS_DECODER,
-    { "attention.sliding_window", WK_KEY_U32, WK_KEY_PER_LAYER, 0, WK_DECODER_MAX_CONTEXT, 0 }, /* 0: no windows */
+    { "attention.sliding_window", WK_KEY_U32, WK_KEY_PER_LAYER, 0, WK_DECODER_MAX_CONTEXT, 0 },    /* 0: no windows */
     { "attention.sliding_window_pattern", WK_KEY_U32, WK_KEY_PER_LAYER | WK_KEY_VARIES, 0, 1, 0 }, /* true: a window */
     { "rope.freq_base_swa", WK_KEY_F32, 0, 2, 1e12, 0 }, /* default: freq_base */
     { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 },
     { "rope.scaling.factor", WK_KEY_F32, 0, 1, 65536, 1 },
-    { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, WK_DECODER_MAX_CONTEXT, 0 }, /* default: context_length */
-    { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 0 },                        /* see open_yarn */
+    { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, WK_DECODER_MAX_CONTEXT,
+      0 },                                                            /* default: context_length */
+    { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 0 }, /* see open_yarn */
     { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
     /* Of these one value changes nothing. */
@@ -56,7 +57,7 @@ static const char *const names[] = { "olmo2" };
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
 struct olmo2 {
-    struct wk_decoder d; /* its rope_base is that of layers without a window */
+    struct wk_decoder d;                    /* its rope_base is that of layers without a window */
     uint32_t window[WK_DECODER_MAX_LAYERS]; /* of each layer; 0: none */
     double window_base;                     /* of layers with a window */
     uint32_t stretched;                     /* by YaRN, the layers without */
@@ -96,14 +97,14 @@ static wk_status open_yarn(const struct wk_meta *meta, struct olmo2 *m, const st
                        "rope.scaling.yarn_attn_factor is %g; 1 + 0.1 ln(rope.scaling.factor), %g, is served",
                        wk_meta_number(meta, YARN_MSCALE), own);
     m->stretched = 1;
-    m->yarn = (struct wk_yarn){ .base = m->d.rope_base,
-                                .factor = factor,
-                                .original_context =
-                                    wk_meta_u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, WK_DECODER_CONTEXT)),
-                                .beta_fast = wk_meta_number(meta, YARN_FAST),
-                                .beta_slow = wk_meta_number(meta, YARN_SLOW),
-                                .extrapolation = 1,
-                                .rounded = 1 };
+    m->yarn =
+        (struct wk_yarn){ .base = m->d.rope_base,
+                          .factor = factor,
+                          .original_context = wk_meta_u32_or(meta, ROPE_CONTEXT, wk_meta_u32(meta, WK_DECODER_CONTEXT)),
+                          .beta_fast = wk_meta_number(meta, YARN_FAST),
+                          .beta_slow = wk_meta_number(meta, YARN_SLOW),
+                          .extrapolation = 1,
+                          .rounded = 1 };
     if (m->yarn.beta_fast < m->yarn.beta_slow)
         return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
                        m->yarn.beta_fast, m->yarn.beta_slow);

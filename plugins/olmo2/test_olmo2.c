@@ -194,7 +194,9 @@ static void relations(void **state)
         { OLMO2, { "block_count", 2, true }, "blk.2.attn_q.weight is in the file, nothing reads it" },
         { OLMO2, { "attention.clamp_kqv", 8, false }, "olmo2.attention.clamp_kqv" },
         { OLMO3, { "rope.scaling.yarn_attn_factor", 1, false }, "rope.scaling.yarn_attn_factor is 1; 1 + 0.1 ln(" },
-        { OLMO3, { "rope.scaling.yarn_beta_slow", 33, false }, "yarn_beta_fast is 32, must be at least yarn_beta_slow" },
+        { OLMO3,
+          { "rope.scaling.yarn_beta_slow", 33, false },
+          "yarn_beta_fast is 32, must be at least yarn_beta_slow" },
         { OLMO3, { "rope.scaling.yarn_ext_factor", 0.5, false }, "olmo2.rope.scaling.yarn_ext_factor" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
@@ -203,8 +205,10 @@ static void relations(void **state)
 static void surplus_tensors(void **state)
 {
     (void)state;
-    static const struct arch_surplus rows[] = { { OLMO2, "blk.0.attn_q.bias" },   { OLMO2, "blk.0.attn_norm.weight" },
-                                                { OLMO2, "blk.0.ffn_norm.weight" }, { OLMO3, "output.bias" },
+    static const struct arch_surplus rows[] = { { OLMO2, "blk.0.attn_q.bias" },
+                                                { OLMO2, "blk.0.attn_norm.weight" },
+                                                { OLMO2, "blk.0.ffn_norm.weight" },
+                                                { OLMO3, "output.bias" },
                                                 { TIED, "rope_freqs.weight" } };
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
@@ -212,8 +216,8 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers),   cmocka_unit_test(windows),   ARCH_EVERY_PLUGIN(test),
-        cmocka_unit_test(arrays),   cmocka_unit_test(rotation),  cmocka_unit_test(relations),
+        cmocka_unit_test(layers),          cmocka_unit_test(windows),  ARCH_EVERY_PLUGIN(test),
+        cmocka_unit_test(arrays),          cmocka_unit_test(rotation), cmocka_unit_test(relations),
         cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,17 +137,68 @@ def gemma3(key, w):
     return gemma(key, w, transformers.Gemma3ForCausalLM(config))
 
 
-def llama_like(key, w, model, norms):
-    """norms: {name in the library's layer: tensor}"""
+def llama_like(key, w, model, norms, more=()):
+    """norms: {name in the library's layer: tensor}; more: what else the library's model has."""
     head = "output.weight" if w.has("output.weight") else "token_embd.weight"
     t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w(head)}
     t["model.norm.weight"] = w("output_norm.weight")
+    t.update(more)
     for l in range(key("block_count")):
         a, b = "model.layers.%d." % l, "blk.%d." % l
         projections(t, a, b, w)
         for theirs, ours in norms.items():
             t[a + theirs + ".weight"] = w(b + ours + ".weight")
     return fill(model, t)
+
+
+def neighbours(w, head):
+    """The library rotates halves of a head: the rows of one are put in its order."""
+
+    def halves(name):
+        t = w(name)
+        if not name.endswith(("attn_q.weight", "attn_k.weight")):
+            return t
+        return t.reshape(-1, head // 2, 2, t.shape[-1]).transpose(1, 2).reshape(t.shape)
+
+    halves.has = w.has
+    return halves
+
+
+def granite(key, w):
+    head, X = key("embedding_length") // key("attention.head_count"), key("expert_count")
+    settings = dict(
+        **sizes(key),
+        vocab_size=len(w("token_embd.weight")),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base", 10000.0)},
+        embedding_multiplier=key("embedding_scale"),
+        attention_multiplier=key("attention.scale"),
+        residual_multiplier=key("residual_scale"),
+        logits_scaling=key("logit_scale"),
+    )
+    norms = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    if not X:
+        model = transformers.GraniteForCausalLM(transformers.GraniteConfig(**settings))
+        return llama_like(key, neighbours(w, head), model, norms)
+    config = transformers.GraniteMoeSharedConfig(
+        **settings,
+        num_local_experts=X,
+        num_experts_per_tok=key("expert_used_count"),
+        shared_intermediate_size=key("expert_shared_feed_forward_length", 0),
+        experts_implementation="eager",
+    )
+    more = {}
+    for l in range(key("block_count")):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        more[a + "block_sparse_moe.router.weight"] = w(b + "ffn_gate_inp.weight")
+        both = [w(b + "ffn_%s_exps.weight" % name) for name in ("gate", "up")]
+        more[a + "block_sparse_moe.experts.gate_up_proj"] = torch.cat(both, 1)
+        more[a + "block_sparse_moe.experts.down_proj"] = w(b + "ffn_down_exps.weight")
+        if w.has(b + "ffn_up_shexp.weight"):
+            both = [w(b + "ffn_%s_shexp.weight" % name) for name in ("gate", "up")]
+            more[a + "shared_mlp.input_linear.weight"] = torch.cat(both, 0)
+            more[a + "shared_mlp.output_linear.weight"] = w(b + "ffn_down_shexp.weight")
+    model = transformers.GraniteMoeSharedForCausalLM(config)
+    return llama_like(key, neighbours(w, head), model, norms, more)
 
 
 def olmo2(key, w):
@@ -330,7 +381,16 @@ def bert(key, w):
     return fill(transformers.BertForSequenceClassification(config), t)
 
 
-MODELS = {"bert": bert, "deepseek2": deepseek2, "gemma2": gemma2, "gemma3": gemma3, "mamba2": mamba2, "olmo2": olmo2}
+MODELS = {
+    "bert": bert,
+    "deepseek2": deepseek2,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "granite": granite,
+    "granitemoe": granite,
+    "mamba2": mamba2,
+    "olmo2": olmo2,
+}
 
 
 def difference(ours, theirs):

@@ -5,17 +5,20 @@ import deepseek2
 import forward
 import gemma2
 import gemma3
+import granite
 import mamba2
 import models
 import olmo2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, gemma2, gemma3, deepseek2, mamba2, olmo2, bert)
+MODULES = (models, gemma2, gemma3, granite, deepseek2, mamba2, olmo2, bert)
 PASSES = {
     "bert": bert.Bert,
     "deepseek2": deepseek2.DeepSeek2,
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,
+    "granite": granite.Granite,
+    "granitemoe": granite.Granite,
     "mamba2": mamba2.Mamba2,
     "olmo2": olmo2.Olmo2,
 }
