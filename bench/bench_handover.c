@@ -76,7 +76,7 @@ static void set_up(const char *device, const char *path, uint32_t n, uint32_t gp
                                         .max_sequences = 4,
                                         .kv_sequences = 4,
                                         .max_rows = ROWS,
-                                        .max_wanted = 8 };
+                                        .max_logits_rows = 8 };
     b.t = test_file(ops, path, dev);
     b.e = test_engine(b.t.m, (struct engine_options){ .prefix_cache = true });
     must(!engine_layout(b.e, &b.layout, &test_err), "layout");

@@ -31,7 +31,7 @@ static struct test_model open_path(const char *path, uint32_t sequences, uint32_
                      (struct device_options){ .context = TEST_CONTEXT,
                                               .max_sequences = sequences,
                                               .max_rows = rows,
-                                              .max_wanted = rows,
+                                              .max_logits_rows = rows,
                                               .kv_bytes = kv_bytes });
 }
 
@@ -202,9 +202,10 @@ static void test_asks(void **state)
     enum { JOBS = 24 };
     (void)state;
     static uint32_t constrained[JOBS][TEST_CONTEXT];
-    struct test_model single = test_file(
-        &cuda_device_ops, HAIKU_MODEL,
-        (struct device_options){ .context = TEST_CONTEXT, .max_sequences = 1, .max_rows = 256, .max_wanted = 256 });
+    struct test_model single =
+        test_file(&cuda_device_ops, HAIKU_MODEL,
+                  (struct device_options){
+                      .context = TEST_CONTEXT, .max_sequences = 1, .max_rows = 256, .max_logits_rows = 256 });
     uint32_t n[JOBS];
     test_answers(single.m, answers, JOBS);
     for (uint32_t i = 0; i < JOBS; i++) {

@@ -43,7 +43,7 @@ static struct model *open_path(const char *path, uint32_t context, uint32_t sequ
                                      .dev = { .context = context,
                                               .max_sequences = sequences,
                                               .max_rows = rows,
-                                              .max_wanted = rows,
+                                              .max_logits_rows = rows,
                                               .find_cuda = find_cuda,
                                               .find_user = registry } };
     ok(model_plan(file, registry, &o, &m, &err));

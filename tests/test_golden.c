@@ -44,7 +44,7 @@ static struct model *open_file(struct gguf *file, uint32_t context, uint32_t isa
                                               .kv_type = exact ? KV_F32 : KV_F16,
                                               .context = context,
                                               .max_rows = 96,
-                                              .max_wanted = 96 } };
+                                              .max_logits_rows = 96 } };
     if (model_plan(file, registry, &o, &m, &err) || model_load(m, &err)) fail_msg("%s", text);
     return m;
 }

@@ -48,7 +48,7 @@ static struct model *open_model(const struct golden_case *c, struct gguf_build *
                                      .fuse = FUSE_ALL,
                                      .dev = { .context = c->context,
                                               .max_rows = 96,
-                                              .max_wanted = 96,
+                                              .max_logits_rows = 96,
                                               .find_cuda = find_cuda,
                                               .find_user = registry } };
     wk_status s = model_plan(file, registry, &o, &m, &err);

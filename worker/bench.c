@@ -237,7 +237,7 @@ int command_bench(const struct options *o)
                           b.sequences);
     interrupts_catch();
     const struct model_needs needs = { .max_rows = STEP_ROWS_BEST,
-                                       .max_wanted = b.sequences,
+                                       .max_logits_rows = b.sequences,
                                        .sequences = b.sequences,
                                        .context = option_u32(o, OPT_CONTEXT) ? 0 : needed,
                                        .load = true };

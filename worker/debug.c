@@ -236,7 +236,7 @@ static int write_folder(const struct tap_run *t, const char *folder)
 static int expand_all(const struct options *o, const char ***names, uint32_t *n)
 {
     struct opened x;
-    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = STEP_ROWS }, &x);
+    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_logits_rows = STEP_ROWS }, &x);
     const struct tape_program *p = result ? NULL : x.model->program;
     *names = p ? calloc((size_t)p->n_ops + 1, sizeof **names) : NULL;
     if (!result && !*names) result = fail(CODE_INSUFFICIENT_MEMORY, "no memory for names");
@@ -282,7 +282,7 @@ static int tap(const struct options *o)
     if (!every) n = without_made(&t, given, n);
     if (!result && every) result = expand_all(o, &all, &n_all);
     struct model_needs needs = { .max_rows = STEP_ROWS,
-                                 .max_wanted = STEP_ROWS,
+                                 .max_logits_rows = STEP_ROWS,
                                  .load = true,
                                  .taps = every ? all : given,
                                  .n_taps = every ? n_all : n };
@@ -314,7 +314,7 @@ static int tape(const struct options *o)
 {
     struct opened x;
     char digest[65];
-    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = 1 }, &x);
+    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_logits_rows = 1 }, &x);
     if (!result) {
         tape_print(x.model->program, stdout);
         tape_digest(x.model->program, digest);

@@ -156,7 +156,7 @@ int debug_kernels(const struct options *o)
 {
     const char *name = option_text(o, OPT_DEVICE_LIKE);
     struct opened x;
-    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_wanted = 1 }, &x);
+    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS, .max_logits_rows = 1 }, &x);
     const struct tape_program *p = result ? NULL : x.model->program;
     struct kernels c = { x.model, x.plugins, cuda_like(name), NULL, 0 };
     if (!result)

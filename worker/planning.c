@@ -24,7 +24,7 @@ void planning_file(const struct options *o, const struct device_ops *device, con
 {
     const bool serves = option_u32(o, OPT_MAX_SEQUENCES);
     const struct model_needs needs = serves ? served_needs(p->max_sequences, option_u32(o, OPT_BATCH_TOKENS))
-                                            : (struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1 };
+                                            : (struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1 };
     const struct wk_err why = { p->why, sizeof p->why };
     struct model_options options;
     p->model = NULL;

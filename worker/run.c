@@ -202,8 +202,8 @@ int command_run(const struct options *o)
     if (!result) result = prompt_read(o, &r.text);
     if (!result) {
         interrupts_catch();
-        result =
-            open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &r.x);
+        result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1, .load = true },
+                            &r.x);
     }
     if (!result) result = make_prompt(&r);
     if (!result) result = constrain(&r);

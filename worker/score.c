@@ -102,8 +102,8 @@ int command_score(const struct options *o)
     struct scoring s = { 0 };
     int result = session_tokens_usage(o);
     if (!result)
-        result =
-            open_model(o, &(struct model_needs){ .max_rows = SCORE_ROWS, .max_wanted = SCORE_ROWS, .load = true }, &x);
+        result = open_model(
+            o, &(struct model_needs){ .max_rows = SCORE_ROWS, .max_logits_rows = SCORE_ROWS, .load = true }, &x);
     s.model = x.model;
     if (!result) result = score(o, &s);
     result_file_abandon(&s.out);

@@ -299,7 +299,7 @@ struct model_needs served_needs(uint32_t n, uint32_t rows)
     enum { SCORED = 64 /* rows of a prompt whose log probabilities are wanted, a step */ };
     const uint32_t scored = rows && rows < SCORED ? rows : SCORED;
     return (struct model_needs){ .max_rows = rows,
-                                 .max_wanted = n > scored ? n : scored,
+                                 .max_logits_rows = n > scored ? n : scored,
                                  .sequences = 2 * n + 1, /* jobs that yielded or were preempted keep their samplers */
                                  .kv_sequences = n };
 }
@@ -320,7 +320,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
                  .kv_type = exact ? KV_F32 : KV_F16,
                  .context = needs->context ? needs->context : option_u32(o, OPT_CONTEXT),
                  .max_rows = rows,
-                 .max_wanted = needs->max_wanted,
+                 .max_logits_rows = needs->max_logits_rows,
                  .max_sequences = needs->sequences ? needs->sequences : 1,
                  .kv_sequences = needs->kv_sequences,
                  .hand_over = needs->hand_over,

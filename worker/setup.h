@@ -49,10 +49,10 @@ enum {
 
 /* What a command needs of its model beyond the options. */
 struct model_needs {
-    uint32_t max_rows, max_wanted; /* of one step */
-    uint32_t sequences;            /* 0: one */
-    uint32_t context;              /* 0: --context */
-    const char *digest;            /* NULL: --digest */
+    uint32_t max_rows, max_logits_rows; /* of one step */
+    uint32_t sequences;                 /* 0: one */
+    uint32_t context;                   /* 0: --context */
+    const char *digest;                 /* NULL: --digest */
     uint32_t kv_sequences; /* 0: KV cache for all sequences at full length; else for so many of them, or as much as the
                               device has room for */
     uint64_t kv_bytes;     /* with kv_sequences: exactly so much; 0: as much as is useful and fits */

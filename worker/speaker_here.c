@@ -327,7 +327,7 @@ int speaker_here(const struct options *o, const struct sampling *sampling, struc
     h->o = o;
     h->sampling = sampling;
     int result =
-        open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &h->x);
+        open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1, .load = true }, &h->x);
     if (!result) result = model_chat_tokenizer(h->x.model);
     if (!result) result = model_chat_open(o, h->x.model, "worker complete sends texts as they are", &h->chat);
     if (!result) result = model_chat_reasoning(o, h->chat.chat);

@@ -74,7 +74,8 @@ int command_verify(const struct options *o)
 {
     const char *path = option_text(o, OPT_MODEL) ? option_text(o, OPT_MODEL) : "embedded model";
     struct opened x = { 0 };
-    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_wanted = 1, .load = true }, &x);
+    int result =
+        open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1, .load = true }, &x);
     if (!result) result = x.model->device->handle ? verify(o, &x, path) : verify_file(o, &x, path);
     opened_close(&x);
     return result;

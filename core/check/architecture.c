@@ -94,7 +94,7 @@ static struct model *plan_model(struct check *c, struct gguf *file, uint32_t thr
                                               .context = TOKENS,
                                               .max_sequences = SEQUENCES,
                                               .max_rows = STEP_ROWS,
-                                              .max_wanted = STEP_ROWS },
+                                              .max_logits_rows = STEP_ROWS },
                                      .fuse = FUSE_ALL,
                                      .plugin = c->entry.plugin };
     if (!c->options->plugins)
@@ -167,10 +167,10 @@ static wk_status feed_together(struct rows *r, const struct wk_err *err)
     for (uint32_t i = 0; status == WK_OK && i < SEQUENCES; i++) status = session_open(r->model, &s[i], err);
     while (status == WK_OK && session_length(s[0]) < TOKENS) {
         struct step_seq seqs[SEQUENCES];
-        uint32_t tokens[STEP_ROWS], wanted[STEP_ROWS], n_of[SEQUENCES];
+        uint32_t tokens[STEP_ROWS], logits_rows[STEP_ROWS], n_of[SEQUENCES];
         struct step step = { .tokens = tokens,
                              .seqs = seqs,
-                             .wanted = wanted,
+                             .logits_rows = logits_rows,
                              .logits = r->logits + (size_t)session_length(s[0]) * r->model->program->n_vocab,
                              .pooled = NULL };
         for (uint32_t i = 0; i < SEQUENCES; i++) {
@@ -180,7 +180,7 @@ static wk_status feed_together(struct rows *r, const struct wk_err *err)
             n_of[i] = session_grow(s[i], n_of[i]);
             seqs[step.n_seqs++] = session_rows(s[i], step.n_rows, n_of[i], n_of[i] == 1 ? ROW_GENERATED : ROW_PROMPT);
             for (uint32_t j = 0; j < n_of[i]; j++) {
-                if (i == 0) wanted[step.n_wanted++] = step.n_rows;
+                if (i == 0) logits_rows[step.n_logits_rows++] = step.n_rows;
                 tokens[step.n_rows++] = r->tokens[i][at + j];
             }
         }

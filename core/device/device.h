@@ -7,7 +7,7 @@
  * that it stored, and states. A step that failed, and was not cancelled, may leave states of its sequences that nobody
  * can go on from.
  *
- * Determinism: a wanted row's logits depend on its own sequence's tokens alone: not on the other sequences, the
+ * Determinism: a logits row's logits depend on its own sequence's tokens alone: not on the other sequences, the
  * chunking, the order of pages or the number of threads. */
 #ifndef CORE_DEVICE_DEVICE_H
 #define CORE_DEVICE_DEVICE_H
@@ -45,7 +45,7 @@ struct step_seq {
 /* In step.tokens of a submitted step: the id that the row's slot was given by the step before. */
 #define TOKEN_LAST UINT32_MAX
 
-/* What is asked of a wanted row of a submitted step. */
+/* What is asked of a logits row of a submitted step. */
 struct step_ask {
     uint32_t id;  /* TOKEN_LAST: its slot samples the row, which is the last of its sequence. Else any row, of which
                      nothing is sampled: the log probability of this id is asked for */
@@ -56,13 +56,14 @@ struct step_ask {
 #define STEP_NO_TOP UINT32_MAX
 
 struct step {
-    uint32_t n_rows, n_seqs, n_wanted;
+    uint32_t n_rows, n_seqs, n_logits_rows;
     const uint32_t *tokens;      /* [n_rows], each < n_vocab */
     struct step_seq *seqs;       /* [n_seqs], rows ascending without gaps */
-    const uint32_t *wanted;      /* [n_wanted] row indices, ascending: rows whose logits are computed */
-    const struct step_ask *asks; /* [n_wanted] of a submitted step; NULL: every wanted row is sampled, and no more */
-    float *logits;               /* [n_wanted][n_vocab], caller's */
-    float *pooled;               /* [n_seqs][width] when the tape has an embedding output, else NULL */
+    const uint32_t *logits_rows; /* [n_logits_rows] row indices, ascending: rows whose logits are computed */
+    const struct step_ask
+        *asks;          /* [n_logits_rows] of a submitted step; NULL: every logits row is sampled, and no more */
+    float *logits;      /* [n_logits_rows][n_vocab], caller's */
+    float *pooled;      /* [n_seqs][width] when the tape has an embedding output, else NULL */
     const bool *cancel; /* may become true while the step runs: the executor returns WK_CANCELLED soon, and the step may
                            be submitted again; NULL: never */
 };
@@ -92,8 +93,8 @@ struct device_options {
     uint32_t kv_sequences; /* sequences of full length that the KV cache has room for; 0: max_sequences */
     uint64_t
         kv_bytes; /* of the KV cache; 0: what kv_sequences can use. Less: sequences share its pages as they need them */
-    uint32_t max_rows;   /* of one step */
-    uint32_t max_wanted; /* of one step */
+    uint32_t max_rows;        /* of one step */
+    uint32_t max_logits_rows; /* of one step */
     bool hand_over; /* pages pass to and from other executors. CUDA: takes pinned memory for it, and the KV cache is
                        memory that other processes can be given */
     uint32_t gpu;   /* CUDA: device index */
@@ -146,14 +147,14 @@ typedef void (*tap_fn)(void *user, const char *name, const float *data, uint32_t
  * cache that it had to read. name: until the call returns. */
 typedef void (*launch_fn)(void *user, const char *name, double seconds, uint64_t bytes);
 
-/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no wanted row, its slot had come to an
+/* What a sampled step gave each of its sequences: id UINT32_MAX where it had no logits row, its slot had come to an
  * end, or no id could be picked. */
 struct step_ids {
     uint32_t *ids; /* [n_seqs], caller's */
     bool *failed;  /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the
                       step */
-    struct sampler_top *tops; /* [n_wanted], caller's: of rows that asked for log probabilities. Its id is UINT32_MAX
-                                 where its sequence got no id or failed. NULL: nothing was asked for */
+    struct sampler_top *tops; /* [n_logits_rows], caller's: of rows that asked for log probabilities. Its id is
+                                 UINT32_MAX where its sequence got no id or failed. NULL: nothing was asked for */
 };
 
 struct sampler_params;
@@ -193,7 +194,7 @@ struct device_ops {
     /* Sampling on the device. sampler_set makes a slot ready for a new job: nothing generated yet; after one of the ids
      * `ends` (at most SAMPLER_MAX_ENDS) the slot's later steps give UINT32_MAX, and after a failure too, as failed. The
      * first p->min_ids ids are none of them: they are masked.
-     * submit enqueues a step whose wanted rows (at most one a sequence, its last) are sampled by their slots' samplers
+     * submit enqueues a step whose logits rows (at most one a sequence, its last) are sampled by their slots' samplers
      * instead of giving logits, and counts the id as generated; it may return before the step has run. step.asks may
      * want log probabilities besides, and of more rows: of those that do not ask nothing is copied or computed. At most
      * STEP_QUEUE steps are in flight; collect waits for the oldest. What `step` points to is copied by submit. A step
@@ -207,9 +208,9 @@ struct device_ops {
     /* A step with masked rows waits: its forward pass is in flight, its ids come after its masks. So masks are made
      * while the device computes, and may follow from the ids of the step before. Until `mask` the step is not collected
      * and no other is submitted; older ones may be collected, and samplers of slots that are not in it set.
-     * step: as submitted, with all that it points to. masks [n_wanted]: of each masked row [ceil(n_vocab / 64)] words
-     * (step 3 of sample.h; the ends that min_ids forbids are masked besides), which are copied. A mask belongs to its
-     * row, whatever runs the device cuts the step into. A mask that allows nothing fails its row. An error ends the
+     * step: as submitted, with all that it points to. masks [n_logits_rows]: of each masked row [ceil(n_vocab / 64)]
+     * words (step 3 of sample.h; the ends that min_ids forbids are masked besides), which are copied. A mask belongs to
+     * its row, whatever runs the device cuts the step into. A mask that allows nothing fails its row. An error ends the
      * step as one of submit does. */
     wk_status (*mask)(struct executor *x, const struct step *step, const uint64_t *const *masks,
                       const struct wk_err *err);

@@ -19,8 +19,8 @@ wk_status device_check_options(const struct tape_program *p, const struct device
         return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %d", o->max_sequences, MAX_SEQUENCES);
     if (o->max_rows < 1 || o->max_rows > max_rows)
         return wk_fail(err, WK_INVALID, "%u rows a step: expected 1 to %u", o->max_rows, max_rows);
-    if (o->max_wanted < 1 || o->max_wanted > o->max_rows)
-        return wk_fail(err, WK_INVALID, "%u wanted rows a step: expected 1 to %u, the rows a step", o->max_wanted,
+    if (o->max_logits_rows < 1 || o->max_logits_rows > o->max_rows)
+        return wk_fail(err, WK_INVALID, "%u logits rows a step: expected 1 to %u, the rows a step", o->max_logits_rows,
                        o->max_rows);
     return WK_OK;
 }
@@ -31,19 +31,19 @@ wk_status step_check_counts(const struct device_options *o, const struct step *s
         return wk_fail(err, WK_INVALID, "%u rows: expected 1 to %u", s->n_rows, o->max_rows);
     if (s->n_seqs < 1 || s->n_seqs > o->max_sequences)
         return wk_fail(err, WK_INVALID, "%u sequences: expected 1 to %u", s->n_seqs, o->max_sequences);
-    if (s->n_wanted > o->max_wanted)
-        return wk_fail(err, WK_INVALID, "%u wanted rows: expected at most %u", s->n_wanted, o->max_wanted);
+    if (s->n_logits_rows > o->max_logits_rows)
+        return wk_fail(err, WK_INVALID, "%u logits rows: expected at most %u", s->n_logits_rows, o->max_logits_rows);
     return WK_OK;
 }
 
-wk_status step_check_wanted(const struct step *s, const struct wk_err *err)
+wk_status step_check_logits_rows(const struct step *s, const struct wk_err *err)
 {
-    for (uint32_t i = 0; i < s->n_wanted; i++)
-        if (s->wanted[i] >= s->n_rows || (i && s->wanted[i] <= s->wanted[i - 1]))
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, s->wanted[i],
-                           s->n_rows);
-    if (s->n_wanted && !s->logits)
-        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_wanted);
+    for (uint32_t i = 0; i < s->n_logits_rows; i++)
+        if (s->logits_rows[i] >= s->n_rows || (i && s->logits_rows[i] <= s->logits_rows[i - 1]))
+            return wk_fail(err, WK_INVALID, "logits row %u is %u: expected ascending rows below %u", i,
+                           s->logits_rows[i], s->n_rows);
+    if (s->n_logits_rows && !s->logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted but there is no room for their logits", s->n_logits_rows);
     return WK_OK;
 }
 
@@ -118,10 +118,10 @@ static wk_status check_ask(const struct tape_program *p, uint32_t row, struct st
 
 wk_status step_check_asks(const struct tape_program *p, const struct step *s, const struct wk_err *err)
 {
-    for (uint32_t i = 0, seq = 0; i < s->n_wanted; i++) {
-        const uint32_t row = s->wanted[i];
-        if (row >= s->n_rows || (i && row <= s->wanted[i - 1]))
-            return wk_fail(err, WK_INVALID, "wanted row %u is %u: expected ascending rows below %u", i, row, s->n_rows);
+    for (uint32_t i = 0, seq = 0; i < s->n_logits_rows; i++) {
+        const uint32_t row = s->logits_rows[i];
+        if (row >= s->n_rows || (i && row <= s->logits_rows[i - 1]))
+            return wk_fail(err, WK_INVALID, "logits row %u is %u: expected ascending rows below %u", i, row, s->n_rows);
         while (row - s->seqs[seq].row >= s->seqs[seq].n_rows) seq++;
         wk_status st = check_ask(p, row, step_ask_of(s, i), row == s->seqs[seq].row + s->seqs[seq].n_rows - 1, err);
         if (st) return st;

@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 
-/* Context, sequences, rows and wanted rows within bounds and within what the pass was recorded for; max_rows: of a step
+/* Context, sequences, rows and logits rows within bounds and within what the pass was recorded for; max_rows: of a step
  * on this device. WK_INVALID names the first that is wrong. [any thread] */
 wk_status device_check_options(const struct tape_program *p, const struct device_options *o, uint32_t max_rows,
                                const struct wk_err *err);
@@ -14,13 +14,13 @@ wk_status device_check_options(const struct tape_program *p, const struct device
 wk_status step_check_sequences(const struct tape_program *p, const struct device_options *o, const uint32_t *kv_pages,
                                const struct step *s, const struct wk_err *err);
 
-/* Counts of rows, sequences and wanted rows within the options. */
+/* Counts of rows, sequences and logits rows within the options. */
 wk_status step_check_counts(const struct device_options *o, const struct step *s, const struct wk_err *err);
 
 /* Wanted rows of a step that is not submitted: ascending, with room for their logits. */
-wk_status step_check_wanted(const struct step *s, const struct wk_err *err);
+wk_status step_check_logits_rows(const struct step *s, const struct wk_err *err);
 
-/* What the wanted rows of a submitted step ask for: ids of the vocabulary, sampled rows the last of their sequences. */
+/* What the logits rows of a submitted step ask for: ids of the vocabulary, sampled rows the last of their sequences. */
 wk_status step_check_asks(const struct tape_program *p, const struct step *s, const struct wk_err *err);
 
 /* Pages that are to be read or written: groups of the program, and pages below kv_pages [groups] or KV_NO_PAGE. */
@@ -31,7 +31,7 @@ wk_status step_check_pages(const struct tape_program *p, const uint32_t *kv_page
 wk_status step_check_peer(const struct tape_program *p, const uint32_t *their_pages, const struct device_page *from,
                           const uint32_t *kv_pages, const struct device_page *to, uint32_t n, const struct wk_err *err);
 
-/* What is asked of wanted row i of a submitted step. */
+/* What is asked of logits row i of a submitted step. */
 static inline struct step_ask step_ask_of(const struct step *s, uint32_t i)
 {
     return s->asks ? s->asks[i] : (struct step_ask){ .id = TOKEN_LAST, .top = STEP_NO_TOP };

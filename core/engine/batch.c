@@ -30,12 +30,12 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
     const uint32_t n = e->o.max_sequences;
     bool ok = true;
     const struct device_options *dev = &e->model->dev;
-    e->most_wanted = dev->max_wanted < dev->max_rows ? dev->max_wanted : dev->max_rows;
+    e->most_logits_rows = dev->max_logits_rows < dev->max_rows ? dev->max_logits_rows : dev->max_rows;
     e->seqs = calloc(n, sizeof *e->seqs);
-    e->wanted = calloc(e->most_wanted, sizeof *e->wanted);
-    e->asks = calloc(e->most_wanted, sizeof *e->asks);
-    e->tops = calloc(e->most_wanted, sizeof *e->tops);
-    e->masks = calloc(e->most_wanted, sizeof *e->masks);
+    e->logits_rows = calloc(e->most_logits_rows, sizeof *e->logits_rows);
+    e->asks = calloc(e->most_logits_rows, sizeof *e->asks);
+    e->tops = calloc(e->most_logits_rows, sizeof *e->tops);
+    e->masks = calloc(e->most_logits_rows, sizeof *e->masks);
     e->step_ids = calloc(n, sizeof *e->step_ids);
     e->step_failed = calloc(n, sizeof *e->step_failed);
     e->tokens = calloc(e->o.max_batch_tokens, sizeof *e->tokens);
@@ -43,7 +43,8 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
         e->under_way[i].member = calloc(n, sizeof *e->under_way[i].member);
         ok = ok && e->under_way[i].member;
     }
-    ok = ok && e->seqs && e->wanted && e->asks && e->tops && e->masks && e->step_ids && e->step_failed && e->tokens;
+    ok =
+        ok && e->seqs && e->logits_rows && e->asks && e->tops && e->masks && e->step_ids && e->step_failed && e->tokens;
     return ok ? WK_OK
               : wk_fail(err, WK_NO_MEMORY, "out of memory for steps of %u jobs and %u rows", n, e->o.max_batch_tokens);
 }
@@ -52,7 +53,7 @@ void batch_close(struct engine *e)
 {
     for (uint32_t i = 0; i < STEP_QUEUE; i++) free(e->under_way[i].member);
     free(e->seqs);
-    free(e->wanted);
+    free(e->logits_rows);
     free(e->asks);
     free(e->tops);
     free((void *)e->masks);
@@ -149,9 +150,9 @@ static void no_pages(struct engine *e, struct job *j)
 
 /* Of j's next n rows as many as the step has room for: each row whose logits are looked at takes a place. A prompt
  * whose log probabilities are wanted leaves others a place for their first ids. */
-static uint32_t fit_wanted(const struct engine *e, const struct step *s, const struct job *j, uint32_t n)
+static uint32_t fit_logits_rows(const struct engine *e, const struct step *s, const struct job *j, uint32_t n)
 {
-    const uint32_t room = e->most_wanted - s->n_wanted, others = least(e->n_running - 1, room / 2),
+    const uint32_t room = e->most_logits_rows - s->n_logits_rows, others = least(e->n_running - 1, room / 2),
                    scored = atomic_load(&j->n_scored);
     if (j->prompt_probs && j->fed < j->n_prompt)
         return least(n, room - others + (scored > j->fed ? scored - j->fed : 0));
@@ -160,17 +161,17 @@ static uint32_t fit_wanted(const struct engine *e, const struct step *s, const s
 
 static void want(struct engine *e, struct step *s, uint32_t row, struct step_ask ask)
 {
-    e->wanted[s->n_wanted] = row;
-    e->asks[s->n_wanted++] = ask;
+    e->logits_rows[s->n_logits_rows] = row;
+    e->asks[s->n_logits_rows++] = ask;
     if (ask.id != TOKEN_LAST || ask.top != STEP_NO_TOP || ask.masked) s->asks = e->asks;
 }
 
 /* What is wanted of j's rows in the step: the log probabilities of its prompt's tokens, each by the row before it, and
  * an id. */
-static void add_wanted(struct engine *e, struct step *s, struct job *j, struct step_member *m)
+static void add_logits_rows(struct engine *e, struct step *s, struct job *j, struct step_member *m)
 {
     const uint32_t row = e->seqs[s->n_seqs].row, end = j->fed + m->n_rows, scored = atomic_load(&j->n_scored);
-    m->wanted = s->n_wanted;
+    m->logits_row = s->n_logits_rows;
     m->scored = j->fed > scored ? j->fed : scored;
     for (uint32_t p = m->scored; j->prompt_probs && p < end && p + 1 < j->n_prompt; p++, m->n_scored++)
         want(e, s, row + p - j->fed, (struct step_ask){ .id = j->prompt[p + 1], .top = j->prompt_top });
@@ -200,7 +201,7 @@ static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
                                             .slot = j->slot };
     struct step_member *m = &r->member[s->n_seqs];
     *m = (struct step_member){ .job = j, .n_rows = n, .sampled = sampled };
-    add_wanted(e, s, j, m);
+    add_logits_rows(e, s, j, m);
     s->n_seqs++;
     s->n_rows += n;
     return true;
@@ -240,7 +241,7 @@ static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, ui
     e->looks++;
     for (struct job *j; s->n_rows < most && (j = next_reader(e, kind, &from));) {
         const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j),
-                       n = fit_wanted(e, s, j, least(end - j->fed, most - s->n_rows));
+                       n = fit_logits_rows(e, s, j, least(end - j->fed, most - s->n_rows));
         j->looked = e->looks;
         if (!n) continue;
         if (add(e, s, j, n))
@@ -325,7 +326,7 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
         j->sampled += r->member[i].sampled;
         j->in_flight++;
     }
-    for (uint32_t i = 0; s->asks && i < s->n_wanted; i++) {
+    for (uint32_t i = 0; s->asks && i < s->n_logits_rows; i++) {
         r->asks = r->asks || s->asks[i].top != STEP_NO_TOP;
         r->scores = r->scores || s->asks[i].id != TOKEN_LAST;
         e->mask_due = e->mask_due || s->asks[i].masked;
@@ -349,7 +350,7 @@ bool batch_wants_more(const struct engine *e)
 enum batch_result batch_submit(struct engine *e)
 {
     struct step_record *r = next_record(e);
-    struct step s = { .tokens = e->tokens, .seqs = e->seqs, .wanted = e->wanted };
+    struct step s = { .tokens = e->tokens, .seqs = e->seqs, .logits_rows = e->logits_rows };
     char text[sizeof e->dead_text] = "";
     const struct work w = look(e);
     if (!w.ids && !w.few && !w.prompts) return BATCH_NOTHING;
@@ -405,7 +406,7 @@ void batch_mask(struct engine *e)
         const struct step_member *m = &r->member[i];
         if (!m->sampled || !m->job->mask) continue;
         make_mask(e, m->job);
-        e->masks[m->wanted + m->n_scored] = m->job->mask;
+        e->masks[m->logits_row + m->n_scored] = m->job->mask;
     }
     const wk_status status =
         e->model->device->mask(e->model->executor, &e->masked, e->masks, &(struct wk_err){ text, sizeof text });
@@ -471,7 +472,7 @@ static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
 /* The log probabilities that the step found: of tokens of the prompt, and of the id that is given next. */
 static void take_probs(struct engine *e, struct job *j, const struct step_member *m)
 {
-    const struct sampler_top *tops = e->tops + m->wanted;
+    const struct sampler_top *tops = e->tops + m->logits_row;
     for (uint32_t i = 0; i < m->n_scored; i++)
         sampler_probs(&tops[i], job_row(j->prompt_probs, j->prompt_top, m->scored + i));
     if (m->n_scored) atomic_store(&j->n_scored, m->scored + m->n_scored);

@@ -306,10 +306,10 @@ static wk_status check_options(const struct model *m, const struct engine_option
     if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE)
         return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name,
                        m->device->run_ahead, STEP_QUEUE);
-    const uint32_t wanted = m->dev.max_wanted < rows ? m->dev.max_wanted : rows,
-                   sequences = m->dev.max_sequences < wanted ? m->dev.max_sequences : wanted;
+    const uint32_t logits_rows = m->dev.max_logits_rows < rows ? m->dev.max_logits_rows : rows,
+                   sequences = m->dev.max_sequences < logits_rows ? m->dev.max_sequences : logits_rows;
     if (o->max_sequences < 1 || o->max_sequences > sequences)
-        return wk_fail(err, WK_INVALID, "max_sequences is %u: expected 1 to %u, the model's sequences and wanted rows",
+        return wk_fail(err, WK_INVALID, "max_sequences is %u: expected 1 to %u, the model's sequences and logits rows",
                        o->max_sequences, sequences);
     if (o->max_batch_tokens < o->max_sequences || o->max_batch_tokens > rows)
         return wk_fail(err, WK_INVALID,

@@ -24,9 +24,9 @@ enum { ENGINE_JOB_ID_MAX = 128 /* bytes */ };
 enum engine_eviction { EVICT_LRU = 0, EVICT_CLOCK };
 
 struct engine_options {
-    uint32_t max_sequences; /* jobs that run at once; at most the model's dev.max_sequences and max_wanted. Yielded and
-                               preempted jobs keep their sampler's slot: without sequences to spare (twice as many are
-                               plenty) no job gives way to a new one. Half of those to spare wait for jobs of high
+    uint32_t max_sequences; /* jobs that run at once; at most the model's dev.max_sequences and max_logits_rows. Yielded
+                               and preempted jobs keep their sampler's slot: without sequences to spare (twice as many
+                               are plenty) no job gives way to a new one. Half of those to spare wait for jobs of high
                                priority while these may preempt */
     uint32_t max_batch_tokens; /* rows of a step; at most the model's dev.max_rows */
     uint32_t max_queue;        /* jobs beyond max_sequences that are queued, yielded or preempted */

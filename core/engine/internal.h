@@ -401,8 +401,8 @@ struct step_member {
     struct job *job;
     uint32_t n_rows;
     bool sampled;
-    uint32_t wanted, n_scored, scored; /* its wanted rows are [wanted, ..) of the step's: first n_scored rows of its
-                                          prompt, from row `scored` on, then the one that is sampled */
+    uint32_t logits_row, n_scored, scored; /* its logits rows are [logits_row, ..) of the step's: first n_scored rows of
+                                          its prompt, from row `scored` on, then the one that is sampled */
 };
 struct step_record {
     enum step_kind kind;
@@ -483,13 +483,13 @@ struct engine {
     struct step_record under_way[STEP_QUEUE];
     uint32_t oldest, n_under_way;
     struct step_seq *seqs;
-    uint32_t *tokens, *wanted, *step_ids; /* wanted: [most_wanted] */
+    uint32_t *tokens, *logits_rows, *step_ids; /* logits_rows: [most_logits_rows] */
     bool *step_failed;
-    struct step_ask *asks;    /* [most_wanted] */
-    struct sampler_top *tops; /* [most_wanted] */
-    const uint64_t **masks;   /* [most_wanted] */
-    uint32_t most_wanted;     /* rows of a step */
-    struct step masked;       /* the last step, while it waits for masks: seqs, tokens and so on are its */
+    struct step_ask *asks;     /* [most_logits_rows] */
+    struct sampler_top *tops;  /* [most_logits_rows] */
+    const uint64_t **masks;    /* [most_logits_rows] */
+    uint32_t most_logits_rows; /* rows of a step */
+    struct step masked;        /* the last step, while it waits for masks: seqs, tokens and so on are its */
     bool mask_due;
     double spent[STEP_KINDS]; /* seconds of the device by share: the class that has had less is next */
     bool present[STEP_KINDS]; /* there was something of the class when the last step was chosen */

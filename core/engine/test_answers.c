@@ -79,7 +79,7 @@ static void test_log_probabilities(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t ahead, sequences, rows, wanted, slice;
+        uint32_t ahead, sequences, rows, logits_rows, slice;
         bool cache;
     } cases[] = { { 1, 1, 64, 64, 0, false },
                   { 1, 3, 33, 3, 0, true },
@@ -96,11 +96,11 @@ static void test_log_probabilities(void **state)
     }
     test_unload(&single);
     for (uint32_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct test_model t =
-            test_llama(test_device(cases[c].ahead, UINT64_MAX),
-                       (struct device_options){
-                           .max_sequences = 2 * cases[c].sequences, .max_rows = 512, .max_wanted = cases[c].wanted },
-                       2);
+        struct test_model t = test_llama(test_device(cases[c].ahead, UINT64_MAX),
+                                         (struct device_options){ .max_sequences = 2 * cases[c].sequences,
+                                                                  .max_rows = 512,
+                                                                  .max_logits_rows = cases[c].logits_rows },
+                                         2);
         struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = cases[c].sequences,
                                                                      .max_batch_tokens = cases[c].rows,
                                                                      .timeslice_tokens = cases[c].slice,
@@ -146,7 +146,7 @@ static void test_preempted_prompt(void **state)
     test_unload(&t);
     t = test_llama(
         test_device(1, 3),
-        (struct device_options){ .max_sequences = 4, .max_rows = 32, .max_wanted = 16, .kv_bytes = 10 * page }, 2);
+        (struct device_options){ .max_sequences = 4, .max_rows = 32, .max_logits_rows = 16, .kv_bytes = 10 * page }, 2);
     struct engine *e =
         test_engine(t.m, (struct engine_options){ .max_sequences = 2, .preempt = true, .prefix_cache = true });
     struct engine_job spec = test_spec(&low, "low");

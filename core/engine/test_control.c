@@ -13,8 +13,9 @@ static struct test_job quick, slow; /* prompts of generated rows and of prompt r
 
 static void open_all(uint32_t ahead, uint32_t sequences, struct engine_options o)
 {
-    model = test_llama(test_device(ahead, 0),
-                       (struct device_options){ .max_sequences = 2 * sequences, .max_rows = 32, .max_wanted = 32 }, 2);
+    model =
+        test_llama(test_device(ahead, 0),
+                   (struct device_options){ .max_sequences = 2 * sequences, .max_rows = 32, .max_logits_rows = 32 }, 2);
     o.max_sequences = sequences;
     o.prefix_cache = true;
     engine = test_engine(model.m, o);

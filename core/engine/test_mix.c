@@ -19,7 +19,7 @@ static uint32_t next_random(uint64_t *state)
 
 static struct test_model open_model(uint32_t ahead, uint32_t sequences, uint64_t kv_pages)
 {
-    struct device_options dev = { .max_sequences = sequences, .max_rows = 128, .max_wanted = 128 };
+    struct device_options dev = { .max_sequences = sequences, .max_rows = 128, .max_logits_rows = 128 };
     struct test_model t = test_llama(test_device(ahead, UINT64_MAX), dev, 2);
     if (!kv_pages) return t;
     dev.kv_bytes = t.m->plan.bytes[MEMORY_KV] / t.m->plan.kv_pages[0] * kv_pages;

@@ -12,7 +12,7 @@ static struct engine *engine;
 static void open_all(uint32_t sequences, uint32_t slots, struct engine_options o)
 {
     model = test_llama(test_device(1, 0),
-                       (struct device_options){ .max_sequences = slots, .max_rows = 64, .max_wanted = 64 }, 2);
+                       (struct device_options){ .max_sequences = slots, .max_rows = 64, .max_logits_rows = 64 }, 2);
     o.max_sequences = sequences;
     engine = test_engine(model.m, o);
 }

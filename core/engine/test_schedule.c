@@ -10,7 +10,7 @@ static struct engine *engine;
 
 static void open_all(uint32_t ahead, uint64_t permits, uint32_t sequences, uint64_t kv_pages, struct engine_options o)
 {
-    struct device_options dev = { .max_sequences = 2 * sequences, .max_rows = 64, .max_wanted = 64 };
+    struct device_options dev = { .max_sequences = 2 * sequences, .max_rows = 64, .max_logits_rows = 64 };
     model = test_llama(test_device(ahead, permits), dev, 2);
     if (kv_pages) {
         dev.kv_bytes = model.m->plan.bytes[MEMORY_KV] / model.m->plan.kv_pages[0] * kv_pages;

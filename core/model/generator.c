@@ -33,7 +33,7 @@ struct generator {
     uint32_t oldest, n_under_way;
     /* For one step, or its result: [n] */
     struct step_seq *seqs;
-    uint32_t *tokens, *wanted, *ids;
+    uint32_t *tokens, *logits_rows, *ids;
     bool *failed;
     struct step_ask *asks;
     const uint64_t **masks;
@@ -52,7 +52,7 @@ static wk_status submit(struct generator *g, const struct step *step, const stru
     if (status) return status;
     g->under_way[at].n = step->n_seqs;
     g->n_under_way++;
-    for (uint32_t i = 0; step->asks && i < step->n_wanted; i++) g->mask_due = g->mask_due || step->asks[i].masked;
+    for (uint32_t i = 0; step->asks && i < step->n_logits_rows; i++) g->mask_due = g->mask_due || step->asks[i].masked;
     g->masked = *step;
     return WK_OK;
 }
@@ -74,7 +74,7 @@ static wk_status collect(struct generator *g, uint32_t *step, const struct wk_er
     return status;
 }
 
-/* What is asked of the step's wanted rows, which are the last of sequences `member`: NULL: no more than ids. */
+/* What is asked of the step's logits rows, which are the last of sequences `member`: NULL: no more than ids. */
 static const struct step_ask *asks_of(struct generator *g, const uint32_t *member, uint32_t n)
 {
     bool any = false;
@@ -105,13 +105,13 @@ static wk_status give_masks(struct generator *g, const struct wk_err *err)
 {
     const uint32_t at = (g->oldest + g->n_under_way - 1) % STEP_QUEUE;
     wk_status status = WK_OK;
-    for (uint32_t i = 0; !status && i < g->under_way[at].n && i < g->masked.n_wanted; i++) {
+    for (uint32_t i = 0; !status && i < g->under_way[at].n && i < g->masked.n_logits_rows; i++) {
         struct sequence *q = &g->sequences[g->under_way[at].member[i]];
         if (q->constraint) status = make_mask(g, q, err);
         g->masks[i] = q->mask;
     }
     /* The device is owed masks all the same. */
-    for (uint32_t i = 0; status && i < g->masked.n_wanted; i++) {
+    for (uint32_t i = 0; status && i < g->masked.n_logits_rows; i++) {
         struct sequence *q = &g->sequences[g->under_way[at].member[i]];
         if (q->constraint) q->state = SEQUENCE_OVER, (void)make_mask(g, q, NULL);
         g->masks[i] = q->mask;
@@ -160,7 +160,7 @@ void generator_close(struct generator *g)
     free(g->sequences);
     free(g->seqs);
     free(g->tokens);
-    free(g->wanted);
+    free(g->logits_rows);
     free(g->ids);
     free(g->failed);
     free(g->asks);
@@ -174,7 +174,7 @@ static bool allocate(struct generator *g)
     g->sequences = calloc(g->n, sizeof *g->sequences);
     g->seqs = calloc(g->n, sizeof *g->seqs);
     g->tokens = calloc(g->n, sizeof *g->tokens);
-    g->wanted = calloc(g->n, sizeof *g->wanted);
+    g->logits_rows = calloc(g->n, sizeof *g->logits_rows);
     g->ids = calloc(g->n, sizeof *g->ids);
     g->failed = calloc(g->n, sizeof *g->failed);
     g->asks = calloc(g->n, sizeof *g->asks);
@@ -183,7 +183,7 @@ static bool allocate(struct generator *g)
         g->under_way[i].member = calloc(g->n, sizeof *g->under_way[i].member);
         ok = ok && g->under_way[i].member;
     }
-    return ok && g->sequences && g->seqs && g->tokens && g->wanted && g->ids && g->failed && g->asks && g->masks;
+    return ok && g->sequences && g->seqs && g->tokens && g->logits_rows && g->ids && g->failed && g->asks && g->masks;
 }
 
 wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err)
@@ -191,9 +191,9 @@ wk_status generator_open(struct model *m, uint32_t n, struct generator **out, co
     *out = NULL;
     wk_status status = model_generates(m, err);
     if (status) return status;
-    if (n < 1 || n > m->dev.max_wanted || n > m->dev.max_rows)
+    if (n < 1 || n > m->dev.max_logits_rows || n > m->dev.max_rows)
         return wk_fail(err, WK_INVALID, "%u sequences that generate together: expected 1 to %u, what a step gives", n,
-                       m->dev.max_wanted < m->dev.max_rows ? m->dev.max_wanted : m->dev.max_rows);
+                       m->dev.max_logits_rows < m->dev.max_rows ? m->dev.max_logits_rows : m->dev.max_rows);
     if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE)
         return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name,
                        m->device->run_ahead, STEP_QUEUE);
@@ -220,10 +220,10 @@ static wk_status submit_chunk(struct generator *g, uint32_t i, const uint32_t *t
                               bool last, const struct wk_err *err)
 {
     const struct session *s = g->sequences[i].session;
-    const uint32_t wanted = n - 1;
+    const uint32_t logits_row = n - 1;
     struct step_seq seq = session_rows(s, 0, n, role);
     struct step step = {
-        .n_rows = n, .n_seqs = 1, .n_wanted = last, .tokens = tokens, .seqs = &seq, .wanted = &wanted
+        .n_rows = n, .n_seqs = 1, .n_logits_rows = last, .tokens = tokens, .seqs = &seq, .logits_rows = &logits_row
     };
     next_members(g)[0] = i;
     step.asks = last ? asks_of(g, next_members(g), 1) : NULL;
@@ -303,17 +303,17 @@ static wk_status submit_row_each(struct generator *g, bool *any, const struct wk
         (void)session_grow(q->session, 1);
         g->seqs[n] = session_rows(q->session, n, 1, ROW_GENERATED);
         g->tokens[n] = TOKEN_LAST;
-        g->wanted[n] = n;
+        g->logits_rows[n] = n;
         member[n++] = i;
     }
     *any = n > 0;
     if (!n) return WK_OK;
     const struct step step = { .n_rows = n,
                                .n_seqs = n,
-                               .n_wanted = n,
+                               .n_logits_rows = n,
                                .tokens = g->tokens,
                                .seqs = g->seqs,
-                               .wanted = g->wanted,
+                               .logits_rows = g->logits_rows,
                                .asks = asks_of(g, member, n) };
     return submit(g, &step, err);
 }

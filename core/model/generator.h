@@ -34,7 +34,7 @@ struct generator_job {
 };
 
 struct generator;
-/* Takes n of the model's sequences. The model's steps must have room for n wanted rows. */
+/* Takes n of the model's sequences. The model's steps must have room for n logits rows. */
 wk_status generator_open(struct model *m, uint32_t n, struct generator **out, const struct wk_err *err);
 void generator_close(struct generator *g); /* waits for what is in flight; NULL allowed */
 /* Sequence i forgets what it was and runs the job's prompt, to its first id. All that are to generate together are

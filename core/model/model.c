@@ -76,7 +76,7 @@ static wk_status resolve_options(struct model *m, const struct wk_err *err)
     struct device_options *d = &m->dev;
     if (!d->max_sequences) d->max_sequences = 1;
     if (!d->max_rows) d->max_rows = DEFAULT_ROWS;
-    if (!d->max_wanted) d->max_wanted = d->max_rows;
+    if (!d->max_logits_rows) d->max_logits_rows = d->max_rows;
     if (d->context) return WK_OK;
     char arch[TAPE_NAME], key[TAPE_NAME + 32];
     uint64_t most = DEFAULT_CONTEXT;

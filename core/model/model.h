@@ -95,10 +95,11 @@ wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *
 struct session;
 wk_status session_open(struct model *m, struct session **out, const struct wk_err *err);
 void session_close(struct session *s);
-/* Appends n tokens at the end and computes logits of the last `wanted` of them into logits [wanted][n_vocab] (wanted <=
- * n; logits NULL iff wanted 0). Longer runs are cut into chunks of dev.max_rows, but where a prompt is one step (see
- * tape_whole_prompt): there n are all its tokens, at most dev.max_rows, and at most dev.max_wanted are wanted. */
-wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
+/* Appends n tokens at the end and computes logits of the last `logits_rows` of them into logits [logits_rows][n_vocab]
+ * (logits_rows <= n; logits NULL iff that is 0). Longer runs are cut into chunks of dev.max_rows, but where a prompt is
+ * one step (see tape_whole_prompt): there n are all its tokens, at most dev.max_rows, and at most dev.max_logits_rows
+ * are logits rows. */
+wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t logits_rows,
                        float *logits, const struct wk_err *err);
 /* The row of the whole prompt that the last feed gave [embedding_width], until the next; NULL: the model gives none. */
 const float *session_embedding(const struct session *s);

@@ -106,10 +106,10 @@ wk_status session_open(struct model *m, struct session **out, const struct wk_er
     for (uint32_t g = 0; g < m->program->n_groups; g++) pages += table_of(m, g);
     if (s) {
         s->ids = calloc(pages + 1, sizeof *s->ids);
-        s->wanted = calloc(m->dev.max_wanted, sizeof *s->wanted);
+        s->logits_rows = calloc(m->dev.max_logits_rows, sizeof *s->logits_rows);
         s->pooled = m->program->embedding_width ? calloc(m->program->embedding_width, sizeof *s->pooled) : NULL;
     }
-    if (!s || !s->ids || !s->wanted || (m->program->embedding_width && !s->pooled)) {
+    if (!s || !s->ids || !s->logits_rows || (m->program->embedding_width && !s->pooled)) {
         session_close(s);
         return wk_fail(err, WK_NO_MEMORY, "out of memory for a session of %u positions", m->dev.context);
     }
@@ -130,24 +130,24 @@ void session_close(struct session *s)
         s->model->session_slots[s->slot] = false;
     }
     free(s->ids);
-    free(s->wanted);
+    free(s->logits_rows);
     free(s->pooled);
     free(s);
 }
 
-static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
-                            float *logits, const struct wk_err *err)
+static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role,
+                            uint32_t logits_rows, float *logits, const struct wk_err *err)
 {
     struct step_seq seq = session_rows(s, 0, n, role);
     struct step step = { .n_rows = n,
                          .n_seqs = 1,
-                         .n_wanted = wanted,
+                         .n_logits_rows = logits_rows,
                          .tokens = tokens,
                          .seqs = &seq,
-                         .wanted = s->wanted,
+                         .logits_rows = s->logits_rows,
                          .logits = logits,
                          .pooled = s->pooled };
-    for (uint32_t i = 0; i < wanted; i++) s->wanted[i] = n - wanted + i;
+    for (uint32_t i = 0; i < logits_rows; i++) s->logits_rows[i] = n - logits_rows + i;
     wk_status st = s->model->device->step(s->model->executor, &step, err);
     if (!st && seq.failed)
         st = wk_fail(err, WK_INVALID,
@@ -158,8 +158,8 @@ static wk_status feed_chunk(struct session *s, const uint32_t *tokens, uint32_t 
 }
 
 /* A prompt that must be one step. */
-static wk_status feed_whole(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
-                            float *logits, const struct wk_err *err)
+static wk_status feed_whole(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role,
+                            uint32_t logits_rows, float *logits, const struct wk_err *err)
 {
     const struct device_options *d = &s->model->dev;
     const char *why = s->model->program->bidirectional ? "its attention sees both directions" : "it gives an embedding";
@@ -169,34 +169,34 @@ static wk_status feed_whole(struct session *s, const uint32_t *tokens, uint32_t 
     if (n > d->max_rows)
         return wk_fail(err, WK_INVALID, "%s: %s: a prompt is one step, which has at most %u rows, not %u",
                        s->model->name, why, d->max_rows, n);
-    if (wanted > d->max_wanted)
+    if (logits_rows > d->max_logits_rows)
         return wk_fail(err, WK_INVALID, "%s: %s: a prompt is one step, which gives at most %u rows of logits, not %u",
-                       s->model->name, why, d->max_wanted, wanted);
-    if (session_grow(s, n) == n) return feed_chunk(s, tokens, n, role, wanted, logits, err);
+                       s->model->name, why, d->max_logits_rows, logits_rows);
+    if (session_grow(s, n) == n) return feed_chunk(s, tokens, n, role, logits_rows, logits, err);
     session_advance(s, 0);
     return wk_fail(err, WK_NO_MEMORY, "%s: too few pages of the KV cache are free for a prompt of %u tokens",
                    s->model->name, n);
 }
 
-wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t wanted,
+wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t logits_rows,
                        float *logits, const struct wk_err *err)
 {
     const struct device_options *d = &s->model->dev;
-    if (wanted > n || (wanted > 0) != (logits != NULL))
-        return wk_fail(err, WK_INTERNAL, "%u logits of %u tokens, %s room for them", wanted, n,
+    if (logits_rows > n || (logits_rows > 0) != (logits != NULL))
+        return wk_fail(err, WK_INTERNAL, "%u logits of %u tokens, %s room for them", logits_rows, n,
                        logits ? "with" : "without");
     if (n > d->context - s->length)
         return wk_fail(err, WK_INVALID, "%u tokens after %u: the context is %u", n, s->length, d->context);
     if (n > s->reach - s->length)
         return wk_fail(err, WK_NO_MEMORY, "%u tokens after %u: this sequence's share of the KV cache holds %u", n,
                        s->length, s->reach);
-    if (tape_whole_prompt(s->model->program)) return feed_whole(s, tokens, n, role, wanted, logits, err);
+    if (tape_whole_prompt(s->model->program)) return feed_whole(s, tokens, n, role, logits_rows, logits, err);
     for (uint32_t at = 0, rows; at < n; at += rows) {
         rows = n - at < d->max_rows ? n - at : d->max_rows;
-        /* Rows before the wanted ones, or as many wanted ones as a step gives. */
-        const uint32_t plain = n - wanted > at ? n - wanted - at : 0;
-        if (plain && rows > plain && rows - plain > d->max_wanted) rows = plain;
-        if (!plain && rows > d->max_wanted) rows = d->max_wanted;
+        /* Rows before the logits rows, or as many logits rows as a step gives. */
+        const uint32_t plain = n - logits_rows > at ? n - logits_rows - at : 0;
+        if (plain && rows > plain && rows - plain > d->max_logits_rows) rows = plain;
+        if (!plain && rows > d->max_logits_rows) rows = d->max_logits_rows;
         rows = session_grow(s, rows);
         const uint32_t want = rows > plain ? rows - plain : 0;
         wk_status st = feed_chunk(s, tokens + at, rows, role, want, logits, err);

@@ -16,8 +16,8 @@ struct session {
         uint32_t *table;
         uint32_t first, end;
     } held[TAPE_MAX_GROUPS];
-    uint32_t *wanted; /* [max_wanted] */
-    float *pooled;    /* [embedding_width]; NULL: the tape has no embedding output */
+    uint32_t *logits_rows; /* [max_logits_rows] */
+    float *pooled;         /* [embedding_width]; NULL: the tape has no embedding output */
 };
 
 /* Takes pages for a step of as many of the next n rows as there are pages for, and says how many: 1 at least within its

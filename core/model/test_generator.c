@@ -403,19 +403,21 @@ static void test_submit(void **state)
     const struct device_ops *d = m->device;
     const uint32_t pages[CONTEXT / KV_PAGE + 1] = { 0, 1, 2, 3, 4, 5, 6 }, *const groups[] = { pages };
     const struct sampler_params p = params(1);
-    uint32_t tokens[4] = { 1, 2, 3, 4 }, wanted = 3, ids[2];
+    uint32_t tokens[4] = { 1, 2, 3, 4 }, logits_row = 3, ids[2];
     bool failed[2];
     struct step_seq seq = { .n_rows = 4, .pages = groups, .slot = 1 };
-    struct step step = { .n_rows = 4, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted };
+    struct step step = {
+        .n_rows = 4, .n_seqs = 1, .n_logits_rows = 1, .tokens = tokens, .seqs = &seq, .logits_rows = &logits_row
+    };
     struct step_ids out = { .ids = ids, .failed = failed };
     assert_int_equal(d->collect(m->executor, &out, &err), WK_INVALID);
     refused(m, &step, "never set");
     assert_int_equal(d->sampler_set(m->executor, 2, &p, NULL, 0, &err), WK_INVALID);
     assert_int_equal(d->sampler_set(m->executor, 1, &p, tokens, SAMPLER_MAX_ENDS + 1, &err), WK_INVALID);
     ok(d->sampler_set(m->executor, 1, &p, NULL, 0, &err));
-    wanted = 2;
+    logits_row = 2;
     refused(m, &step, "only the last row of a sequence");
-    wanted = 3;
+    logits_row = 3;
     seq.slot = 2;
     refused(m, &step, "slot 2");
     seq.slot = 1;
@@ -427,7 +429,7 @@ static void test_submit(void **state)
     ok(d->submit(m->executor, &step, &err));
     tokens[0] = TOKEN_LAST;
     seq.n_rows = step.n_rows = 1;
-    wanted = 0;
+    logits_row = 0;
     for (uint32_t k = 1; k < STEP_QUEUE; k++) {
         seq.position = 3 + k;
         ok(d->submit(m->executor, &step, &err));
@@ -437,7 +439,7 @@ static void test_submit(void **state)
         ok(d->collect(m->executor, &out, &err));
         assert_true(ids[0] < V && !failed[0]);
     }
-    step.n_wanted = 0; /* nothing sampled: the slot stays where it is */
+    step.n_logits_rows = 0; /* nothing sampled: the slot stays where it is */
     ok(d->submit(m->executor, &step, &err));
     ok(d->collect(m->executor, &out, &err));
     assert_int_equal(ids[0], UINT32_MAX);
@@ -448,7 +450,7 @@ static void test_submit(void **state)
     struct sampler_top top;
     const uint64_t only = UINT64_C(1) << 17, *const masks[] = { &only };
     out.tops = &top;
-    step.n_wanted = 1;
+    step.n_logits_rows = 1;
     step.asks = &ask;
     seq.position = 3 + STEP_QUEUE;
     assert_int_equal(d->mask(m->executor, &step, masks, &err), WK_INVALID);

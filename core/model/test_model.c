@@ -82,7 +82,7 @@ static void test_defaults(void **state)
     assert_int_equal(m->dev.context, CONTEXT); /* the file's, below the default */
     assert_int_equal(m->dev.max_sequences, 1);
     assert_int_equal(m->dev.max_rows, DEFAULT_ROWS);
-    assert_int_equal(m->dev.max_wanted, DEFAULT_ROWS);
+    assert_int_equal(m->dev.max_logits_rows, DEFAULT_ROWS);
     assert_int_equal(m->program->n_vocab, V);
     assert_null(m->tokenizer);
     model_close(m);
@@ -245,7 +245,7 @@ static void test_chunks(void **state)
     for (uint32_t run = 0; run < 2; run++) {
         struct model_options o = options();
         struct session *s;
-        if (run) o.dev.max_rows = 48, o.dev.max_wanted = 5;
+        if (run) o.dev.max_rows = 48, o.dev.max_logits_rows = 5;
         struct model *m = load(g, &o);
         float *y = run ? parts : whole;
         assert_int_equal(session_open(m, &s, &err), WK_OK);

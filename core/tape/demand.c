@@ -1,7 +1,7 @@
 /* demand.c: for which rows of a step each value is needed, going back from the outputs.
  *
- * Logits are needed for the wanted rows alone, and so is all that leads to them but what attention must store: so a
- * prompt runs the tail of its last layer for one row. A tap needs all rows. */
+ * Logits are needed for a step's logits rows alone, and so is all that leads to them but what attention must store: so
+ * a prompt runs the tail of its last layer for one row. A tap needs all rows. */
 #include "tape/internal.h"
 
 static void need(struct tape_program *p, uint32_t v, enum tape_rows rows)
@@ -12,7 +12,7 @@ static void need(struct tape_program *p, uint32_t v, enum tape_rows rows)
 void demand_pass(struct tape_program *p)
 {
     for (uint32_t v = 0; v < p->n_values; v++)
-        p->values[v].rows = p->values[v].pooled ? ROWS_POOLED : p->values[v].tapped ? ROWS_ALL : ROWS_WANTED;
+        p->values[v].rows = p->values[v].pooled ? ROWS_POOLED : p->values[v].tapped ? ROWS_ALL : ROWS_LOGITS;
     for (uint32_t i = p->n_ops; i-- > 0;) {
         const struct tape_op *o = &p->ops[i];
         if (o->kind == WK_OP_OUTPUT) continue;

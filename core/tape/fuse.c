@@ -449,10 +449,10 @@ static void set_rows(struct fuser *f, struct tape_launch *l)
     const struct tape_op *last = op_at(f, l->ops[l->n_ops - 1]);
     l->layer = last->layer;
     if (l->kind == LAUNCH_OUTPUT) {
-        l->rows = last->u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+        l->rows = last->u.output.what == WK_OUTPUT_LOGITS ? ROWS_LOGITS : ROWS_POOLED;
         return;
     }
-    l->rows = value_at(f, is_siblings(l) ? l->seg[0].out : l->out)->pooled ? ROWS_POOLED : ROWS_WANTED;
+    l->rows = value_at(f, is_siblings(l) ? l->seg[0].out : l->out)->pooled ? ROWS_POOLED : ROWS_LOGITS;
     if (!is_siblings(l)) keep(f, l, l->out);
     for (uint32_t i = 0; is_siblings(l) && i < l->n_seg; i++) keep(f, l, l->seg[i].out);
     for (uint32_t i = 0; is_siblings(l) && i < l->n_seg; i++) f->p->values[l->seg[i].out].rows = l->rows;

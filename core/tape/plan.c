@@ -1,8 +1,8 @@
 /* plan.c: which buffer each value that crosses launches lives in.
  *
  * Interval colouring: a value lives from the launch that makes it to the last that reads it; a launch's results never
- * share a buffer with what it reads; a tapped value lives to the end of the step. Rows for all and for the wanted alone
- * are kept apart, since there are thousands of the ones and few of the others. */
+ * share a buffer with what it reads; a tapped value lives to the end of the step. Rows for all and for logits rows
+ * alone are kept apart, since there are thousands of the ones and few of the others. */
 #include "tape/internal.h"
 
 enum { ROW_ALIGN = 64 };

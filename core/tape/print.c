@@ -12,7 +12,7 @@ const char *launch_kind_name(enum launch_kind kind)
 
 static const char *rows_name(enum tape_rows rows)
 {
-    return rows == ROWS_ALL ? "all" : rows == ROWS_WANTED ? "wanted" : "pooled";
+    return rows == ROWS_ALL ? "all" : rows == ROWS_LOGITS ? "logits" : "pooled";
 }
 
 static void print_embed(const struct tape_op *o, FILE *out)

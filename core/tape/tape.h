@@ -75,7 +75,7 @@ static inline uint64_t tape_slab_first(const struct tape_tensor *t, uint32_t sla
 
 enum tape_rows {
     ROWS_ALL = 0,
-    ROWS_WANTED = 1,
+    ROWS_LOGITS = 1,
     ROWS_POOLED = 2
 }; /* for which rows of a step a value exists; pooled: one a sequence */
 
@@ -86,8 +86,8 @@ struct tape_value {
     uint32_t n_readers; /* operations that read it; a tap counts as one */
     bool tapped;
     bool pooled;         /* one row a sequence: what pool makes, and what follows it */
-    enum tape_rows rows; /* rows that its buffer holds. A launch of ROWS_WANTED that reads a ROWS_ALL value reads, for
-                            its row i, the value's row step.wanted[i]; a ROWS_WANTED value is read at row i */
+    enum tape_rows rows; /* rows that its buffer holds. A launch of ROWS_LOGITS that reads a ROWS_ALL value reads, for
+                            its row i, the value's row step.logits_rows[i]; a ROWS_LOGITS value is read at row i */
     uint32_t buffer;     /* index of its row buffer; TAPE_NONE: swallowed by a launch (or the step's logits) */
 };
 
@@ -232,8 +232,8 @@ static inline bool tape_launch_slabs(const struct tape_launch *l)
 /* Parts of each input row that are multiplied one by one. */
 static inline uint32_t tape_launch_parts(const struct tape_launch *l) { return l->heads ? l->heads : 1; }
 
-/* F32 rows [slots][width], row_bytes apart or closer; ROWS_WANTED buffers have max_wanted rows. A route value's row: k
- * weights (F32), then k expert ids (uint32). row_bytes is a multiple of 64. */
+/* F32 rows [slots][width], row_bytes apart or closer; ROWS_LOGITS buffers have max_logits_rows rows. A route value's
+ * row: k weights (F32), then k expert ids (uint32). row_bytes is a multiple of 64. */
 struct tape_buffer {
     uint64_t row_bytes;
     enum tape_rows rows;

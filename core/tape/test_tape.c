@@ -159,7 +159,7 @@ static void launches_hold_their_parts(void **state)
     assert_int_equal(combine->out, tape_find_value(p, "blk.1.add2"));
 
     const struct tape_launch *head = &p->launches[p->n_launches - 1];
-    assert_true(head->logits && head->kind == LAUNCH_PRODUCT && head->rows == ROWS_WANTED);
+    assert_true(head->logits && head->kind == LAUNCH_PRODUCT && head->rows == ROWS_LOGITS);
     assert_string_equal(p->values[head->out].name, "logits");
     close_model(&r);
 }
@@ -199,16 +199,16 @@ static void order_of_recording_does_not_matter(void **state)
     close_model(&r);
 }
 
-static void tail_of_the_last_layer_is_for_wanted_rows(void **state)
+static void tail_of_the_last_layer_is_for_logits_rows(void **state)
 {
     (void)state;
     const struct tape_options o = test_options();
     struct opened r = record_model("gpt2", &o);
     assert_int_equal(value_of(r.p, "blk.1.add2")->rows, ROWS_ALL);
     assert_int_equal(value_of(r.p, "blk.2.attn_qkv.2")->rows, ROWS_ALL);
-    assert_int_equal(value_of(r.p, "blk.2.attention")->rows, ROWS_WANTED);
-    assert_int_equal(value_of(r.p, "blk.2.add2")->rows, ROWS_WANTED);
-    assert_int_equal(value_of(r.p, "logits")->rows, ROWS_WANTED);
+    assert_int_equal(value_of(r.p, "blk.2.attention")->rows, ROWS_LOGITS);
+    assert_int_equal(value_of(r.p, "blk.2.add2")->rows, ROWS_LOGITS);
+    assert_int_equal(value_of(r.p, "logits")->rows, ROWS_LOGITS);
     close_model(&r);
 }
 
@@ -226,7 +226,7 @@ static void taps_keep_values(void **state)
     assert_int_equal(launch_of(r.p, "blk.2.add1")->kind, LAUNCH_ALONE);
     assert_string_equal(launch_of(r.p, "blk.2.add1")->alone, "blk.2.attn_output is tapped");
     assert_int_equal(value_of(r.p, "blk.2.attention")->rows, ROWS_ALL); /* what a tap needs is needed for all rows */
-    assert_int_equal(value_of(r.p, "blk.2.add1")->rows, ROWS_WANTED);
+    assert_int_equal(value_of(r.p, "blk.2.add1")->rows, ROWS_LOGITS);
     assert_string_equal(launch_of(r.p, "blk.0.attn_norm")->alone, "blk.0.attn_norm is tapped");
     assert_true(r.p->ops[value_of(r.p, "blk.1.attention")->op].u.attn.tap_scores);
     assert_int_equal(launch_of(r.p, "blk.1.attn_q.rope")->kind, LAUNCH_ALONE);
@@ -446,7 +446,7 @@ int main(void)
         cmocka_unit_test(launches_hold_their_parts),
         cmocka_unit_test(softcapped_logits_are_one_product),
         cmocka_unit_test(order_of_recording_does_not_matter),
-        cmocka_unit_test(tail_of_the_last_layer_is_for_wanted_rows),
+        cmocka_unit_test(tail_of_the_last_layer_is_for_logits_rows),
         cmocka_unit_test(taps_keep_values),
         cmocka_unit_test(unknown_tap_is_refused),
         cmocka_unit_test(each_fusion_off),

@@ -294,7 +294,7 @@ static void check_read(const struct machine *m, const struct tape_launch *l, uin
     assert_int_equal(m->owner[x->buffer], v);
     if (x->pooled)
         assert_int_equal(l->rows, ROWS_POOLED);
-    else if (all_rows || l->rows != ROWS_WANTED)
+    else if (all_rows || l->rows != ROWS_LOGITS)
         assert_int_equal(x->rows, ROWS_ALL);
 }
 static void check_write(struct machine *m, const struct tape_launch *l, uint32_t v)

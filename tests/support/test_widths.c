@@ -101,7 +101,7 @@ struct test_model open_model(const struct widths *w, const struct device_ops *de
     dev.context = TEST_CONTEXT;
     dev.hand_over = true;
     dev.max_sequences = dev.max_sequences ? dev.max_sequences : 8;
-    dev.max_rows = dev.max_wanted = dev.max_rows ? dev.max_rows : 64;
+    dev.max_rows = dev.max_logits_rows = dev.max_rows ? dev.max_rows : 64;
     const struct tape_options o = { .context = TEST_CONTEXT,
                                     .fuse = FUSE_ALL,
                                     .find_type = find_type,
@@ -136,7 +136,7 @@ struct test_job make(uint32_t i)
 static uint32_t step_alone(struct model *m, const uint32_t *tokens, uint32_t position, uint32_t n, enum row_role role)
 {
     static uint32_t state;
-    uint32_t pages[TEST_CONTEXT / KV_PAGE + 1], states[TEST_CONTEXT / KV_PAGE + 1], id, wanted = n - 1;
+    uint32_t pages[TEST_CONTEXT / KV_PAGE + 1], states[TEST_CONTEXT / KV_PAGE + 1], id, logits_row = n - 1;
     const uint32_t *tables[TAPE_MAX_GROUPS], last = (position + n - 1) / KV_PAGE;
     for (uint32_t i = 0; i < TEST_CONTEXT / KV_PAGE + 1; i++) pages[i] = i;
     memset(states, 0xff, sizeof states);
@@ -147,7 +147,8 @@ static uint32_t step_alone(struct model *m, const uint32_t *tokens, uint32_t pos
     bool failed;
     ok(m->device->submit(
         m->executor,
-        &(struct step){ .n_rows = n, .n_seqs = 1, .n_wanted = 1, .tokens = tokens, .seqs = &seq, .wanted = &wanted },
+        &(struct step){
+            .n_rows = n, .n_seqs = 1, .n_logits_rows = 1, .tokens = tokens, .seqs = &seq, .logits_rows = &logits_row },
         &test_err));
     ok(m->device->collect(m->executor, &(struct step_ids){ .ids = &id, .failed = &failed }, &test_err));
     assert_false(failed);

@@ -303,7 +303,7 @@ static void heads_record(const struct wk_builder *b, const void *model)
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", 1e-5f), "output", V, 0));
 }
 
-/* The last layer's states give their results for the wanted rows alone. */
+/* The last layer's states give their results for the logits rows alone. */
 static void states_record(const struct wk_builder *b, const void *model)
 {
     (void)model;

@@ -255,7 +255,7 @@ static bool worth_cutting(const struct executor *x, const struct attend *a, cons
     uint32_t longest = 0;
     for (uint32_t b = 0; b < set->n_blocks; b++) {
         if (set->blocks[b].n > 1) return false;
-        const uint32_t row = set == &x->wanted ? x->step->wanted[set->blocks[b].first] : set->blocks[b].first,
+        const uint32_t row = set == &x->logits_rows ? x->step->logits_rows[set->blocks[b].first] : set->blocks[b].first,
                        seen = last_key(x, a, row) + 1 - first_key(x, a, row);
         if (seen > longest) longest = seen;
     }
@@ -305,7 +305,7 @@ static void solo_run(struct executor *x, const struct stage *s, struct lane *l, 
 void attend_run(struct executor *x, const struct stage *s, struct lane *l)
 {
     const struct attend *a = &s->attend;
-    const struct row_set *set = s->rows == ROWS_ALL ? &x->all : &x->wanted;
+    const struct row_set *set = s->rows == ROWS_ALL ? &x->all : &x->logits_rows;
     const uint32_t rows = x->step->n_rows;
     const bool cut = worth_cutting(x, a, set);
     if (x->one_row_each && set->n == rows && !cut) {

@@ -34,18 +34,18 @@ uint32_t build_row_ops(const struct tape_launch *l)
     return l->kind == LAUNCH_ROUTE ? 1 : l->n_ops;
 }
 
-/* Logits are made for wanted rows and embeddings for sequences, whatever taps ask of the values before them. */
+/* Logits are made for logits rows and embeddings for sequences, whatever taps ask of the values before them. */
 enum tape_rows build_launch_rows(const struct tape_program *p, const struct tape_launch *l)
 {
-    if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
+    if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_LOGITS;
     if (l->kind == LAUNCH_OUTPUT)
-        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUTPUT_LOGITS ? ROWS_LOGITS : ROWS_POOLED;
     return l->rows;
 }
 
 static uint32_t most_rows(const struct executor *x, enum tape_rows rows)
 {
-    return rows == ROWS_ALL ? x->o.max_rows : rows == ROWS_WANTED ? x->o.max_wanted : x->o.max_sequences;
+    return rows == ROWS_ALL ? x->o.max_rows : rows == ROWS_LOGITS ? x->o.max_logits_rows : x->o.max_sequences;
 }
 
 static uint32_t value_floats(const struct tape_program *p, uint32_t v)
@@ -209,7 +209,7 @@ static void carve_workspace(struct executor *x, struct carve *c)
     x->position = carve(c, rows, sizeof *x->position);
     x->seq = carve(c, rows, sizeof *x->seq);
     x->all.blocks = carve(c, rows, sizeof *x->all.blocks);
-    x->wanted.blocks = carve(c, x->o.max_wanted, sizeof *x->wanted.blocks);
+    x->logits_rows.blocks = carve(c, x->o.max_logits_rows, sizeof *x->logits_rows.blocks);
     x->failed = carve(c, x->o.max_sequences, sizeof *x->failed);
     for (uint32_t i = 0; i < x->o.threads; i++) carve_lane(&x->lanes[i], c, &z);
     sampling_carve(x, c);

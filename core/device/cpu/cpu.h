@@ -69,13 +69,13 @@ enum tile_state { TILE_EMPTY = 0, TILE_PACKING, TILE_READY };
 /* ---- stages -------------------------------------------------------------------------------------------- */
 
 /* Where a stage reads a value's rows: row i of the stage is at base + i * stride, or for a gather (a value of all rows
- * read by a stage of the wanted ones) at base + wanted[i] * stride. */
+ * read by a stage of the logits rows) at base + logits_rows[i] * stride. */
 struct operand {
     const float *base; /* NULL: no such input, or swallowed (then temp says where) */
     uint64_t stride;   /* floats from a row to the next */
     uint32_t width;    /* values of an item */
     uint32_t slots;    /* items of a row: of experts one for each that was chosen, else 1 */
-    bool gather;       /* row i of the stage is the value's row wanted[i] */
+    bool gather;       /* row i of the stage is the value's row logits_rows[i] */
 };
 
 /* One matrix of a product; the segments' results stand side by side. */
@@ -218,15 +218,15 @@ struct sampling {
     struct sampling_slot *slots;     /* [max_sequences] */
     struct step_seq *seqs;           /* [max_sequences] of the step that runs, */
     uint32_t *tokens;                /* [max_rows] */
-    float *logits;                   /* [max_wanted] rows */
+    float *logits;                   /* [max_logits_rows] rows */
     uint64_t *mask;                  /* of the id that is picked, a bit each */
     uint32_t *ids;                   /* [STEP_QUEUE][max_sequences] not collected yet, */
     bool *failed;
-    struct sampler_top *tops;                          /* [STEP_QUEUE][max_wanted] */
-    uint32_t n_seqs[STEP_QUEUE], n_wanted[STEP_QUEUE]; /* of steps that are not collected, a ring */
-    uint32_t first, n_waiting;                         /* of that ring */
-    uint32_t n_steps;                                  /* that were submitted */
-    bool unmasked;                                     /* the last step ran and waits for its masks */
+    struct sampler_top *tops;                               /* [STEP_QUEUE][max_logits_rows] */
+    uint32_t n_seqs[STEP_QUEUE], n_logits_rows[STEP_QUEUE]; /* of steps that are not collected, a ring */
+    uint32_t first, n_waiting;                              /* of that ring */
+    uint32_t n_steps;                                       /* that were submitted */
+    bool unmasked;                                          /* the last step ran and waits for its masks */
 };
 
 struct executor {
@@ -269,10 +269,10 @@ struct executor {
     struct sampling sampling;
 
     /* of the step that runs: set by the caller's thread before the pool begins, unless they are atomic */
-    struct step *step;          /* the caller's */
-    uint32_t *position, *seq;   /* [max_rows] of each row: its position, its sequence's index */
-    struct row_set all, wanted; /* all rows; those whose logits are wanted */
-    bool one_row_each;          /* every sequence has one row */
+    struct step *step;               /* the caller's */
+    uint32_t *position, *seq;        /* [max_rows] of each row: its position, its sequence's index */
+    struct row_set all, logits_rows; /* all rows; those whose logits are wanted */
+    bool one_row_each;               /* every sequence has one row */
     bool changes_states;     /* a sequence goes on in the page that it reads its state from: half a step cannot be run
                                 again */
     uint32_t first_state;    /* launch; n_launches: none */
@@ -381,12 +381,12 @@ void attend_scores(struct executor *x, const struct stage *s, uint32_t keys, flo
 
 static inline uint32_t stage_rows(const struct executor *x, enum tape_rows rows)
 {
-    return rows == ROWS_ALL ? x->step->n_rows : rows == ROWS_WANTED ? x->step->n_wanted : x->step->n_seqs;
+    return rows == ROWS_ALL ? x->step->n_rows : rows == ROWS_LOGITS ? x->step->n_logits_rows : x->step->n_seqs;
 }
 /* Row of the step behind row i of a row set (not pooled). */
 static inline uint32_t step_row(const struct executor *x, enum tape_rows rows, uint32_t i)
 {
-    return rows == ROWS_WANTED ? x->step->wanted[i] : i;
+    return rows == ROWS_LOGITS ? x->step->logits_rows[i] : i;
 }
 static inline uint32_t row_sequence(const struct executor *x, enum tape_rows rows, uint32_t i)
 {
@@ -394,7 +394,7 @@ static inline uint32_t row_sequence(const struct executor *x, enum tape_rows row
 }
 static inline const float *operand_row(const struct executor *x, const struct operand *o, uint32_t i)
 {
-    return o->base + (o->gather ? x->step->wanted[i] : i) * o->stride;
+    return o->base + (o->gather ? x->step->logits_rows[i] : i) * o->stride;
 }
 static inline void fail_row(struct executor *x, enum tape_rows rows, uint32_t i)
 {

@@ -156,8 +156,8 @@ static wk_status check_step(const struct executor *x, const struct step *s, cons
         if (s->tokens[i] >= x->program->n_vocab)
             return wk_fail(err, WK_INVALID, "row %u: token %u: the vocabulary has %u", i, s->tokens[i],
                            x->program->n_vocab);
-    const wk_status wanted = step_check_wanted(s, err);
-    if (wanted) return wanted;
+    const wk_status status = step_check_logits_rows(s, err);
+    if (status) return status;
     if (x->program->embedding_width && !s->pooled)
         return wk_fail(err, WK_INVALID, "the tape has an embedding output but there is no room for it");
     return WK_OK;
@@ -195,7 +195,7 @@ static void prepare_step(struct executor *x, struct step *s)
         }
     }
     make_blocks(x, &x->all, NULL, s->n_rows);
-    make_blocks(x, &x->wanted, s->wanted, s->n_wanted);
+    make_blocks(x, &x->logits_rows, s->logits_rows, s->n_logits_rows);
     for (uint32_t i = 0; i < 2; i++) {
         atomic_store_explicit(&x->counter[i], 0, memory_order_relaxed);
         x->stop[i] = false;
@@ -245,7 +245,7 @@ static void give_value(struct executor *x, const struct stage *s, const struct t
 {
     const struct tape_value *v = &x->program->values[op->out];
     if (v->buffer == TAPE_NONE && !s->launch->logits) return; /* pooled on the way to the output */
-    const uint32_t rows = stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_WANTED);
+    const uint32_t rows = stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_LOGITS);
     if (op->kind == WK_OP_ROUTE)
         give_route(x, v, rows);
     else

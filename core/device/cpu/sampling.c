@@ -34,14 +34,14 @@ wk_status sampling_open(struct executor *x, const struct wk_err *err)
 void sampling_carve(struct executor *x, struct carve *workspace)
 {
     struct sampling *s = &x->sampling;
-    const uint32_t n = x->o.max_sequences, wanted = x->o.max_wanted;
+    const uint32_t n = x->o.max_sequences, logits_rows = x->o.max_logits_rows;
     s->slots = carve(workspace, n, sizeof *s->slots);
     s->seqs = carve(workspace, n, sizeof *s->seqs);
     s->tokens = carve(workspace, x->o.max_rows, sizeof *s->tokens);
     s->ids = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->ids);
     s->failed = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->failed);
-    s->tops = carve(workspace, (uint64_t)STEP_QUEUE * wanted, sizeof *s->tops);
-    s->logits = carve(workspace, (uint64_t)wanted * x->program->n_vocab, sizeof *s->logits);
+    s->tops = carve(workspace, (uint64_t)STEP_QUEUE * logits_rows, sizeof *s->tops);
+    s->logits = carve(workspace, (uint64_t)logits_rows * x->program->n_vocab, sizeof *s->logits);
     s->mask = carve(workspace, (x->program->n_vocab + 63) / 64, sizeof *s->mask);
 }
 
@@ -79,7 +79,7 @@ wk_status sampling_set(struct executor *x, uint32_t slot, const struct sampler_p
 static wk_status check_slots(struct executor *x, const struct step *step, const struct wk_err *err)
 {
     struct sampling *s = &x->sampling;
-    uint32_t wanted = 0;
+    uint32_t logits_row = 0;
     s->n_steps++;
     for (uint32_t i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
@@ -90,8 +90,8 @@ static wk_status check_slots(struct executor *x, const struct step *step, const 
         if (slot->in_step == s->n_steps)
             return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u is in this step twice", i, q->slot);
         slot->in_step = s->n_steps;
-        for (; wanted < step->n_wanted && step->wanted[wanted] < q->row + q->n_rows; wanted++)
-            if (step_ask_of(step, wanted).id == TOKEN_LAST && slot->state == SLOT_EMPTY)
+        for (; logits_row < step->n_logits_rows && step->logits_rows[logits_row] < q->row + q->n_rows; logits_row++)
+            if (step_ask_of(step, logits_row).id == TOKEN_LAST && slot->state == SLOT_EMPTY)
                 return wk_fail(err, WK_INVALID, "sequence %u: sampler slot %u was never set", i, q->slot);
     }
     return WK_OK;
@@ -149,13 +149,13 @@ static uint32_t pick(struct executor *x, struct sampling_slot *slot, const float
 /* Where the results of the step that is being made go. */
 static uint32_t next_entry(const struct sampling *s) { return (s->first + s->n_waiting) % STEP_QUEUE; }
 
-/* Wanted row `wanted`, of sequence i. */
-static void take_row(struct executor *x, const struct step *step, uint32_t i, uint32_t wanted, const uint64_t *mask)
+/* Logits row `logits_row`, of sequence i. */
+static void take_row(struct executor *x, const struct step *step, uint32_t i, uint32_t logits_row, const uint64_t *mask)
 {
     struct sampling *s = &x->sampling;
     const uint32_t entry = next_entry(s), n_vocab = x->program->n_vocab;
-    const float *logits = s->logits + (uint64_t)wanted * n_vocab;
-    const struct step_ask a = step_ask_of(step, wanted);
+    const float *logits = s->logits + (uint64_t)logits_row * n_vocab;
+    const struct step_ask a = step_ask_of(step, logits_row);
     struct sampling_slot *slot = &s->slots[step->seqs[i].slot];
     bool *failed = &s->failed[entry * x->o.max_sequences + i];
     uint32_t id = a.id;
@@ -166,7 +166,7 @@ static void take_row(struct executor *x, const struct step *step, uint32_t i, ui
         *failed = *failed || slot->state == SLOT_FAILED;
     }
     if (a.top == STEP_NO_TOP) return;
-    struct sampler_top *top = &s->tops[entry * x->o.max_wanted + wanted];
+    struct sampler_top *top = &s->tops[entry * x->o.max_logits_rows + logits_row];
     top->id = UINT32_MAX;
     if (id != UINT32_MAX && sampler_top(logits, n_vocab, id, a.top, top, NULL)) *failed = true;
 }
@@ -176,22 +176,22 @@ static void sample(struct executor *x, const struct step *step, const uint64_t *
 {
     struct sampling *s = &x->sampling;
     const uint32_t entry = next_entry(s), first = entry * x->o.max_sequences;
-    uint32_t wanted = 0;
+    uint32_t logits_row = 0;
     for (uint32_t i = 0; i < step->n_seqs; i++) {
         s->ids[first + i] = UINT32_MAX;
         s->failed[first + i] = s->seqs[i].failed;
         for (const uint32_t end = s->seqs[i].row + s->seqs[i].n_rows;
-             wanted < step->n_wanted && step->wanted[wanted] < end; wanted++)
-            take_row(x, step, i, wanted, step_ask_of(step, wanted).masked ? masks[wanted] : NULL);
+             logits_row < step->n_logits_rows && step->logits_rows[logits_row] < end; logits_row++)
+            take_row(x, step, i, logits_row, step_ask_of(step, logits_row).masked ? masks[logits_row] : NULL);
     }
     s->n_seqs[entry] = step->n_seqs;
-    s->n_wanted[entry] = step->n_wanted;
+    s->n_logits_rows[entry] = step->n_logits_rows;
     s->n_waiting++;
 }
 
 static bool has_masks(const struct step *step)
 {
-    for (uint32_t i = 0; i < step->n_wanted; i++)
+    for (uint32_t i = 0; i < step->n_logits_rows; i++)
         if (step_ask_of(step, i).masked) return true;
     return false;
 }
@@ -235,7 +235,8 @@ wk_status sampling_collect(struct executor *x, struct step_ids *out, const struc
     const uint32_t entry = s->first * x->o.max_sequences;
     memcpy(out->ids, s->ids + entry, s->n_seqs[s->first] * sizeof *out->ids);
     memcpy(out->failed, s->failed + entry, s->n_seqs[s->first] * sizeof *out->failed);
-    if (out->tops) memcpy(out->tops, s->tops + s->first * x->o.max_wanted, s->n_wanted[s->first] * sizeof *out->tops);
+    if (out->tops)
+        memcpy(out->tops, s->tops + s->first * x->o.max_logits_rows, s->n_logits_rows[s->first] * sizeof *out->tops);
     s->first = (s->first + 1) % STEP_QUEUE;
     s->n_waiting--;
     return WK_OK;

@@ -39,7 +39,7 @@ static wk_status operand_of(const struct executor *x, const struct tape_launch *
 {
     const struct tape_value *v = &x->program->values[value];
     *o = (struct operand){ value_base(x, value), value_stride(x, value), v->width, v->slots,
-                           rows == ROWS_WANTED && v->rows == ROWS_ALL };
+                           rows == ROWS_LOGITS && v->rows == ROWS_ALL };
     if (!o->base) return broken(err, l, "an input has no buffer");
     if (v->rows != rows && !o->gather) return broken(err, l, "an input does not exist for these rows");
     return WK_OK;

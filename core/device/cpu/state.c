@@ -37,13 +37,13 @@ static const float *source(const struct state *a, const struct step_seq *q)
     return q->position ? page_at(a, q->pages[a->group][(q->position - 1) / KV_PAGE]) : NULL;
 }
 
-/* Index among the wanted rows of the first that is not before `row`. */
-static uint32_t wanted_from(const struct step *s, uint32_t row)
+/* Index among the logits rows of the first that is not before `row`. */
+static uint32_t logits_row_from(const struct step *s, uint32_t row)
 {
-    uint32_t low = 0, high = s->n_wanted;
+    uint32_t low = 0, high = s->n_logits_rows;
     while (low < high) {
         const uint32_t mid = low + (high - low) / 2;
-        if (s->wanted[mid] < row)
+        if (s->logits_rows[mid] < row)
             low = mid + 1;
         else
             high = mid;
@@ -51,12 +51,12 @@ static uint32_t wanted_from(const struct step *s, uint32_t row)
     return low;
 }
 
-/* Where the result of a row goes; NULL: nobody wants it. *wanted: as wanted_from, and moves on. */
-static float *result(const struct executor *x, const struct stage *s, uint32_t row, uint32_t *wanted)
+/* Where the result of a row goes; NULL: nobody wants it. *logits_row: as logits_row_from, and moves on. */
+static float *result(const struct executor *x, const struct stage *s, uint32_t row, uint32_t *logits_row)
 {
     if (s->rows == ROWS_ALL) return s->state.out + (uint64_t)row * s->state.width;
-    if (*wanted == x->step->n_wanted || x->step->wanted[*wanted] != row) return NULL;
-    return s->state.out + (uint64_t)(*wanted)++ * s->state.width;
+    if (*logits_row == x->step->n_logits_rows || x->step->logits_rows[*logits_row] != row) return NULL;
+    return s->state.out + (uint64_t)(*logits_row)++ * s->state.width;
 }
 
 /* ---- scan, delta rule ---------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static void slice_run(struct executor *x, const struct stage *s, const struct st
     const struct slice c = slice_at(a, at);
     const size_t bytes = (size_t)a->dk * STATE_COLUMNS * sizeof(float);
     const float *from = source(a, q);
-    uint32_t wanted = wanted_from(x->step, q->row);
+    uint32_t logits_row = logits_row_from(x->step, q->row);
     for (uint32_t i = 0; i < q->n_rows;) {
         const uint32_t block = (q->position + i) / KV_PAGE;
         float *to = page_at(a, kv_step_page(q->pages[a->group], block));
@@ -108,7 +108,7 @@ static void slice_run(struct executor *x, const struct stage *s, const struct st
             memcpy(to + c.offset, from + c.offset, bytes);
         from = to;
         for (; i < q->n_rows && (q->position + i) / KV_PAGE == block; i++)
-            slice_row(x, s, &c, to + c.offset, q->row + i, result(x, s, q->row + i, &wanted));
+            slice_row(x, s, &c, to + c.offset, q->row + i, result(x, s, q->row + i, &logits_row));
     }
 }
 
@@ -161,10 +161,10 @@ static void strip_run(struct executor *x, const struct stage *s, const struct st
                        .before = kernel - 1,
                        .old = old };
     const float *seen[TAPE_MAX_KERNEL];
-    uint32_t wanted = wanted_from(x->step, q->row);
+    uint32_t logits_row = logits_row_from(x->step, q->row);
     strip_open(&t);
     for (uint32_t i = 0; i < q->n_rows; i++) {
-        float *out = result(x, s, q->row + i, &wanted);
+        float *out = result(x, s, q->row + i, &logits_row);
         const uint32_t position = q->position + i;
         if (!x->kernels->bounded(strip_row(&t, i), t.n, FLT_MAX)) fail_row(x, ROWS_ALL, q->row + i);
         for (uint32_t j = 0; j < kernel; j++) seen[j] = strip_row(&t, (int64_t)i - t.before + j);

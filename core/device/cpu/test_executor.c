@@ -63,7 +63,7 @@ static struct device_options options(uint32_t threads, uint32_t isa, bool exact)
                                     .context = ZOO_CONTEXT,
                                     .max_sequences = SEQUENCES,
                                     .max_rows = ROWS,
-                                    .max_wanted = ROWS };
+                                    .max_logits_rows = ROWS };
 }
 
 static void bench_open(struct bench *b, const struct zoo *z, const struct device_options *o, bool shuffled)
@@ -105,14 +105,14 @@ static void bench_close(struct bench *b)
 static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint32_t from)
 {
     struct step_seq seqs[SEQUENCES];
-    uint32_t tokens[MOST_ROWS], wanted[MOST_ROWS], of[SEQUENCES];
+    uint32_t tokens[MOST_ROWS], logits_rows[MOST_ROWS], of[SEQUENCES];
     float *logits = calloc((size_t)MOST_ROWS * ZOO_VOCAB, sizeof *logits),
           *pooled = calloc((size_t)SEQUENCES * 256, sizeof *pooled);
     assert_non_null(logits);
     assert_non_null(pooled);
     struct step st = { .tokens = tokens,
                        .seqs = seqs,
-                       .wanted = wanted,
+                       .logits_rows = logits_rows,
                        .logits = logits,
                        .pooled = b->program->embedding_width ? pooled : NULL };
     for (uint32_t s = 0; s < SEQUENCES; s++) {
@@ -125,7 +125,7 @@ static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint
                                              .pages = b->s[s].kv.tables };
         of[st.n_seqs++] = s;
         for (uint32_t i = 0; i < rows[s]; i++) {
-            if (b->s[s].position + i >= from) wanted[st.n_wanted++] = st.n_rows;
+            if (b->s[s].position + i >= from) logits_rows[st.n_logits_rows++] = st.n_rows;
             tokens[st.n_rows++] = b->s[s].tokens[b->s[s].position + i];
         }
     }
@@ -385,7 +385,7 @@ static void test_both_directions(void **state)
     zoo_open(&z, ZOO_BOTH, plugins, FUSE_ALL, NULL, 0);
     for (uint32_t exact = 0; exact < 2; exact++) {
         struct device_options o = options(2, WK_ISA_AVX512, exact);
-        o.max_rows = o.max_wanted = MOST_ROWS;
+        o.max_rows = o.max_logits_rows = MOST_ROWS;
         float *whole = run_bits(ZOO_BOTH, &o, FUSE_ALL, false, WHOLE, N);
         for (uint32_t threads = 1; threads < 4; threads++) {
             struct bench b;
@@ -397,16 +397,16 @@ static void test_both_directions(void **state)
                                 (size_t)(N - from) * ZOO_VOCAB * sizeof *whole);
             zoo_hold(&b.pages, &b.s[1].kv, threads, 1, threads);
             float logits[ZOO_VOCAB], pooled[256];
-            uint32_t wanted[1] = { 0 };
+            uint32_t logits_rows[1] = { 0 };
             struct step_seq q = {
                 .row = 0, .n_rows = 1, .position = threads, .role = ROW_GENERATED, .pages = b.s[1].kv.tables
             };
             struct step st = { .n_rows = 1,
                                .n_seqs = 1,
-                               .n_wanted = 1,
+                               .n_logits_rows = 1,
                                .tokens = b.s[1].tokens,
                                .seqs = &q,
-                               .wanted = wanted,
+                               .logits_rows = logits_rows,
                                .logits = logits,
                                .pooled = pooled };
             refused(&b, &st, "attention in both directions needs its whole prompt in one step");
@@ -509,7 +509,7 @@ static void test_kv_bytes(void **state)
     assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
     assert_memory_equal(&p, &all, sizeof p);
     /* Never more than whole sequences have. */
-    o.kv_bytes = 0, o.max_rows = o.max_wanted = 100000;
+    o.kv_bytes = 0, o.max_rows = o.max_logits_rows = 100000;
     assert_int_equal(device_cpu()->plan(z.program, &o, &p, &err), WK_OK);
     assert_int_equal(p.kv_pages[0], p.kv_pages[1]);
     o.kv_sequences = 1; /* more slots than sequences that have pages */
@@ -537,7 +537,7 @@ static void test_too_much(void **state)
     const struct model_weights w = { z.file };
     struct device_options o = options(1, WK_ISA_AVX512, false);
     o.max_sequences = 65536;
-    o.max_rows = o.max_wanted = 1 << 20;
+    o.max_rows = o.max_logits_rows = 1 << 20;
     struct memory_plan plan;
     assert_int_equal(device_cpu()->plan(z.program, &o, &plan, &err), WK_OK);
     const uint64_t have = machine_memory();
@@ -564,14 +564,18 @@ static void test_refusals(void **state)
     zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     bench_open(&b, &z, &o, false);
     float logits[2 * ZOO_VOCAB];
-    uint32_t tokens[ROWS] = { 1, 2, 3 }, wanted[2] = { 0, 2 };
+    uint32_t tokens[ROWS] = { 1, 2, 3 }, logits_rows[2] = { 0, 2 };
     for (uint32_t s = 0; s < 2; s++) zoo_hold(&b.pages, &b.s[s].kv, 0, 3, 0);
     struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables },
                                 { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } },
                     q[2];
-    const struct step fine = {
-        .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits
-    };
+    const struct step fine = { .n_rows = 3,
+                               .n_seqs = 2,
+                               .n_logits_rows = 2,
+                               .tokens = tokens,
+                               .seqs = q,
+                               .logits_rows = logits_rows,
+                               .logits = logits };
     struct step st = fine;
 #define RESET() (memcpy(q, good, sizeof q), st = fine)
     RESET();
@@ -588,9 +592,9 @@ static void test_refusals(void **state)
     RESET(), st.n_rows = ROWS + 1, refused(&b, &st, "rows");
     RESET(), st.n_seqs = 1, refused(&b, &st, "rows");
     RESET(), st.logits = NULL, refused(&b, &st, "logits");
-    RESET(), wanted[1] = 3, refused(&b, &st, "wanted");
-    wanted[1] = 0, refused(&b, &st, "wanted");
-    wanted[1] = 2;
+    RESET(), logits_rows[1] = 3, refused(&b, &st, "logits row");
+    logits_rows[1] = 0, refused(&b, &st, "logits row");
+    logits_rows[1] = 2;
     RESET(), q[1].n_rows = 1, st.n_rows = 2, refused(&b, &st, "rows");
     /* Behind the window, 40 positions here, a table is not read; within it, it is, and the group without one is read
      * from its beginning. */
@@ -629,8 +633,8 @@ static void test_options(void **state)
     REFUSED(max_sequences, (1 << 16) + 1, "65537 sequences: expected 1 to 65536");
     REFUSED(max_rows, 0, "0 rows a step");
     REFUSED(max_rows, (1 << 20) + 1, "1048577 rows a step: expected 1 to 1048576");
-    REFUSED(max_wanted, 0, "0 wanted rows");
-    REFUSED(max_wanted, ROWS + 1, "wanted rows a step: expected 1 to");
+    REFUSED(max_logits_rows, 0, "0 logits rows");
+    REFUSED(max_logits_rows, ROWS + 1, "logits rows a step: expected 1 to");
     REFUSED(threads, UINT32_MAX, "4294967295 threads");
     REFUSED(kv_type, (enum kv_type)7, "cache type 7");
     zoo_close(&z);
@@ -669,17 +673,17 @@ static void test_cancel(void **state)
     const struct device_options o = options(3, WK_ISA_AVX512, false);
     float *alone = run_bits(ZOO_DENSE, &o, FUSE_ALL, false, WHOLE, 30), logits[ZOO_VOCAB];
     const bool yes = true;
-    uint32_t wanted[1] = { 0 };
+    uint32_t logits_rows[1] = { 0 };
     zoo_open(&z, ZOO_DENSE, plugins, FUSE_ALL, NULL, 0);
     bench_open(&b, &z, &o, false);
     zoo_hold(&b.pages, &b.s[0].kv, 0, 30, 0);
     struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].kv.tables };
     struct step st = { .n_rows = 30,
                        .n_seqs = 1,
-                       .n_wanted = 1,
+                       .n_logits_rows = 1,
                        .tokens = b.s[0].tokens,
                        .seqs = &q,
-                       .wanted = wanted,
+                       .logits_rows = logits_rows,
                        .logits = logits,
                        .cancel = &yes };
     assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_CANCELLED);
@@ -696,14 +700,14 @@ static void test_cancel(void **state)
 static wk_status step_pages(struct bench *b, const uint32_t *const *tables, uint32_t position, uint32_t n,
                             float *logits, const bool *cancel)
 {
-    const uint32_t wanted[1] = { n - 1 };
+    const uint32_t logits_rows[1] = { n - 1 };
     struct step_seq q = { .n_rows = n, .position = position, .pages = tables };
     struct step st = { .n_rows = n,
                        .n_seqs = 1,
-                       .n_wanted = 1,
+                       .n_logits_rows = 1,
                        .tokens = b->s[0].tokens + position,
                        .seqs = &q,
-                       .wanted = wanted,
+                       .logits_rows = logits_rows,
                        .logits = logits,
                        .cancel = cancel };
     return device_cpu()->step(b->x, &st, &err);
@@ -818,15 +822,15 @@ static void test_truncated(void **state)
     bench_open(&b, &cut, &o, false);
     assert_int_equal(ftruncate(fd, 4096), 0);
     float logits[ZOO_VOCAB];
-    uint32_t wanted[1] = { 0 };
+    uint32_t logits_rows[1] = { 0 };
     zoo_hold(&b.pages, &b.s[0].kv, 0, 30, 0);
     struct step_seq q = { .row = 0, .n_rows = 30, .pages = b.s[0].kv.tables };
     struct step st = { .n_rows = 30,
                        .n_seqs = 1,
-                       .n_wanted = 1,
+                       .n_logits_rows = 1,
                        .tokens = b.s[0].tokens,
                        .seqs = &q,
-                       .wanted = wanted,
+                       .logits_rows = logits_rows,
                        .logits = logits };
     for (uint32_t i = 0; i < 2; i++) assert_int_equal(device_cpu()->step(b.x, &st, &err), WK_IO);
     bench_close(&b);

@@ -18,7 +18,7 @@
 wk_status cuda_asks_open(struct executor *x, const struct wk_err *err)
 {
     const uint64_t masks = (uint64_t)x->run_rows * x->masks.words * sizeof *x->masks.host,
-                   tops = (uint64_t)CUDA_RING * x->o.max_wanted * sizeof *x->tops;
+                   tops = (uint64_t)CUDA_RING * x->o.max_logits_rows * sizeof *x->tops;
     void *host, *device;
     wk_status s = cuda_memory_pinned(x->device, masks, &host, &device, err);
     if (s) return s;
@@ -94,9 +94,10 @@ void cuda_record_tops(struct executor *x, const struct step *s, struct run_recor
 {
     const struct run *r = &x->run;
     to->n_tops = 0;
-    for (uint32_t i = 0; s->asks && i < r->n_wanted; i++)
+    for (uint32_t i = 0; s->asks && i < r->n_logits_rows; i++)
         if (s->asks[r->ask_of[i]].top != STEP_NO_TOP)
-            to->top[to->n_tops++] = (struct run_top){ .wanted = i, .ask = r->ask_of[i], .seq = r->wanted_of[i] };
+            to->top[to->n_tops++] =
+                (struct run_top){ .logits_row = i, .ask = r->ask_of[i], .seq = r->logits_row_of[i] };
 }
 
 wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t first, uint32_t end,
@@ -110,7 +111,7 @@ wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t f
                            .serial = x->prepare.serial,
                            .out = x->tops_device,
                            .first = first,
-                           .a_run = x->o.max_wanted };
+                           .a_run = x->o.max_logits_rows };
     for (uint32_t i = first; s->asks && i < end; i++) {
         const struct step_ask *a = &s->asks[x->run.ask_of[i]];
         if (a->top != STEP_NO_TOP)
@@ -121,15 +122,15 @@ wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t f
     return st ? st : cuda_sampler_tops(x->sampler, &c, x->stream, err);
 }
 
-static const struct cuda_top *top_at(const struct executor *x, uint32_t serial, uint32_t wanted)
+static const struct cuda_top *top_at(const struct executor *x, uint32_t serial, uint32_t logits_row)
 {
-    return &x->tops[(uint64_t)(serial % CUDA_RING) * x->o.max_wanted + wanted];
+    return &x->tops[(uint64_t)(serial % CUDA_RING) * x->o.max_logits_rows + logits_row];
 }
 
 bool cuda_tops_ended(const struct executor *x, uint32_t serial, const struct run_record *r)
 {
     for (uint32_t i = 0; i < r->n_tops; i++)
-        if (__atomic_load_n(&top_at(x, serial, r->top[i].wanted)->serial, __ATOMIC_ACQUIRE) != serial) return false;
+        if (__atomic_load_n(&top_at(x, serial, r->top[i].logits_row)->serial, __ATOMIC_ACQUIRE) != serial) return false;
     return true;
 }
 
@@ -139,8 +140,8 @@ void cuda_harvest_tops(struct executor *x, uint32_t serial, const struct run_rec
     for (uint32_t i = 0; i < r->n_tops; i++) {
         const struct run_top *t = &r->top[i];
         struct sampler_top *to = &p->tops[t->ask];
-        *to = top_at(x, serial, t->wanted)->top;
+        *to = top_at(x, serial, t->logits_row)->top;
         if (to->id == CUDA_NO_ID) p->failed[t->seq] = true;
-        if (to->id == CUDA_NO_ID || (t->wanted < r->n_sampled && p->ids[t->seq] == UINT32_MAX)) to->id = UINT32_MAX;
+        if (to->id == CUDA_NO_ID || (t->logits_row < r->n_sampled && p->ids[t->seq] == UINT32_MAX)) to->id = UINT32_MAX;
     }
 }

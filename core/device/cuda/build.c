@@ -31,7 +31,7 @@ static wk_status operand_of(const struct executor *x, const struct tape_launch *
 {
     *o = (struct cuda_operand){ value_of(x, value), false };
     if (!o->v) return broken(err, WK_INTERNAL, l, "an input has no buffer");
-    o->gather = rows == ROWS_WANTED && o->v->rows == ROWS_ALL;
+    o->gather = rows == ROWS_LOGITS && o->v->rows == ROWS_ALL;
     if (o->v->rows != rows && !o->gather) return broken(err, WK_INTERNAL, l, "an input does not exist for these rows");
     if (o->gather && o->v->slots > 1) return broken(err, WK_UNSUPPORTED, l, "cuda does not pick rows of several slots");
     return WK_OK;
@@ -220,7 +220,7 @@ static wk_status attend_stage(struct executor *x, const struct tape_launch *l, s
     s->attend.many = *a;
     s->attend.op = op;
     s->attend.out = out;
-    s->attend.wanted = l->rows == ROWS_WANTED;
+    s->attend.logits_rows_only = l->rows == ROWS_LOGITS;
     return WK_OK;
 }
 
@@ -332,7 +332,7 @@ static wk_status row_stage(struct executor *x, const struct tape_launch *l, stru
     wk_status st = WK_OK;
     if (l->kind == LAUNCH_OUTPUT) {
         const bool pooled = x->program->values[l->x].pooled;
-        return operand_of(x, l, pooled ? ROWS_POOLED : pool ? ROWS_ALL : ROWS_WANTED, l->x, &r->x[0], err);
+        return operand_of(x, l, pooled ? ROWS_POOLED : pool ? ROWS_ALL : ROWS_LOGITS, l->x, &r->x[0], err);
     }
     if (op->kind == WK_OP_POOL) return operand_of(x, l, ROWS_ALL, l->x, &r->x[0], err);
     for (uint32_t j = 0; j < TAPE_IN && op->in[j] != TAPE_NONE && !st; j++)
@@ -395,7 +395,7 @@ wk_status cuda_build_stages(struct executor *x, const struct wk_err *err)
         const struct tape_launch *l = &p->launches[i];
         struct cuda_stage *s = &x->stages[i];
         *s = (struct cuda_stage){ .launch = l, .rows = cuda_launch_rows(x, l), .tapped = tape_launch_tapped(p, l) };
-        s->logits = (l->kind == LAUNCH_PRODUCT && l->logits) || (l->kind == LAUNCH_OUTPUT && s->rows == ROWS_WANTED);
+        s->logits = (l->kind == LAUNCH_PRODUCT && l->logits) || (l->kind == LAUNCH_OUTPUT && s->rows == ROWS_LOGITS);
         s->kind = kind_of(x, l, s->logits);
         if (i == 0 && s->kind != STAGE_EMBED)
             return broken(err, WK_INTERNAL, l, "the first launch takes no rows of a table");

@@ -98,7 +98,7 @@ static inline bool cuda_all_f32(const struct cuda_value *v) { return v->form == 
 
 struct cuda_operand {
     const struct cuda_value *v;
-    bool gather; /* row i is the value's row wanted[i] */
+    bool gather; /* row i is the value's row logits_rows[i] */
 };
 /* One matrix of a product; the segments' results stand side by side. */
 struct cuda_segment {
@@ -146,7 +146,7 @@ struct cuda_attend_stage {
     const struct tape_op *op;
     struct cuda_attend call, many; /* all that does not change from run to run; many: of prompts */
     const struct cuda_value *out;  /* [rows] */
-    bool wanted;                   /* its result is for the wanted rows alone */
+    bool logits_rows_only;         /* its result is for the logits rows alone */
 };
 /* One part of an embedding: rows of a table. */
 struct cuda_part {
@@ -244,18 +244,18 @@ enum program_kind {
 }; /* from PROGRAM_SAMPLED on: enum cuda_sample_kind; PAIR, of graphs: two PLAIN, the second behind the first */
 
 struct run {
-    bool few;                          /* generated rows, at most run_rows; else prompts */
-    bool behind;                       /* enqueued with the run before: its inputs were there when that began */
-    uint32_t serial;                   /* runs are counted, from 1; the count may wrap */
-    uint32_t rows, seqs;               /* launched for: a bucket, or as many as there are */
-    uint32_t n_rows, n_seqs, n_wanted; /* that somebody asked for */
-    uint32_t n_sampled;                /* of a sampled run's wanted rows the first; the others' log probabilities are
-                                          asked for */
-    uint32_t seq_of[RUN_ROWS];         /* index in the step */
-    uint32_t *row_of;                  /* [max rows] index in the step */
-    uint32_t *
-        wanted_of; /* [max rows] of a wanted row: index in the step's wanted rows; in a sampled run: in its sequences */
-    uint32_t *ask_of; /* [max rows] of a wanted row: index in the step's wanted rows */
+    bool few;                               /* generated rows, at most run_rows; else prompts */
+    bool behind;                            /* enqueued with the run before: its inputs were there when that began */
+    uint32_t serial;                        /* runs are counted, from 1; the count may wrap */
+    uint32_t rows, seqs;                    /* launched for: a bucket, or as many as there are */
+    uint32_t n_rows, n_seqs, n_logits_rows; /* that somebody asked for */
+    uint32_t n_sampled;        /* of a sampled run's logits rows the first; the others' log probabilities are
+                                  asked for */
+    uint32_t seq_of[RUN_ROWS]; /* index in the step */
+    uint32_t *row_of;          /* [max rows] index in the step */
+    uint32_t *logits_row_of;   /* [max rows] of a logits row: index in the step's logits rows; in a sampled run: in its
+                                  sequences */
+    uint32_t *ask_of;          /* [max rows] of a logits row: index in the step's logits rows */
 };
 
 /* A submitted run that has not been seen to end. */
@@ -264,15 +264,15 @@ struct run_record {
     uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */
     uint32_t n_tops;                            /* of top */
     struct run_top {
-        uint32_t wanted, ask, seq; /* index in the run's wanted rows; in the step's, and in its sequences */
-    } *top;                        /* [max_wanted] rows whose log probabilities are asked for */
+        uint32_t logits_row, ask, seq; /* index in the run's logits rows; in the step's, and in its sequences */
+    } *top;                            /* [max_logits_rows] rows whose log probabilities are asked for */
 };
 /* A submitted step that has not been collected; lists are the executor's. */
 struct pending_step {
-    uint32_t n_seqs, n_wanted, last_serial; /* last_serial: of its last run */
-    uint32_t *ids;                          /* [max_sequences] */
-    bool *failed;                           /* [max_sequences] */
-    struct sampler_top *tops;               /* [max_wanted] */
+    uint32_t n_seqs, n_logits_rows, last_serial; /* last_serial: of its last run */
+    uint32_t *ids;                               /* [max_sequences] */
+    bool *failed;                                /* [max_sequences] */
+    struct sampler_top *tops;                    /* [max_logits_rows] */
 };
 
 /* Walks over the sequences of one class of a step. */
@@ -333,8 +333,8 @@ struct executor {
     struct cuda_use *uses;                 /* [n_values] */
     struct cuda_edge *edges;               /* [n_edges] in the order of the stages that read */
     uint32_t n_edges;
-    uint8_t **cache;              /* [n_kv_layers] pages of each */
-    uint32_t cap_all, cap_wanted; /* rows of a run at most, padding included */
+    uint8_t **cache;                   /* [n_kv_layers] pages of each */
+    uint32_t cap_all, cap_logits_rows; /* rows of a run at most, padding included */
     uint32_t run_rows; /* generated rows of a run at most, or sequences: a bucket, from WK_CUDA_FEW on as many as there
                           are sequences */
     uint32_t n_logits; /* a row; 0: the tape gives embeddings alone */
@@ -352,7 +352,7 @@ struct executor {
     uint32_t *route_ticket;       /* one, for routes and large products */
     double *freq;                 /* of all RoPE tables */
     float *slopes;                /* of all attentions that have some, see cuda_slopes_before */
-    float *logits;                /* [cap_wanted] rows of n_logits */
+    float *logits;                /* [cap_logits_rows] rows of n_logits */
     uint64_t logits_stride;       /* floats from a row to the next */
     float *pooled, *running;      /* [run_rows][embedding_width]; sums of prompts' rows so far */
     void *sampler_memory;         /* the sampler's */
@@ -360,7 +360,7 @@ struct executor {
     struct cuda_sampler *sampler; /* its own */
     struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
     uint32_t *mark, *mark_device;                  /* serial of the last unsampled run that ended */
-    struct cuda_top *tops, *tops_device;           /* [CUDA_RING][max_wanted] */
+    struct cuda_top *tops, *tops_device;           /* [CUDA_RING][max_logits_rows] */
     struct cuda_mask_space masks;
     struct cuda_mover *mover;         /* of pages; NULL: they are not handed over */
     enum cuda_sample_kind *slot_kind; /* [max_sequences] */
@@ -373,7 +373,7 @@ struct executor {
     struct run run;               /* that is being made */
     struct run_cursor cursor;     /* of the submitted step that is being made */
     bool unmasked; /* its last run waits for masks before it is sampled; the step is not among those under way yet */
-    uint32_t *wanted_at; /* [max_rows] place of a row of the step in its wanted rows, or TAPE_NONE */
+    uint32_t *logits_row_at; /* [max_rows] place of a row of the step in its logits rows, or TAPE_NONE */
     struct run_record records[CUDA_RING];
     struct pending_step pending[STEP_QUEUE];
     uint32_t first_pending, n_pending;
@@ -440,7 +440,7 @@ wk_status cuda_copy_rows(struct executor *x, uint32_t rows, uint32_t width, stru
                          uint64_t y_stride, const struct wk_err *err);
 /* Finishes q and k of attention by tiles, and stores what its pages hold. */
 wk_status cuda_store_keys(struct executor *x, const struct cuda_attend *a, const struct wk_err *err);
-/* One stage. A stage of logits makes those of `rows` wanted rows from `first` on, at x->logits. */
+/* One stage. A stage of logits makes those of `rows` logits rows from `first` on, at x->logits. */
 wk_status cuda_enqueue_stage(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t first,
                              uint32_t rows, const struct wk_err *err);
 /* Everything up to the logits (many: without them). seen: called after every stage, NULL: not. */
@@ -448,16 +448,16 @@ typedef wk_status (*stage_fn)(struct executor *x, const struct cuda_stage *s, co
                               const struct wk_err *err);
 wk_status cuda_enqueue_run(struct executor *x, const struct run *r, enum program_kind kind, const bool *cancel,
                            stage_fn seen, const struct wk_err *err);
-/* Logits of wanted rows [first, first + rows) of a prompt run. */
+/* Logits of logits rows [first, first + rows) of a prompt run. */
 wk_status cuda_enqueue_logits(struct executor *x, const struct run *r, uint32_t first, uint32_t rows,
                               const struct wk_err *err);
-/* Samples the first `rows` wanted rows, whose logits are at x->logits. masks: NULL: none. */
+/* Samples the first `rows` logits rows, whose logits are at x->logits. masks: NULL: none. */
 wk_status cuda_enqueue_sample(struct executor *x, uint32_t rows, enum cuda_sample_kind kind,
                               const struct cuda_masks *masks, bool pdl, const struct wk_err *err);
 static inline uint32_t cuda_stage_rows(const struct run *r, enum tape_rows rows)
 {
     if (rows == ROWS_POOLED) return r->seqs;
-    return rows == ROWS_ALL || r->few ? r->rows : r->n_wanted;
+    return rows == ROWS_ALL || r->few ? r->rows : r->n_logits_rows;
 }
 /* A failed launch in words: which launch, layer and tensor; a lost device is marked as such. */
 wk_status cuda_launch_failed(struct executor *x, const struct cuda_stage *s, wk_status status, const char *text,
@@ -548,7 +548,7 @@ bool cuda_run_masked(const struct executor *x, const struct step *s);
 wk_status cuda_send_masks(struct executor *x, const struct step *s, const uint64_t *const *masks,
                           struct cuda_masks *out, const struct wk_err *err);
 wk_status cuda_masks_used(struct executor *x, const struct wk_err *err); /* by what was enqueued before */
-/* Notes what log probabilities x->run's rows ask for; finds those of wanted rows [first, end), whose logits are at
+/* Notes what log probabilities x->run's rows ask for; finds those of logits rows [first, end), whose logits are at
  * x->logits; has `r` got all of them; and hands them to their step. */
 void cuda_record_tops(struct executor *x, const struct step *s, struct run_record *to);
 wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t first, uint32_t end,

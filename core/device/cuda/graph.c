@@ -80,7 +80,7 @@ static wk_status load_asks(struct executor *x, uint32_t rows, const struct wk_er
                                     .stride = x->logits_stride,
                                     .serial = x->prepare.serial,
                                     .out = x->tops_device,
-                                    .a_run = x->o.max_wanted };
+                                    .a_run = x->o.max_logits_rows };
     for (uint32_t i = 0; i < rows; i++) none.of_row[i] = CUDA_NO_MASK;
     wk_status s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_ANY, &none, false, err);
     if (!s) s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_PLAIN, &none, false, err);

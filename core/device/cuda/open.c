@@ -135,17 +135,17 @@ static wk_status warm_prompt(struct executor *x, const struct wk_err *err)
     const uint32_t tokens[ROWS] = { 0 }, page = 0, *pages[TAPE_MAX_GROUPS];
     uint32_t n = x->o.max_rows < x->o.context ? x->o.max_rows : x->o.context;
     if (n > ROWS) n = ROWS;
-    const uint32_t wanted = n - 1;
+    const uint32_t logits_row = n - 1;
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) pages[g] = &page;
     float *logits = calloc((size_t)x->n_logits + 1, sizeof *logits),
           *pooled = calloc((size_t)x->program->embedding_width + 1, sizeof *pooled);
     struct step_seq seq = { .n_rows = n, .role = ROW_PROMPT, .pages = pages };
     struct step step = { .n_rows = n,
                          .n_seqs = 1,
-                         .n_wanted = x->n_logits ? 1 : 0,
+                         .n_logits_rows = x->n_logits ? 1 : 0,
                          .tokens = tokens,
                          .seqs = &seq,
-                         .wanted = &wanted,
+                         .logits_rows = &logits_row,
                          .logits = logits,
                          .pooled = pooled };
     wk_status s =

@@ -208,16 +208,16 @@ static void each_input(struct executor *x, const struct tape_launch *l, value_fn
 enum tape_rows cuda_launch_rows(const struct executor *x, const struct tape_launch *l)
 {
     const struct tape_program *p = x->program;
-    if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_WANTED;
+    if (l->kind == LAUNCH_PRODUCT && l->logits) return ROWS_LOGITS;
     if (l->kind == LAUNCH_OUTPUT)
-        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUTPUT_LOGITS ? ROWS_WANTED : ROWS_POOLED;
+        return p->ops[l->ops[l->n_ops - 1]].u.output.what == WK_OUTPUT_LOGITS ? ROWS_LOGITS : ROWS_POOLED;
     return x->values[l->out != TAPE_NONE ? l->out : l->seg[0].out].rows;
 }
 
 static void hold_all(struct executor *x, const struct tape_launch *l, uint32_t v)
 {
     (void)l;
-    if (x->values[v].rows == ROWS_WANTED) x->values[v].rows = ROWS_ALL;
+    if (x->values[v].rows == ROWS_LOGITS) x->values[v].rows = ROWS_ALL;
 }
 
 /* Attention reads q and gives its result for all rows of a run, and so do states, embeddings, rotations and custom
@@ -245,7 +245,7 @@ static void keep_f32(struct executor *x, const struct tape_launch *l, uint32_t v
 {
     const struct tape_program *p = x->program;
     const bool product = l->kind == LAUNCH_PRODUCT || l->kind == LAUNCH_ROUTE;
-    const bool picks = cuda_launch_rows(x, l) == ROWS_WANTED && x->values[v].rows == ROWS_ALL;
+    const bool picks = cuda_launch_rows(x, l) == ROWS_LOGITS && x->values[v].rows == ROWS_ALL;
     if (product && v == l->x && l->norm == TAPE_NONE && v != l->residual && !(l->route != TAPE_NONE && picks) &&
         whole_parts(l, x->values[v].width))
         return;
@@ -311,7 +311,7 @@ static wk_status find_values(struct executor *x, const struct wk_err *err)
 
 static uint32_t most_rows(const struct executor *x, enum tape_rows rows)
 {
-    return rows == ROWS_ALL ? x->cap_all : rows == ROWS_WANTED ? x->cap_wanted : x->run_rows;
+    return rows == ROWS_ALL ? x->cap_all : rows == ROWS_LOGITS ? x->cap_logits_rows : x->run_rows;
 }
 
 static void most(uint64_t *a, uint64_t b)
@@ -486,7 +486,7 @@ static void carve_inputs(struct executor *x, struct cuda_carve *c)
     p->token = carve(c, x->cap_all, sizeof *p->token);
     p->position = carve(c, x->cap_all, sizeof *p->position);
     p->row_seq = carve(c, x->cap_all, sizeof *p->row_seq);
-    p->wanted = carve(c, x->cap_all, sizeof *p->wanted);
+    p->logits_rows = carve(c, x->cap_all, sizeof *p->logits_rows);
     p->seq = carve(c, x->run_rows, sizeof *p->seq);
     p->sampled = carve(c, x->run_rows, sizeof *p->sampled);
     p->lengths = carve(c, (x->run_rows + WK_CUDA_FEW - 1) / WK_CUDA_FEW, sizeof *p->lengths);
@@ -690,13 +690,13 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
     x->stages = cuda_list(x, p->n_launches, sizeof *x->stages);
     x->cache = cuda_list(x, p->n_kv_layers, sizeof *x->cache);
     x->run.row_of = cuda_list(x, x->cap_all, sizeof *x->run.row_of);
-    x->run.wanted_of = cuda_list(x, x->cap_all, sizeof *x->run.wanted_of);
+    x->run.logits_row_of = cuda_list(x, x->cap_all, sizeof *x->run.logits_row_of);
     x->run.ask_of = cuda_list(x, x->cap_all, sizeof *x->run.ask_of);
-    x->wanted_at = cuda_list(x, x->o.max_rows, sizeof *x->wanted_at);
-    struct run_top *top = cuda_list(x, (uint64_t)CUDA_RING * x->o.max_wanted, sizeof *top);
-    struct sampler_top *tops = cuda_list(x, (uint64_t)STEP_QUEUE * x->o.max_wanted, sizeof *tops);
-    for (uint32_t i = 0; top && i < CUDA_RING; i++) x->records[i].top = top + (uint64_t)i * x->o.max_wanted;
-    for (uint32_t i = 0; tops && i < STEP_QUEUE; i++) x->pending[i].tops = tops + (uint64_t)i * x->o.max_wanted;
+    x->logits_row_at = cuda_list(x, x->o.max_rows, sizeof *x->logits_row_at);
+    struct run_top *top = cuda_list(x, (uint64_t)CUDA_RING * x->o.max_logits_rows, sizeof *top);
+    struct sampler_top *tops = cuda_list(x, (uint64_t)STEP_QUEUE * x->o.max_logits_rows, sizeof *tops);
+    for (uint32_t i = 0; top && i < CUDA_RING; i++) x->records[i].top = top + (uint64_t)i * x->o.max_logits_rows;
+    for (uint32_t i = 0; tops && i < STEP_QUEUE; i++) x->pending[i].tops = tops + (uint64_t)i * x->o.max_logits_rows;
     x->slot_kind = cuda_list(x, x->o.max_sequences, sizeof *x->slot_kind);
     for (uint32_t i = 0; i < STEP_QUEUE; i++) {
         x->pending[i].ids = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].ids);
@@ -705,7 +705,7 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
             return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
     }
     if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of ||
-        !x->run.wanted_of || !x->run.ask_of || !x->wanted_at || !x->slot_kind || !top || !tops)
+        !x->run.logits_row_of || !x->run.ask_of || !x->logits_row_at || !x->slot_kind || !top || !tops)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     return WK_OK;
 }
@@ -729,7 +729,7 @@ wk_status cuda_executor_plan(const struct tape_program *program, const struct de
     x->run_rows = decoded > WK_CUDA_FEW ? decoded : WK_CUDA_FEW;
     const uint32_t bucket = least < x->run_rows ? least : x->run_rows;
     x->cap_all = o->max_rows > bucket ? o->max_rows : bucket;
-    x->cap_wanted = o->max_wanted > bucket ? o->max_wanted : bucket;
+    x->cap_logits_rows = o->max_logits_rows > bucket ? o->max_logits_rows : bucket;
     s = find_uses(x, err);
     if (!s) s = find_weights(x, err);
     if (!s) s = find_values(x, err);

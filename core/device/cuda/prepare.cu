@@ -37,7 +37,7 @@ static __device__ __forceinline__ void put_row(const struct prepare &p, uint32_t
     const uint32_t token = r.token & PREPARE_LAST ? __ldcg(p.last + (r.token & ~PREPARE_LAST)) : r.token;
     p.position[row] = r.position;
     p.row_seq[row] = r.seq;
-    p.wanted[row] = r.wanted;
+    p.logits_rows[row] = r.logits_row;
 #pragma unroll 1
     for (uint32_t i = 0; i < p.n_rows; i++) p.row[i].index[row] = p.row[i].by_position * r.position + p.row[i].offset;
     p.token[row] = token < p.n_vocab ? token : 0;

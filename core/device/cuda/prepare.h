@@ -31,8 +31,8 @@ enum { PREPARE_ROPE_TABLES = 4, PREPARE_ROWS = 4 };
 struct prepare_row {
     uint32_t token; /* or PREPARE_LAST | slot: the id that was sampled last for it */
     uint32_t position;
-    int32_t seq;     /* CUDA_PADDING: none */
-    uint32_t wanted; /* an entry of the list of wanted rows; it has nothing to do with this row */
+    int32_t seq;         /* CUDA_PADDING: none */
+    uint32_t logits_row; /* an entry of the list of logits rows; it has nothing to do with this row */
 };
 #define PREPARE_LAST 0x80000000u /* no id is that large */
 struct prepare_line {
@@ -57,7 +57,7 @@ struct prepare {
     uint32_t *ticket;    /* 0 between runs */
     const uint8_t *ring; /* [CUDA_RING] blocks of layout.bytes, pinned memory as the device sees it */
     struct prepare_layout layout;
-    uint32_t *token, *position, *wanted, *pages; /* position: also read, as what the run before left */
+    uint32_t *token, *position, *logits_rows, *pages; /* position: also read, as what the run before left */
     int32_t *row_seq;
     struct cuda_seq *seq, *sampled;
     struct cuda_lengths *lengths;
@@ -71,7 +71,7 @@ struct prepare {
         uint32_t *index;
     } row[PREPARE_ROWS]; /* index[r] = by_position * position + offset: rows of a table of positions, or one row */
 };
-CUDA_LAID_OUT(prepare_row, 16, wanted, 12);
+CUDA_LAID_OUT(prepare_row, 16, logits_row, 12);
 CUDA_LAID_OUT(prepare_line, 64, lengths, 48);
 CUDA_LAID_OUT(prepare_rope_table, 32, n, 24);
 CUDA_LAID_OUT(prepare, 400, row, 336);

@@ -1,7 +1,7 @@
 /* product.h: what the files of products share: how rows lie before and after a product, and one way to enqueue each
  * kind. Included by them, by stages.c, which chooses between them, and by edges.c.
  *
- *   product_decode.c   the decode path: rows of class few, wanted rows of prompts, and what the others do not serve
+ *   product_decode.c   the decode path: rows of class few, logits rows of prompts, and what the others do not serve
  *   product_prefill.c  the prefill path of dense products: rows of class many
  *   product_experts.c  the prefill path of experts; routers and routes
  *

@@ -1,4 +1,4 @@
-/* product_decode.c: the decode path of products, generated rows and the wanted ones of prompts: rows as input, calls of
+/* product_decode.c: the decode path of products, generated rows and the logits rows of prompts: rows as input, calls of
  * the plugins' kernels, results, and what is done after a call.
  *
  * A call takes up to 256 rows. A norm is in the prologue of as many rows as the module says, else its rows are
@@ -62,7 +62,7 @@ static struct wk_cuda_layout layout_of(const struct executor *x, const struct cu
     struct wk_cuda_layout l = as_rows;
     struct wk_cuda_product q;
     if (p->n_routers || p->experts || rows > WK_CUDA_FEW || rows % 8 || wk_cuda_row_places(rows) > x->cap_all ||
-        wk_cuda_row_places(rows) > x->cap_wanted)
+        wk_cuda_row_places(rows) > x->cap_logits_rows)
         return as_rows;
     for (uint32_t g = 0, n; g < p->n_seg; g += n) {
         const struct wk_quant_cuda *module = p->seg[g].m->module;
@@ -89,7 +89,7 @@ static struct wk_cuda_layout passed(const struct executor *x, const struct cuda_
     return meet ? (struct wk_cuda_layout){ .in = to.in, .in_group = to.in_group, .out = from.out } : as_rows;
 }
 
-/* F32 rows to acts in the workspace. first: of the wanted rows, when they are picked. picked: products will read a
+/* F32 rows to acts in the workspace. first: of the logits rows, when they are picked. picked: products will read a
  * choice of the rows. */
 static wk_status convert(struct executor *x, const struct cuda_product_stage *p, const struct run *r,
                          const uint32_t *pick, uint32_t first, uint32_t rows, bool picked, struct product_input *i,
@@ -123,7 +123,7 @@ wk_status cuda_product_input(struct executor *x, const struct cuda_product_stage
                              uint32_t first, uint32_t rows, struct product_input *i, const struct wk_err *err)
 {
     const struct cuda_value *v = p->x.v;
-    const uint32_t *pick = p->x.gather ? x->prepare.wanted : NULL;
+    const uint32_t *pick = p->x.gather ? x->prepare.logits_rows : NULL;
     if (p->in->fused) {
         *i = (struct product_input){ .in = { .kind = WK_CUDA_IN_ACT, .x = x->act }, .k = v->width };
         return WK_OK;
@@ -298,7 +298,7 @@ wk_status cuda_product_finish(struct executor *x, const struct cuda_product_stag
     if (p->residual.v) {
         const bool pick = p->residual.gather;
         f.residual = (struct cuda_rows){ cuda_f32(p->residual.v) + (pick ? 0 : (uint64_t)first * p->residual.v->stride),
-                                         p->residual.v->stride, pick ? x->prepare.wanted + first : NULL };
+                                         p->residual.v->stride, pick ? x->prepare.logits_rows + first : NULL };
     }
     return cuda_finish(&f, x->stream, err);
 }

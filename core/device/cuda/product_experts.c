@@ -150,7 +150,7 @@ static wk_status router_input(struct executor *x, const struct cuda_product_stag
                                         .aux = v->aux,
                                         .w = p->norm_w,
                                         .x_stride = v->stride,
-                                        .row_index = p->x.gather ? x->prepare.wanted : NULL };
+                                        .row_index = p->x.gather ? x->prepare.logits_rows : NULL };
         c->act = x->act;
         return WK_OK;
     }

@@ -1,7 +1,7 @@
 /* queue.c: sampled steps: enqueued by submit, their ids read from the mapped ring by collect.
  *
  * The device writes each id together with the serial of its run, so the host sees a run's end without asking the
- * driver: it looks at memory, and only every millisecond asks whether the stream still lives. A run without wanted rows
+ * driver: it looks at memory, and only every millisecond asks whether the stream still lives. A run without logits rows
  * leaves its serial in a word instead. */
 #include "device/cuda/executor.h"
 
@@ -120,7 +120,7 @@ static enum cuda_sample_kind kind_of(const struct executor *x, const struct step
     const struct run *r = &x->run;
     enum cuda_sample_kind least = CUDA_SAMPLE_PLAIN;
     for (uint32_t i = 0; i < r->n_sampled; i++) {
-        const enum cuda_sample_kind kind = x->slot_kind[s->seqs[r->wanted_of[i]].slot];
+        const enum cuda_sample_kind kind = x->slot_kind[s->seqs[r->logits_row_of[i]].slot];
         least = kind < least ? kind : least;
     }
     return least;
@@ -135,7 +135,7 @@ static wk_status sample_run(struct executor *x, const struct step *s, const uint
     wk_status st = masks ? cuda_send_masks(x, s, masks, &m, err) : WK_OK;
     if (!st) st = cuda_enqueue_sample(x, r->n_sampled, kind_of(x, s), masks ? &m : NULL, !masks, err);
     if (!st && masks) st = cuda_masks_used(x, err);
-    return st ? st : cuda_enqueue_tops(x, s, 0, r->few ? r->n_wanted : r->n_sampled, err);
+    return st ? st : cuda_enqueue_tops(x, s, 0, r->few ? r->n_logits_rows : r->n_sampled, err);
 }
 
 /* Generated rows: one graph, with the sampler in it unless it has to wait. */
@@ -144,7 +144,7 @@ static wk_status submit_few(struct executor *x, const struct step *s, const stru
     const struct run *r = &x->run;
     if (x->unmasked) return cuda_launch_few(x, r, PROGRAM_LOGITS, err);
     wk_status st = cuda_launch_few(x, r, (enum program_kind)(PROGRAM_SAMPLED + (uint32_t)kind_of(x, s)), err);
-    return st ? st : cuda_enqueue_tops(x, s, 0, r->n_wanted, err);
+    return st ? st : cuda_enqueue_tops(x, s, 0, r->n_logits_rows, err);
 }
 
 /* Prompts: rows whose log probabilities are asked for, as many at a time as there is room for logits; then those that
@@ -154,8 +154,8 @@ static wk_status submit_many(struct executor *x, const struct step *s, const str
     const struct run *r = &x->run;
     wk_status st = cuda_launch_held(x, err);
     if (!st) st = cuda_enqueue_run(x, r, PROGRAM_SAMPLED, cuda_cancel_of(x, s), NULL, err);
-    for (uint32_t at = r->n_sampled, n; !st && at < r->n_wanted; at += n) {
-        n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
+    for (uint32_t at = r->n_sampled, n; !st && at < r->n_logits_rows; at += n) {
+        n = r->n_logits_rows - at < x->run_rows ? r->n_logits_rows - at : x->run_rows;
         st = cuda_enqueue_logits(x, r, at, n, err);
         if (!st) st = cuda_enqueue_tops(x, s, at, at + n, err);
     }
@@ -172,7 +172,7 @@ static void record(struct executor *x, const struct step *s, uint32_t step)
     to->few = r->few;
     to->step = step;
     to->n_sampled = r->n_sampled;
-    memcpy(to->seq_of, r->wanted_of, r->n_sampled * sizeof *to->seq_of);
+    memcpy(to->seq_of, r->logits_row_of, r->n_sampled * sizeof *to->seq_of);
     cuda_record_tops(x, s, to);
 }
 
@@ -232,7 +232,7 @@ wk_status cuda_submit(struct executor *x, const struct step *step, const struct 
         return wk_fail(err, WK_INVALID, "%d steps are under way already: collect one first", STEP_QUEUE);
     struct pending_step *p = &x->pending[(x->first_pending + x->n_pending) % STEP_QUEUE];
     p->n_seqs = step->n_seqs;
-    p->n_wanted = step->n_wanted;
+    p->n_logits_rows = step->n_logits_rows;
     for (uint32_t i = 0; i < step->n_seqs; i++) p->ids[i] = UINT32_MAX, p->failed[i] = false;
     cuda_begin_step(x, step);
     x->cursor = (struct run_cursor){ .step = step, .few = true, .sampled = true };
@@ -257,7 +257,7 @@ wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk
     if (s) return s;
     memcpy(out->ids, p->ids, p->n_seqs * sizeof *out->ids);
     memcpy(out->failed, p->failed, p->n_seqs * sizeof *out->failed);
-    if (out->tops) memcpy(out->tops, p->tops, p->n_wanted * sizeof *out->tops);
+    if (out->tops) memcpy(out->tops, p->tops, p->n_logits_rows * sizeof *out->tops);
     x->first_pending = (x->first_pending + 1) % STEP_QUEUE;
     x->n_pending--;
     return WK_OK;

@@ -14,9 +14,9 @@
 
 static wk_status check_wanted(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
 {
-    if (s->n_wanted && !x->n_logits)
-        return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_wanted);
-    return sampled ? step_check_asks(x->program, s, err) : step_check_wanted(s, err);
+    if (s->n_logits_rows && !x->n_logits)
+        return wk_fail(err, WK_INVALID, "%u rows are wanted, but the tape has no logits", s->n_logits_rows);
+    return sampled ? step_check_asks(x->program, s, err) : step_check_logits_rows(s, err);
 }
 
 wk_status cuda_check_step(const struct executor *x, const struct step *s, bool sampled, const struct wk_err *err)
@@ -91,32 +91,33 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
     put_pages(x, b, seq, q, q->position + c->done, q->position + c->done + n);
 }
 
-/* The run's row `row` is its next wanted row. */
-static void put_wanted(struct run *r, const struct run_cursor *c, const struct block *b, uint32_t row, uint32_t ask)
+/* The run's row `row` is its next logits row. */
+static void put_logits_row(struct run *r, const struct run_cursor *c, const struct block *b, uint32_t row, uint32_t ask)
 {
     const uint32_t seq = (uint32_t)b->line[row].row.seq;
-    r->ask_of[r->n_wanted] = ask;
-    r->wanted_of[r->n_wanted] = c->sampled ? r->seq_of[seq] : ask;
-    b->line[r->n_wanted++].row.wanted = row;
+    r->ask_of[r->n_logits_rows] = ask;
+    r->logits_row_of[r->n_logits_rows] = c->sampled ? r->seq_of[seq] : ask;
+    b->line[r->n_logits_rows++].row.logits_row = row;
 }
 
 /* Sampled rows first: the sampler takes so many, and they are at most as many as there are sequences. */
-static void put_all_wanted(const struct executor *x, struct run *r, const struct run_cursor *c, const struct block *b)
+static void put_all_logits_rows(const struct executor *x, struct run *r, const struct run_cursor *c,
+                                const struct block *b)
 {
     const struct step *s = c->step;
     for (uint32_t row = 0; row < r->n_rows; row++) {
-        const uint32_t ask = x->wanted_at[r->row_of[row]];
+        const uint32_t ask = x->logits_row_at[r->row_of[row]];
         if (ask == TAPE_NONE || (c->sampled && step_ask_of(s, ask).id != TOKEN_LAST)) continue;
         const struct prepare_row *at = &b->line[row].row;
         if (c->sampled)
             b->line[r->n_sampled++].sampled = (struct cuda_seq){
                 .row = row, .n_rows = 1, .position = at->position, .slot = b->line[at->seq].seq.slot
             };
-        put_wanted(r, c, b, row, ask);
+        put_logits_row(r, c, b, row, ask);
     }
     for (uint32_t row = 0; c->sampled && s->asks && row < r->n_rows; row++) {
-        const uint32_t ask = x->wanted_at[r->row_of[row]];
-        if (ask != TAPE_NONE && s->asks[ask].id != TOKEN_LAST) put_wanted(r, c, b, row, ask);
+        const uint32_t ask = x->logits_row_at[r->row_of[row]];
+        if (ask != TAPE_NONE && s->asks[ask].id != TOKEN_LAST) put_logits_row(r, c, b, row, ask);
     }
 }
 
@@ -137,7 +138,7 @@ static void put_padding(struct run *r, const struct block *b)
     r->seqs = r->few ? r->rows : r->n_seqs;
     for (uint32_t i = r->n_rows; i < r->rows; i++)
         b->line[i].row.token = b->line[i].row.position = 0, b->line[i].row.seq = CUDA_PADDING;
-    for (uint32_t i = r->n_wanted; i < r->rows; i++) b->line[i].row.wanted = 0;
+    for (uint32_t i = r->n_logits_rows; i < r->rows; i++) b->line[i].row.logits_row = 0;
     for (uint32_t i = r->n_seqs; i < r->seqs; i++) b->line[i].seq = (struct cuda_seq){ .n_rows = 0 };
     for (uint32_t i = r->n_sampled; i < r->seqs; i++) b->line[i].sampled = (struct cuda_seq){ .n_rows = 0 };
     put_lengths(r, b);
@@ -148,7 +149,7 @@ static struct block begin_run(struct executor *x, bool few)
     struct run *r = &x->run;
     r->few = few;
     r->serial = x->next_serial;
-    r->n_rows = r->n_seqs = r->n_wanted = r->n_sampled = 0;
+    r->n_rows = r->n_seqs = r->n_logits_rows = r->n_sampled = 0;
     return block_of(x, r->serial);
 }
 
@@ -156,8 +157,8 @@ static struct block begin_run(struct executor *x, bool few)
 
 void cuda_begin_step(struct executor *x, const struct step *s)
 {
-    for (uint32_t i = 0; i < s->n_rows; i++) x->wanted_at[i] = TAPE_NONE;
-    for (uint32_t i = 0; i < s->n_wanted; i++) x->wanted_at[s->wanted[i]] = i;
+    for (uint32_t i = 0; i < s->n_rows; i++) x->logits_row_at[i] = TAPE_NONE;
+    for (uint32_t i = 0; i < s->n_logits_rows; i++) x->logits_row_at[s->logits_rows[i]] = i;
 }
 
 const bool *cuda_cancel_of(const struct executor *x, const struct step *s)
@@ -198,7 +199,7 @@ void cuda_next_run(struct executor *x, struct run_cursor *c)
         c->done += n;
         if (c->done == q->n_rows) c->seq++, c->done = 0;
     }
-    put_all_wanted(x, r, c, &b);
+    put_all_logits_rows(x, r, c, &b);
     put_padding(r, &b);
     x->next_serial++;
 }

@@ -18,7 +18,7 @@ static struct cuda_rows rows_of(const struct executor *x, const struct cuda_oper
 {
     if (!o->v) return (struct cuda_rows){ NULL, 0, NULL };
     return (struct cuda_rows){ cuda_f32(o->v) + (o->gather ? 0 : (uint64_t)first * o->v->slots * o->v->stride),
-                               o->v->stride, o->gather ? x->prepare.wanted + first : NULL };
+                               o->v->stride, o->gather ? x->prepare.logits_rows + first : NULL };
 }
 
 static float *partials_of(const struct cuda_value *v, const struct run *r)
@@ -243,7 +243,7 @@ static wk_status enqueue_attend(struct executor *x, const struct cuda_stage *s, 
     if (r->few && !cuda_attend_tiles(&a)) return attend_few(x, &a, &batch, err);
     wk_status st = cuda_store_keys(x, &a, err);
     /* A chunk of a prompt of which no row is wanted stores keys and values in its last layer, and no more. */
-    if (st || (!r->few && s->attend.wanted && !r->n_wanted)) return st;
+    if (st || (!r->few && s->attend.logits_rows_only && !r->n_logits_rows)) return st;
     return a.value_in_key ? cuda_latent(&a, x->q_half, r->few ? x->o.context : 0, x->stream, err)
                           : cuda_attend_prompt(&a, x->q_half, x->stream, err);
 }

@@ -28,7 +28,7 @@ struct tap_store {
 
 static uint32_t step_rows(const struct step *s, enum tape_rows rows)
 {
-    return rows == ROWS_ALL ? s->n_rows : rows == ROWS_WANTED ? s->n_wanted : s->n_seqs;
+    return rows == ROWS_ALL ? s->n_rows : rows == ROWS_LOGITS ? s->n_logits_rows : s->n_seqs;
 }
 
 static wk_status add_tap(struct tap_store *t, const struct cuda_stage *s, const char *name, const char *suffix,
@@ -62,11 +62,11 @@ static wk_status add_tap(struct tap_store *t, const struct cuda_stage *s, const 
 /* Where row i of a run lies in the step, by the kind of rows. */
 static uint32_t place(const struct run *r, enum tape_rows rows, uint32_t i)
 {
-    return rows == ROWS_ALL ? r->row_of[i] : rows == ROWS_WANTED ? r->wanted_of[i] : r->seq_of[i];
+    return rows == ROWS_ALL ? r->row_of[i] : rows == ROWS_LOGITS ? r->logits_row_of[i] : r->seq_of[i];
 }
 static uint32_t asked_rows(const struct run *r, enum tape_rows rows)
 {
-    return rows == ROWS_ALL ? r->n_rows : rows == ROWS_WANTED ? r->n_wanted : r->n_seqs;
+    return rows == ROWS_ALL ? r->n_rows : rows == ROWS_LOGITS ? r->n_logits_rows : r->n_seqs;
 }
 
 static wk_status tap_value(struct executor *x, const struct cuda_stage *s, const struct run *r, uint32_t v,
@@ -160,8 +160,8 @@ static wk_status give_logits(struct executor *x, struct step *s, const struct ru
 {
     const uint64_t vocab = x->n_logits, bytes = vocab * sizeof(float);
     for (uint32_t i = 0, run; i < n; i += run) {
-        const uint32_t at = r->wanted_of[first + i];
-        for (run = 1; i + run < n && r->wanted_of[first + i + run] == at + run; run++) continue;
+        const uint32_t at = r->logits_row_of[first + i];
+        for (run = 1; i + run < n && r->logits_row_of[first + i + run] == at + run; run++) continue;
         wk_status st = cuda_check(
             x->device,
             (int)cudaMemcpy2DAsync(s->logits + at * vocab, bytes, x->logits + i * x->logits_stride,
@@ -187,8 +187,8 @@ static wk_status give_pooled(struct executor *x, struct step *s, const struct ru
 static void find_failed(const struct executor *x, struct step *s)
 {
     const uint64_t vocab = x->n_logits, width = x->program->embedding_width;
-    for (uint32_t i = 0, seq = 0; i < s->n_wanted; i++) {
-        while (s->seqs[seq].row + s->seqs[seq].n_rows <= s->wanted[i]) seq++;
+    for (uint32_t i = 0, seq = 0; i < s->n_logits_rows; i++) {
+        while (s->seqs[seq].row + s->seqs[seq].n_rows <= s->logits_rows[i]) seq++;
         if (!finite(s->logits + i * vocab, vocab)) s->seqs[seq].failed = true;
     }
     for (uint32_t i = 0; width && i < s->n_seqs; i++)
@@ -209,9 +209,9 @@ static wk_status run_logits(struct executor *x, struct step *s, const bool *canc
 {
     const struct run *r = &x->run;
     wk_status st = start_run(x, s, cancel, err);
-    if (!st && r->few) st = give_logits(x, s, r, 0, r->n_wanted, err);
-    for (uint32_t at = 0, n; !r->few && at < r->n_wanted && !st; at += n) {
-        n = r->n_wanted - at < x->run_rows ? r->n_wanted - at : x->run_rows;
+    if (!st && r->few) st = give_logits(x, s, r, 0, r->n_logits_rows, err);
+    for (uint32_t at = 0, n; !r->few && at < r->n_logits_rows && !st; at += n) {
+        n = r->n_logits_rows - at < x->run_rows ? r->n_logits_rows - at : x->run_rows;
         st = cuda_enqueue_logits(x, r, at, n, err);
         if (!st) st = give_logits(x, s, r, at, n, err);
     }

@@ -66,7 +66,7 @@ static void expect(struct bench *b, const struct shape *p, uint32_t s, uint32_t 
 
 struct asked {
     struct step_ask ask[ROWS];
-    uint32_t s[ROWS], position[ROWS]; /* of the wanted row */
+    uint32_t s[ROWS], position[ROWS]; /* of the logits row */
     uint64_t mask[S][WORDS];
     const uint64_t *masks[ROWS];
     uint32_t n, n_seqs;
@@ -76,12 +76,12 @@ struct asked {
 static void ask(struct bench *b, const struct shape *p, uint32_t number, struct asked *a)
 {
     memset(a, 0, sizeof *a);
-    a->n = t.st.n_wanted;
+    a->n = t.st.n_logits_rows;
     a->n_seqs = t.st.n_seqs;
     for (uint32_t i = 0; i < a->n; i++) {
         uint32_t seq = 0;
-        while (t.seqs[seq].row + t.seqs[seq].n_rows <= t.wanted[i]) seq++;
-        const uint32_t s = t.of[seq], at = t.seqs[seq].position + t.wanted[i] - t.seqs[seq].row;
+        while (t.seqs[seq].row + t.seqs[seq].n_rows <= t.logits_rows[i]) seq++;
+        const uint32_t s = t.of[seq], at = t.seqs[seq].position + t.logits_rows[i] - t.seqs[seq].row;
         const bool last = at + 1 >= p->first + second(p, s);
         a->s[i] = s;
         a->position[i] = at;

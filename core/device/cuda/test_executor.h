@@ -51,7 +51,7 @@ struct bench {
 
 struct batch { /* a step under construction */
     struct step_seq seqs[MOST_SEQUENCES];
-    uint32_t tokens[ROWS], wanted[ROWS], of[MOST_SEQUENCES];
+    uint32_t tokens[ROWS], logits_rows[ROWS], of[MOST_SEQUENCES];
     struct step st;
 };
 
@@ -95,7 +95,7 @@ static inline struct device_options options(void)
                                     .max_sequences = sequences,
                                     .kv_sequences = 2 * sequences,
                                     .max_rows = step_rows,
-                                    .max_wanted = step_rows,
+                                    .max_logits_rows = step_rows,
                                     .hand_over = hand_over,
                                     .find_cuda = find_cuda,
                                     .find_custom = find_custom,
@@ -152,12 +152,12 @@ static inline void add(struct bench *b, struct batch *to, uint32_t s, uint32_t n
     };
     to->of[to->st.n_seqs++] = s;
     for (uint32_t i = 0; i < n; i++) {
-        if (q->position + i >= from) to->wanted[to->st.n_wanted++] = to->st.n_rows;
+        if (q->position + i >= from) to->logits_rows[to->st.n_logits_rows++] = to->st.n_rows;
         to->tokens[to->st.n_rows++] = q->tokens[q->position + i];
     }
     to->st.tokens = to->tokens;
     to->st.seqs = to->seqs;
-    to->st.wanted = to->wanted;
+    to->st.logits_rows = to->logits_rows;
 }
 
 static inline void run(struct bench *b, struct batch *of)
@@ -169,10 +169,10 @@ static inline void run(struct bench *b, struct batch *of)
     st->logits = logits;
     st->pooled = b->z.program->embedding_width ? pooled : NULL;
     if (cuda->step(b->x, st, &err)) fail_msg("%s", text);
-    for (uint32_t i = 0; i < st->n_wanted; i++) {
+    for (uint32_t i = 0; i < st->n_logits_rows; i++) {
         uint32_t seq = 0;
-        while (of->seqs[seq].row + of->seqs[seq].n_rows <= of->wanted[i]) seq++;
-        const uint32_t position = of->seqs[seq].position + of->wanted[i] - of->seqs[seq].row;
+        while (of->seqs[seq].row + of->seqs[seq].n_rows <= of->logits_rows[i]) seq++;
+        const uint32_t position = of->seqs[seq].position + of->logits_rows[i] - of->seqs[seq].row;
         memcpy(b->s[of->of[seq]].logits + (size_t)position * V, logits + (size_t)i * V, V * sizeof *logits);
     }
     for (uint32_t i = 0; i < st->n_seqs; i++) {

@@ -340,7 +340,7 @@ static void test_wanted(void **state)
         add(&b, &t, 0, 20, ROW_PROMPT, 57);
         add(&b, &t, 2, 3, ROW_GENERATED, 1);
         run(&b, &t);
-        same_bits(whole + (size_t)57 * V, b.s[0].logits + (size_t)57 * V, (size_t)3 * V, "wanted", k);
+        same_bits(whole + (size_t)57 * V, b.s[0].logits + (size_t)57 * V, (size_t)3 * V, "logits rows", k);
         free(whole);
         bench_close(&b);
     }

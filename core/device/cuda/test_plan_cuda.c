@@ -69,7 +69,7 @@ static struct device_options options(void)
                                     .context = ZOO_CONTEXT,
                                     .max_sequences = 3,
                                     .max_rows = 100,
-                                    .max_wanted = 40,
+                                    .max_logits_rows = 40,
                                     .find_cuda = find_cuda };
 }
 
@@ -182,7 +182,7 @@ static void test_sizes(void **state)
     o.max_rows = 2000;
     assert_true(plan(ZOO_DENSE, &o).bytes[MEMORY_ACTIVATIONS] > base.bytes[MEMORY_ACTIVATIONS]);
     o = options();
-    o.max_rows = o.max_wanted = 1;
+    o.max_rows = o.max_logits_rows = 1;
     assert_true(plan(ZOO_DENSE, &o).total < base.total);
 }
 
@@ -197,7 +197,7 @@ static void test_refusals(void **state)
     o = options(), o.context = 0, refuse(ZOO_DENSE, &o, WK_INVALID, "context");
     o = options(), o.max_sequences = 0, refuse(ZOO_DENSE, &o, WK_INVALID, "sequences");
     o = options(), o.max_rows = 1 << 20, refuse(ZOO_DENSE, &o, WK_INVALID, "rows");
-    o = options(), o.max_wanted = 101, refuse(ZOO_DENSE, &o, WK_INVALID, "wanted");
+    o = options(), o.max_logits_rows = 101, refuse(ZOO_DENSE, &o, WK_INVALID, "logits row");
     o = options(), o.find_cuda = NULL, refuse(ZOO_DENSE, &o, WK_INTERNAL, "kernels");
     uint32_t missing = 14; /* Q6_K */
     o = options(), o.find_user = &missing, refuse(ZOO_DENSE, &o, WK_UNSUPPORTED, "type 14");

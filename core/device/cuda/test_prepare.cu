@@ -23,7 +23,7 @@ static const uint32_t ring_pages[GROUPS] = { 0, 13, 0 }, group_pages[GROUPS] = {
 struct rig {
     uint8_t *host;
     struct prepare p;
-    array<uint32_t> word, last, token, position, wanted, pages, offset[OFFSETS];
+    array<uint32_t> word, last, token, position, logits_rows, pages, offset[OFFSETS];
     array<int32_t> row_seq;
     array<struct cuda_seq> seq, sampled;
     array<struct cuda_lengths> lengths;
@@ -57,7 +57,7 @@ static void open_rig(struct rig *r)
     p->last = r->last.device;
     r->token = make<uint32_t>(ROWS), p->token = r->token.device;
     r->position = make<uint32_t>(ROWS), p->position = r->position.device;
-    r->wanted = make<uint32_t>(ROWS), p->wanted = r->wanted.device;
+    r->logits_rows = make<uint32_t>(ROWS), p->logits_rows = r->logits_rows.device;
     r->row_seq = make<int32_t>(ROWS), p->row_seq = r->row_seq.device;
     r->seq = make<struct cuda_seq>(SEQS), p->seq = r->seq.device;
     r->sampled = make<struct cuda_seq>(SEQS), p->sampled = r->sampled.device;
@@ -86,7 +86,7 @@ static void open_rig(struct rig *r)
 static void close_rig(struct rig *r)
 {
     CUDA_OK(cudaFreeHost(r->host));
-    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->wanted), drop(&r->row_seq),
+    drop(&r->word), drop(&r->last), drop(&r->token), drop(&r->position), drop(&r->logits_rows), drop(&r->row_seq),
         drop(&r->seq), drop(&r->sampled), drop(&r->lengths), drop(&r->pages), drop(&r->freq);
     for (uint32_t t = 0; t < ROPE_TABLES; t++) drop(&r->rope_table[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) drop(&r->offset[i]);
@@ -117,7 +117,7 @@ static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_
         in->row[i].token = next_noise() % 3 ? next_noise() % VOCAB : PREPARE_LAST | next_noise() % SLOTS;
         in->row[i].position = further ? in->row[i].position + 1 : next_noise() % CONTEXT;
         in->row[i].seq = next_noise() % 5 ? (int32_t)(next_noise() % seqs) : CUDA_PADDING;
-        in->row[i].wanted = next_noise() % rows;
+        in->row[i].logits_row = next_noise() % rows;
     }
     for (uint32_t i = 0; i < seqs; i++) {
         in->seq[i] = cuda_seq{ i, next_noise() % 4 ? 1 + next_noise() % 3 : 0,
@@ -146,7 +146,7 @@ static void check_rows(const struct rig *r, const struct inputs *in, uint32_t ro
         assert_int_equal(r->token.host[i], token < VOCAB ? token : 0);
         assert_int_equal(r->position.host[i], row->position);
         assert_int_equal(r->row_seq.host[i], row->seq);
-        assert_int_equal(r->wanted.host[i], row->wanted);
+        assert_int_equal(r->logits_rows.host[i], row->logits_row);
         for (uint32_t k = 0; k < OFFSETS; k++)
             assert_int_equal(r->offset[k].host[i], (k == 1 ? 0 : row->position) + 3 * k);
         for (uint32_t t = 0; t < ROPE_TABLES; t++)
@@ -183,10 +183,10 @@ static void check_pages(const struct rig *r, const struct inputs *in, uint32_t s
 static void run_once(struct rig *r, struct inputs *in, uint32_t rows, uint32_t seqs, bool further)
 {
     make_inputs(r, in, rows, seqs, further);
-    poison(&r->token), poison(&r->wanted), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled),
+    poison(&r->token), poison(&r->logits_rows), poison(&r->row_seq), poison(&r->seq), poison(&r->sampled),
         poison(&r->lengths), poison(&r->pages); /* positions stay: they are read */
     LAUNCH(cuda_prepare(&r->p, rows, seqs, further, NULL, &error_text));
-    receive(&r->token), receive(&r->position), receive(&r->wanted), receive(&r->row_seq), receive(&r->seq),
+    receive(&r->token), receive(&r->position), receive(&r->logits_rows), receive(&r->row_seq), receive(&r->seq),
         receive(&r->sampled), receive(&r->lengths), receive(&r->pages), receive(&r->word);
     for (uint32_t t = 0; t < ROPE_TABLES; t++) receive(&r->rope_table[t]);
     for (uint32_t i = 0; i < OFFSETS; i++) receive(&r->offset[i]);

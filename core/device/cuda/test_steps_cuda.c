@@ -352,14 +352,18 @@ static void test_refusals(void **state)
     struct bench b;
     bench_open(&b, ZOO_DENSE, FUSE_ALL, false, NULL, 0);
     float logits[2 * V];
-    uint32_t tokens[ROWS] = { 1, 2, 3 }, wanted[2] = { 0, 2 };
+    uint32_t tokens[ROWS] = { 1, 2, 3 }, logits_rows[2] = { 0, 2 };
     for (uint32_t s = 0; s < 2; s++) zoo_hold(&b.pages, &b.s[s].kv, 0, 3, 0);
     struct step_seq good[2] = { { .row = 0, .n_rows = 2, .pages = b.s[0].kv.tables },
                                 { .row = 2, .n_rows = 1, .pages = b.s[1].kv.tables } },
                     q[2];
-    const struct step fine = {
-        .n_rows = 3, .n_seqs = 2, .n_wanted = 2, .tokens = tokens, .seqs = q, .wanted = wanted, .logits = logits
-    };
+    const struct step fine = { .n_rows = 3,
+                               .n_seqs = 2,
+                               .n_logits_rows = 2,
+                               .tokens = tokens,
+                               .seqs = q,
+                               .logits_rows = logits_rows,
+                               .logits = logits };
     struct step st = fine;
 #define RESET() (memcpy(q, good, sizeof q), st = fine)
     RESET();
@@ -375,8 +379,8 @@ static void test_refusals(void **state)
     RESET(), q[0].pages = NULL, refused(&b, &st, "page table");
     RESET(), st.n_rows = ROWS + 1, refused(&b, &st, "rows");
     RESET(), st.logits = NULL, refused(&b, &st, "logits");
-    RESET(), wanted[1] = 3, refused(&b, &st, "wanted");
-    wanted[1] = 2;
+    RESET(), logits_rows[1] = 3, refused(&b, &st, "logits row");
+    logits_rows[1] = 2;
     /* Within the window, 40 positions here, a table is read. */
     zoo_hold(&b.pages, &b.s[0].kv, 320, 3, 0);
     const uint32_t id = b.s[0].kv.pages[0][8];
@@ -388,10 +392,10 @@ static void test_refusals(void **state)
     /* Sampled: a row before the last, a slot that is not there. */
     RESET(), assert_int_equal(cuda->submit(b.x, &st, &err), WK_INVALID);
     assert_non_null(strstr(text, "last row"));
-    wanted[0] = 1;
+    logits_rows[0] = 1;
     RESET(), q[1].slot = SEQUENCES, assert_int_equal(cuda->submit(b.x, &st, &err), WK_INVALID);
     assert_non_null(strstr(text, "slot"));
-    wanted[0] = 0;
+    logits_rows[0] = 0;
     RESET(), b.s[1].kv.pages[0][0] = b.plan.kv_pages[0], refused(&b, &st, "page");
     bench_close(&b);
 }
