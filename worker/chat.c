@@ -11,14 +11,14 @@
 #include "errors.h"
 #include "line_input.h"
 #include "setup.h"
-#include "speaker.h"
+#include "responder.h"
 #include "text.h"
 #include "tools/tools.h"
 
 struct talk {
     const struct options *o;
     struct sampling *sampling;
-    struct speaker speaker;
+    struct responder responder;
     struct dialog dialog;
     struct line_input *input;
     bool terminal;   /* standard input and output are one */
@@ -55,14 +55,14 @@ static int keep_answer(struct talk *t, struct spoken *s, bool *kept)
 static void answer(struct talk *t)
 {
     struct spoken s;
-    enum speaker_end end = SPEAKER_STOP;
+    enum responder_end end = RESPONDER_STOP;
     bool kept = false;
     json_t *const asked = t->pending;
     const size_t added = asked ? t->n_given : 1;
     int result = sampling_seed(t->o, t->sampling);
     spoken_open(&s, isatty(STDOUT_FILENO));
-    if (!result) result = t->speaker.answer(t->speaker.self, &t->dialog, &s, &end);
-    spoken_end(&s, result || end != SPEAKER_STOP);
+    if (!result) result = t->responder.answer(t->responder.self, &t->dialog, &s, &end);
+    spoken_end(&s, result || end != RESPONDER_STOP);
     if (!result) result = keep_answer(t, &s, &kept);
     spoken_close(&s);
     if (!kept) {
@@ -71,7 +71,7 @@ static void answer(struct talk *t)
         t->n_given = 0;
     }
     if (!t->status) t->status = result;
-    if (!result && end == SPEAKER_LENGTH)
+    if (!result && end == RESPONDER_LENGTH)
         LOG(LOG_WARN, "answer_cut", "the limit came before the answer's end: raise --max-tokens, or --context");
     if (!t->terminal && interrupted()) t->over = true;
     if (t->terminal) interrupts_forget();
@@ -264,7 +264,7 @@ static int talk(struct talk *t)
     int result = dialog_open(&t->dialog);
     t->input = result ? NULL : line_input_open(t->terminal);
     if (!result && !t->input) result = fail(CODE_INTERNAL, "the terminal cannot be used; is TERM set?");
-    (void)snprintf(title, sizeof title, "%s\n/help shows the commands, Ctrl-D ends", t->speaker.title);
+    (void)snprintf(title, sizeof title, "%s\n/help shows the commands, Ctrl-D ends", t->responder.title);
     if (!result) note(t, title);
     if (!result) result = follow(t);
     line_input_close(t->input);
@@ -279,9 +279,9 @@ int command_chat(const struct options *o)
     if (!t.sampling) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for a conversation");
     int result = client_wanted(o, &elsewhere);
     if (!result) result = sampling_read(o, t.sampling);
-    if (!result) result = (elsewhere ? speaker_elsewhere : speaker_here)(o, t.sampling, &t.speaker);
+    if (!result) result = (elsewhere ? responder_elsewhere : responder_here)(o, t.sampling, &t.responder);
     if (!result) result = talk(&t);
-    speaker_close(&t.speaker);
+    responder_close(&t.responder);
     free(t.sampling);
     return result;
 }

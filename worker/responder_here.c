@@ -1,4 +1,4 @@
-/* speaker_here.c: answers of a model in this process: the conversation as ids, ids as text, reasoning and calls. What
+/* responder_here.c: answers of a model in this process: the conversation as ids, ids as text, reasoning and calls. What
  * computes the ids and what reads them are a service's (core/engine, serve/token_text.h), so that both say the same,
  * and so that the engine's prefix cache has what the conversation begins with: a turn computes what was added to it. */
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "model_chat.h"
 #include "serve/token_text.h"
 #include "setup.h"
-#include "speaker.h"
+#include "responder.h"
 
 enum { LOOK_MS = 50 /* how often it is asked whether Ctrl-C was typed */ };
 
@@ -247,7 +247,7 @@ static int explain(enum job_end end, const struct job_figures *f)
     }
 }
 
-static int run(struct answering *a, enum speaker_end *out)
+static int run(struct answering *a, enum responder_end *out)
 {
     struct token_line line[1];
     struct job_figures f;
@@ -261,7 +261,7 @@ static int run(struct answering *a, enum speaker_end *out)
     job_release(j);
     result = stopped ? EXIT_DONE : explain(end, &f);
     if (!result) take(a, line, token_text_end(a->text, !complete, line));
-    *out = complete ? SPEAKER_STOP : end == JOB_LENGTH ? SPEAKER_LENGTH : SPEAKER_INTERRUPT;
+    *out = complete ? RESPONDER_STOP : end == JOB_LENGTH ? RESPONDER_LENGTH : RESPONDER_INTERRUPT;
     LOG(LOG_INFO, "chat_answer", NULL, log_u("tokens_in", f.n_prompt), log_u("tokens_cached", f.n_cached),
         log_u("tokens_out", f.n_generated), log_s("end", job_end_name(end)));
     return result;
@@ -281,7 +281,7 @@ static void free_answering(struct answering *a)
     http_text_free(&a->arguments);
 }
 
-static int answer(void *self, const struct dialog *d, struct spoken *s, enum speaker_end *end)
+static int answer(void *self, const struct dialog *d, struct spoken *s, enum responder_end *end)
 {
     struct answering a = { .h = self, .spoken = s };
     char *messages = json_dumps(d->messages, JSON_COMPACT),
@@ -318,11 +318,11 @@ static int open_engine(struct here *h)
     return status ? fail_status(STAGE_MODEL, status, &err) : EXIT_DONE;
 }
 
-int speaker_here(const struct options *o, const struct sampling *sampling, struct speaker *out)
+int responder_here(const struct options *o, const struct sampling *sampling, struct responder *out)
 {
     char device[DEVICE_TEXT];
     struct here *h = calloc(1, sizeof *h);
-    *out = (struct speaker){ .answer = answer, .close = h ? close_here : NULL, .self = h };
+    *out = (struct responder){ .answer = answer, .close = h ? close_here : NULL, .self = h };
     if (!h) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the model");
     h->o = o;
     h->sampling = sampling;

@@ -1,4 +1,4 @@
-/* speaker_elsewhere.c: answers of a running worker, by its /v1/chat/completions. */
+/* responder_elsewhere.c: answers of a running worker, by its /v1/chat/completions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "client.h"
 #include "errors.h"
 #include "setup.h"
-#include "speaker.h"
+#include "responder.h"
 #include "text.h"
 
 struct elsewhere {
@@ -79,7 +79,7 @@ static json_t *make_body(const struct elsewhere *e, const struct dialog *d)
     return NULL;
 }
 
-static int answer(void *self, const struct dialog *d, struct spoken *s, enum speaker_end *end)
+static int answer(void *self, const struct dialog *d, struct spoken *s, enum responder_end *end)
 {
     struct elsewhere *e = self;
     struct answering a = { .spoken = s };
@@ -90,9 +90,9 @@ static int answer(void *self, const struct dialog *d, struct spoken *s, enum spe
     if (!result && a.failure[0]) result = fail(CODE_INVALID_REQUEST, "%s", a.failure);
     if (!result && !a.done && !s->failed && !interrupted())
         result = fail(CODE_INVALID_REQUEST, "the worker's answer broke off before its end");
-    *end = !a.done && interrupted()          ? SPEAKER_INTERRUPT
-           : strcmp(a.reason, "length") == 0 ? SPEAKER_LENGTH
-                                             : SPEAKER_STOP;
+    *end = !a.done && interrupted()          ? RESPONDER_INTERRUPT
+           : strcmp(a.reason, "length") == 0 ? RESPONDER_LENGTH
+                                             : RESPONDER_STOP;
     return result;
 }
 
@@ -104,7 +104,7 @@ static void close_elsewhere(void *self)
 }
 
 /* What the worker serves, which is also the first thing that it is asked: a wrong address or key is told at once. */
-static int introduce(struct elsewhere *e, struct speaker *out)
+static int introduce(struct elsewhere *e, struct responder *out)
 {
     json_t *d;
     char name[256];
@@ -117,10 +117,10 @@ static int introduce(struct elsewhere *e, struct speaker *out)
     return EXIT_DONE;
 }
 
-int speaker_elsewhere(const struct options *o, const struct sampling *sampling, struct speaker *out)
+int responder_elsewhere(const struct options *o, const struct sampling *sampling, struct responder *out)
 {
     struct elsewhere *e = calloc(1, sizeof *e);
-    *out = (struct speaker){ .answer = answer, .close = e ? close_elsewhere : NULL, .self = e };
+    *out = (struct responder){ .answer = answer, .close = e ? close_elsewhere : NULL, .self = e };
     if (!e) return fail(CODE_INSUFFICIENT_MEMORY, "no memory for the request");
     e->o = o;
     e->sampling = sampling;
