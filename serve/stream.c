@@ -247,18 +247,18 @@ static void take_token(struct stream *x, struct answer *a, const struct job_even
 static void release_held(struct stream *x, struct answer *a)
 {
     struct job_event e;
-    while (hold_next(a->hold, &e)) take_token(x, a, &e);
-    const uint32_t found = hold_found(a->hold);
+    while (output_filter_next(a->filter, &e)) take_token(x, a, &e);
+    const uint32_t found = output_filter_found(a->filter);
     if (found == BLOCKLIST_NONE || a->blocked || token_text_over(a->text)) return;
     a->blocked = true;
     caller_blocked(x, found);
     job_cancel(a->job);
 }
 
-static void hold_token(struct stream *x, struct answer *a, const struct job_event *e)
+static void filter_token(struct stream *x, struct answer *a, const struct job_event *e)
 {
     const struct tokenizer *t = x->m->facts.tokenizer;
-    if (hold_take(a->hold, e, tokenizer_piece(t, e->id, false), tokenizer_piece(t, e->id, true)))
+    if (output_filter_take(a->filter, e, tokenizer_piece(t, e->id, false), tokenizer_piece(t, e->id, true)))
         release_held(x, a);
     else
         job_cancel(a->job);
@@ -267,8 +267,8 @@ static void hold_token(struct stream *x, struct answer *a, const struct job_even
 static void take_end(struct stream *x, struct answer *a, const struct job_event *e)
 {
     enum job_end end = e->end;
-    if (a->hold) {
-        hold_end(a->hold);
+    if (a->filter) {
+        output_filter_end(a->filter);
         release_held(x, a);
     }
     struct token_line line[1];
@@ -317,7 +317,7 @@ static void follow(struct stream *x)
         if (any && e.kind != EVENT_TOKEN) transfer_started(x, a);
         if (any && e.kind == EVENT_STARTED) start(x, a);
         if (any && e.kind == EVENT_PROGRESS && is_heard(x)) x->form->progress(x, a, e.n_done);
-        if (any && e.kind == EVENT_TOKEN) (a->hold ? hold_token : take_token)(x, a, &e);
+        if (any && e.kind == EVENT_TOKEN) (a->filter ? filter_token : take_token)(x, a, &e);
         if (x->n_over == x->n_answers) break;
         look(x);
         if (x->form->turn && is_heard(x) && x->begun) x->form->turn(x, serve_now_ns());
@@ -615,7 +615,7 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
         token_text_channels(a->text, &harmony);
     else if (x->q.chat && x->marks.open && x->marks.open[0])
         token_text_marks(a->text, &x->marks);
-    if (x->list && hold_open(x->list, &a->hold, &(struct wk_err){ text, sizeof text }))
+    if (x->list && output_filter_open(x->list, &a->filter, &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
     return !x->functions || open_calls(x, a, why);
 }
@@ -754,7 +754,7 @@ void stream_run(struct stream *x, const char *prefix)
     for (uint32_t i = 0; i < x->n_answers; i++) {
         job_release(x->answers[i].job);
         token_text_close(x->answers[i].text);
-        hold_close(x->answers[i].hold);
+        output_filter_close(x->answers[i].filter);
     }
     transfer_close(x);
     for (uint32_t i = 0; x->prompts && i < x->n_prompts; i++) tokens_free(&x->prompts[i].ids);

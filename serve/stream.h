@@ -10,7 +10,7 @@
 
 #include "caller.h"
 #include "chat/chat.h"
-#include "hold.h"
+#include "output_filter.h"
 #include "inside.h"
 #include "job_request.h"
 #include "jobs.h"
@@ -38,7 +38,8 @@ struct answer {
     struct job *job;
     struct job_place place; /* among the jobs that are listed */
     struct token_text *text;
-    struct hold *hold; /* its ids wait there until the blocklist is sure of them; NULL: there is none for answers */
+    struct output_filter
+        *filter; /* its ids wait there until the blocklist is sure of them; NULL: there is none for answers */
     const struct sampler_prob *probs[2];  /* of the last ids, by the lowest bit of their number */
     const struct sampler_prob *end_probs; /* of the id that ended it, if one did */
     uint32_t tokens_out;
