@@ -138,7 +138,7 @@ struct grammar {
         uint32_t fresh, stamp;
     } *visited; /* a power of two, at most MAX_VISITED; half full at most */
     uint32_t stamp, n_visited, cap_visited;
-    bool crowded; /* some stacks were left out, since there were too many */
+    bool over_limit; /* some stacks were left out, since there were too many */
 
     /* How far down the stacks a mask was decided by: what it is a function of. */
     uint32_t walk, deepest, bottom;
@@ -237,8 +237,8 @@ bool machine_failed(struct grammar *g);
 /* Puts a frame back into the table of equal frames. */
 void frame_relink(struct grammar *g, uint32_t id);
 
-/* Refuses a grammar, which is all but sealed, if a text is found that needs too many stacks (crowd.c). */
-void crowd_check(struct grammar *g);
+/* Refuses a grammar, which is all but sealed, if a text is found that needs too many stacks (stack_limit.c). */
+void stack_limit_check(struct grammar *g);
 
 void masks_close(struct masks *m);
 void masks_figures(const struct masks *m, struct grammar_figures *out);

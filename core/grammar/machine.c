@@ -137,7 +137,7 @@ bool machine_emit(struct grammar *g, struct question *q, struct top t)
     if (!asks_one(q)) return true;
     for (uint32_t i = q->base; i < out->n; i++)
         if (machine_same(&out->list[i], &t)) return true;
-    if (out->n - q->base == GRAMMAR_MAX_STACKS) return g->crowded = true; /* those that are there can all be ended */
+    if (out->n - q->base == GRAMMAR_MAX_STACKS) return g->over_limit = true; /* those that are there can all be ended */
     if (out->n == out->cap && !grow_tops(g, out)) return false;
     out->list[out->n++] = t;
     return true;
@@ -170,11 +170,11 @@ static struct visited *place_of(struct grammar *g, const struct top *t, uint32_t
     }
 }
 
-/* False: there are too many ways (g->crowded), or no memory. */
+/* False: there are too many ways (g->over_limit), or no memory. */
 static bool grow_visited(struct grammar *g)
 {
     const uint32_t old = g->cap_visited, cap = old ? 2 * old : 256;
-    if (cap > MAX_VISITED) return !(g->crowded = true);
+    if (cap > MAX_VISITED) return !(g->over_limit = true);
     struct visited *before = g->visited, *larger = calloc(cap, sizeof *larger);
     if (!larger) return fail(g, WK_NO_MEMORY, "no memory for a grammar's stacks");
     g->visited = larger;

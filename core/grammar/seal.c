@@ -277,7 +277,7 @@ wk_status grammar_seal(struct grammar *g, node_id root, const struct wk_err *err
     if (!g->status) find_left_recursion(g);
     if (!g->status) list_tokens(g);
     g->root = root;
-    if (!g->status) crowd_check(g);
+    if (!g->status) stack_limit_check(g);
     if (!g->status && langs_status(g->langs, NULL)) return langs_status(g->langs, err);
     if (!g->status && grammar_bytes(g) > GRAMMAR_MAX_BYTES)
         (void)grammar_fail(g, WK_UNSUPPORTED, "the compiled grammar has more than 16 MiB");

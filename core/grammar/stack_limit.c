@@ -1,6 +1,6 @@
-/* crowd.c: how many stacks a grammar can need at a time. The machine follows GRAMMAR_MAX_STACKS; a text that leads to
- * more goes on with some of them, so it can always be ended, but not in every way. A grammar that comes to that is
- * refused when it is sealed, so far as it is found.
+/* stack_limit.c: how many stacks a grammar can need at a time. The machine follows GRAMMAR_MAX_STACKS; a text that
+ * leads to more goes on with some of them, so it can always be ended, but not in every way. A grammar that comes to
+ * that is refused when it is sealed, so far as it is found.
  *
  * First a bound from the nodes alone: values of JSON are told apart by how they begin, so only alternatives of one kind
  * can be followed together. Most schemas are shown harmless by it. Of the others, recursive ones and grammars, some
@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    CROWD = GRAMMAR_MAX_STACKS + 1, /* as many as that, or more */
+    TOO_MANY = GRAMMAR_MAX_STACKS + 1, /* as many as that, or more */
     MAX_PASSES = 24,
     MAX_PLACES = 512,
     MAX_WAYS = 30000, /* stacks that read a character, in one search */
@@ -26,14 +26,14 @@ enum {
 
 enum { BEGINS_OBJECT, BEGINS_ARRAY, BEGINS_STRING, BEGINS_OTHER, N_BEGINS };
 /* Stacks of one node at a time, by how its value begins. */
-struct crowd {
+struct stack_bound {
     uint8_t of[N_BEGINS];
 };
 
-static uint8_t sum(uint32_t a, uint32_t b) { return (uint8_t)(a + b < CROWD ? a + b : CROWD); }
+static uint8_t sum(uint32_t a, uint32_t b) { return (uint8_t)(a + b < TOO_MANY ? a + b : TOO_MANY); }
 static uint8_t larger(uint8_t a, uint8_t b) { return a > b ? a : b; }
 
-static uint8_t most_of(const struct crowd *c)
+static uint8_t most_of(const struct stack_bound *c)
 {
     uint8_t most = 0;
     for (int i = 0; i < N_BEGINS; i++) most = larger(most, c->of[i]);
@@ -41,7 +41,7 @@ static uint8_t most_of(const struct crowd *c)
 }
 
 /* A name may be a declared one and of each family until it is over; then it is a declared one, or of some families. */
-static uint8_t of_object(const struct object *o, const struct crowd *all)
+static uint8_t of_object(const struct object *o, const struct stack_bound *all)
 {
     uint8_t most = sum(o->n != 0, o->n_families), families = 0;
     for (uint32_t i = 0; i < o->n; i++)
@@ -50,16 +50,16 @@ static uint8_t of_object(const struct object *o, const struct crowd *all)
     return larger(most, families);
 }
 
-static uint8_t of_array(const struct array *a, const struct crowd *all)
+static uint8_t of_array(const struct array *a, const struct stack_bound *all)
 {
     uint8_t most = most_of(&all[a->rest]);
     for (uint32_t i = 0; i < a->n_prefix; i++) most = larger(most, most_of(&all[a->prefix[i]]));
     return larger(most, 1);
 }
 
-static struct crowd judge(const struct grammar *g, const struct node *n, const struct crowd *all)
+static struct stack_bound judge(const struct grammar *g, const struct node *n, const struct stack_bound *all)
 {
-    struct crowd c = { { 0 } };
+    struct stack_bound c = { { 0 } };
     if (!(n->flags & NODE_PRODUCTIVE)) return c;
     switch ((enum node_kind)n->kind) {
     case OF_NOTHING:
@@ -78,7 +78,7 @@ static struct crowd judge(const struct grammar *g, const struct node *n, const s
     case OF_TEXT:
     case OF_TOKEN: c.of[BEGINS_OTHER] = 1; break;
     case OF_SEQUENCE:
-    case OF_REPEAT: c.of[BEGINS_OTHER] = CROWD; break; /* where one part ends and the next begins is open */
+    case OF_REPEAT: c.of[BEGINS_OTHER] = TOO_MANY; break; /* where one part ends and the next begins is open */
     }
     return c;
 }
@@ -86,16 +86,16 @@ static struct crowd judge(const struct grammar *g, const struct node *n, const s
 /* Is it shown that no text needs more stacks than can be followed? False, too, if there is no memory. */
 static bool shown_small(struct grammar *g)
 {
-    struct crowd *all = calloc(g->n_nodes, sizeof *all);
+    struct stack_bound *all = calloc(g->n_nodes, sizeof *all);
     bool changed = all != NULL, small = false;
     for (uint32_t pass = 0; changed && pass < MAX_PASSES && langs_step(g->langs, g->n_nodes); pass++) {
         changed = false;
         for (uint32_t i = 1; i < g->n_nodes; i++) {
-            const struct crowd c = judge(g, &g->nodes[i], all);
+            const struct stack_bound c = judge(g, &g->nodes[i], all);
             changed |= memcmp(&c, &all[i], sizeof c) != 0;
             all[i] = c;
         }
-        small = !changed && most_of(&all[g->root]) < CROWD;
+        small = !changed && most_of(&all[g->root]) < TOO_MANY;
     }
     free(all);
     return small;
@@ -145,7 +145,7 @@ static bool choose(struct search *x, const struct place *p, bool chosen[N_ASCII]
     return true;
 }
 
-/* Follows the characters that may come at place i. False: a failure, or too many stacks (g->crowded). */
+/* Follows the characters that may come at place i. False: a failure, or too many stacks (g->over_limit). */
 static bool expand(struct search *x, uint32_t at)
 {
     const struct place p = x->places[at];
@@ -156,7 +156,7 @@ static bool expand(struct search *x, uint32_t at)
         if (!chosen[c]) continue;
         x->out.n = 0;
         if (!langs_step(x->g->langs, 8 * (uint64_t)p.n) || !machine_step(x->g, p.tops, p.n, c, &x->out)) return false;
-        if (x->g->crowded) return false;
+        if (x->g->over_limit) return false;
         x->ways += p.n + x->out.n;
         if (!x->out.n) continue;
         x->led[c] = true;
@@ -184,13 +184,13 @@ static void forget_frames(struct grammar *g)
     g->n_frames = g->cap_frames = g->free_frame = g->live_frames = g->n_frame_buckets = 0;
 }
 
-void crowd_check(struct grammar *g)
+void stack_limit_check(struct grammar *g)
 {
     if (shown_small(g) || langs_status(g->langs, NULL)) return;
     struct search *x = calloc(1, sizeof *x);
     if (!x) return (void)grammar_fail(g, WK_NO_MEMORY, "no memory for a grammar");
     x->g = g;
-    g->crowded = false;
+    g->over_limit = false;
     bool fine = true;
     const struct top start = machine_start(g, g->root, 0);
     x->places[0].tops = malloc(sizeof start);
@@ -201,7 +201,7 @@ void crowd_check(struct grammar *g)
         (void)grammar_fail(g, WK_NO_MEMORY, "no memory for a grammar");
     }
     for (uint32_t at; fine && x->ways < MAX_WAYS && (at = next_place(x)) != UINT32_MAX;) fine = expand(x, at);
-    if (g->crowded)
+    if (g->over_limit)
         (void)grammar_fail(g, WK_UNSUPPORTED,
                            "it is too ambiguous: more than %d ways of reading one text would have to be followed at a "
                            "time; let alternatives differ where they begin",
@@ -209,6 +209,6 @@ void crowd_check(struct grammar *g)
     for (uint32_t i = 0; i < x->n; i++) free(x->places[i].tops);
     free(x->out.list);
     free(x);
-    g->crowded = false;
+    g->over_limit = false;
     forget_frames(g);
 }
