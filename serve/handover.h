@@ -43,7 +43,7 @@ enum {
     HANDOVER_PULLS = 64   /* --decode-pool-size, at most */
 };
 
-/* A hand-over that another process of this host may copy from this one's memory, while give.c waits for it. */
+/* A hand-over that another process of this host may copy from this one's memory, while handover_send.c waits for it. */
 struct handover_offer {
     const char *id; /* NULL: the place is free */
     struct engine_lease *lease;

@@ -1,5 +1,6 @@
 /* handover_peer.c: pages from one process's memory to another's (handover/peer.h), between a request for a hand-over
- * (give.c) and its answer: whoever may read the hand-over was decided there, so a name and an id are enough here. */
+ * (handover_send.c) and its answer: whoever may read the hand-over was decided there, so a name and an id are enough
+ * here. */
 #include "handover.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* give.c: POST /worker/handover: the pages of one hand-over to the worker that decodes its prompt. An answer is frames
- * (handover/frames.h). What cannot be given is refused before the first of them; what fails later breaks the answer
- * off, and the hand-over waits for somebody who asks again. */
+/* handover_send.c: POST /worker/handover: the pages of one hand-over to the worker that decodes its prompt. An answer
+ * is frames (handover/frames.h). What cannot be sent is refused before the first of them; what fails later breaks the
+ * answer off, and the hand-over waits for somebody who asks again. */
 #include "handover.h"
 
 #include <inttypes.h>
@@ -35,7 +35,7 @@ struct asked {
     bool shm, peer; /* it can read segments, this process's memory; both of `place`; NULL: it said none */
 };
 
-struct give {
+struct sender {
     struct serve *s;
     struct http_request *r;
     const struct serve_model *m;
@@ -89,198 +89,198 @@ static bool read_asked(const char *bytes, size_t n, struct asked *q, struct refu
     return read_ways(&o, q, why);
 }
 
-/* ---- may it be given? ---------------------------------------------------------------------------------- */
+/* ---- may it be sent? ---------------------------------------------------------------------------------- */
 
 /* The pages are of this prompt, and of use to who asks. */
-static bool fits(const struct give *g, struct refusal *why)
+static bool fits(const struct sender *x, struct refusal *why)
 {
     char tokens[65];
-    if (strcmp(g->q.fingerprint, g->m->fingerprint) != 0)
-        return refuse(why, SERVE_CONFLICT, "fingerprint", "fingerprint: this worker's is %s", g->m->fingerprint);
-    if (strcmp(g->q.digest, serve_digest(g->m)) != 0) /* it is known: else nothing was offered */
+    if (strcmp(x->q.fingerprint, x->m->fingerprint) != 0)
+        return refuse(why, SERVE_CONFLICT, "fingerprint", "fingerprint: this worker's is %s", x->m->fingerprint);
+    if (strcmp(x->q.digest, serve_digest(x->m)) != 0) /* it is known: else nothing was offered */
         return refuse(why, SERVE_CONFLICT, "digest", "digest: this worker's weights have another one");
-    if (!sha256_hex(g->ids, (size_t)g->blocks * KV_PAGE * sizeof *g->ids, tokens))
+    if (!sha256_hex(x->ids, (size_t)x->blocks * KV_PAGE * sizeof *x->ids, tokens))
         return refuse(why, SERVE_INTERNAL, NULL, "no digest of the prompt can be made");
-    if (strcmp(g->q.tokens, tokens) != 0)
+    if (strcmp(x->q.tokens, tokens) != 0)
         return refuse(why, SERVE_CONFLICT, "tokens", "tokens: the pages of this hand-over are of another prompt");
-    return g->q.to <= g->blocks ||
-           refuse(why, SERVE_INVALID_REQUEST, "to", "to: expected at most %u blocks, got %u", g->blocks, g->q.to);
+    return x->q.to <= x->blocks ||
+           refuse(why, SERVE_INVALID_REQUEST, "to", "to: expected at most %u blocks, got %u", x->blocks, x->q.to);
 }
 
 /* Whoever reads it may just be going: his worker died, and the router asks another one. */
-static enum leases_found take(struct give *g)
+static enum leases_found take(struct sender *x)
 {
     const uint64_t until = serve_now_ns() + BUSY_MS * UINT64_C(1000000);
     enum leases_found found;
-    while ((found = leases_take(g->s->handover->leases, g->q.id, serve_caller(g->r)->who.salt, &g->lease)) ==
+    while ((found = leases_take(x->s->handover->leases, x->q.id, serve_caller(x->r)->who.salt, &x->lease)) ==
                LEASES_BUSY &&
-           serve_now_ns() < until && !http_left(g->r))
+           serve_now_ns() < until && !http_left(x->r))
         (void)usleep(BUSY_US);
     return found;
 }
 
-static bool find(struct give *g, struct refusal *why)
+static bool find(struct sender *x, struct refusal *why)
 {
-    struct handover *h = g->s->handover;
+    struct handover *h = x->s->handover;
     char text[256] = "";
-    g->m = atomic_load(&g->s->model);
-    if (!h || !g->m || engine_layout(g->m->engine, &g->layout, &(struct wk_err){ text, sizeof text }))
+    x->m = atomic_load(&x->s->model);
+    if (!h || !x->m || engine_layout(x->m->engine, &x->layout, &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_NOT_FOUND, "id", "id: this worker hands no pages over%s%s", text[0] ? ": " : "", text);
-    switch (take(g)) {
+    switch (take(x)) {
     case LEASES_FOUND: break;
     case LEASES_BUSY: return refuse(why, SERVE_NOT_READY, "id", "id: this hand-over is being read");
     default:
         return refuse(why, SERVE_NOT_FOUND, "id",
                       "id: there is no such hand-over: it was taken, its time is over, or it is another key's");
     }
-    g->ids = engine_lease_tokens(g->lease, &g->blocks);
-    if (fits(g, why)) return true;
-    leases_return(h->leases, g->q.id, false, serve_now_ns());
+    x->ids = engine_lease_tokens(x->lease, &x->blocks);
+    if (fits(x, why)) return true;
+    leases_return(h->leases, x->q.id, false, serve_now_ns());
     return false;
 }
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
-static bool send_frame(const struct give *g, const struct frame *f, const void *payload)
+static bool send_frame(const struct sender *x, const struct frame *f, const void *payload)
 {
     uint8_t head[FRAME_BYTES];
     frame_write(f, head);
-    return http_bytes(g->r, head, sizeof head) && (!f->bytes || http_bytes(g->r, payload, (size_t)f->bytes));
+    return http_bytes(x->r, head, sizeof head) && (!f->bytes || http_bytes(x->r, payload, (size_t)f->bytes));
 }
 
-static bool send_head(const struct give *g)
+static bool send_head(const struct sender *x)
 {
-    const struct run_of of = { .layout = &g->layout,
-                               .fingerprint = g->m->fingerprint,
-                               .digest = serve_digest(g->m),
-                               .tokens = g->ids,
-                               .n_tokens = g->blocks * KV_PAGE };
+    const struct run_of of = { .layout = &x->layout,
+                               .fingerprint = x->m->fingerprint,
+                               .digest = serve_digest(x->m),
+                               .tokens = x->ids,
+                               .n_tokens = x->blocks * KV_PAGE };
     size_t n = 0;
-    void *packet = run_make_packet(&of, http_id(g->r), &n);
+    void *packet = run_make_packet(&of, http_id(x->r), &n);
     const struct frame head = { .kind = FRAME_HEAD, .bytes = n, .sum = packet ? crc32c(0, packet, n) : 0 };
-    const bool sent = packet && send_frame(g, &head, packet);
+    const bool sent = packet && send_frame(x, &head, packet);
     free(packet);
     return sent;
 }
 
 /* Segments that were read are gone; waits until there are fewer than `few`. False: nobody reads them. */
-static bool wait_for_readers(struct give *g, uint32_t few)
+static bool wait_for_readers(struct sender *x, uint32_t few)
 {
     const uint64_t until = serve_now_ns() + READ_MS * UINT64_C(1000000);
     for (;;) {
-        while (g->n_unread && segment_is_read(&g->unread[0])) {
-            segment_close(&g->unread[0]);
-            memmove(g->unread, g->unread + 1, --g->n_unread * sizeof *g->unread);
+        while (x->n_unread && segment_is_read(&x->unread[0])) {
+            segment_close(&x->unread[0]);
+            memmove(x->unread, x->unread + 1, --x->n_unread * sizeof *x->unread);
         }
-        if (g->n_unread < few) return true;
-        if (serve_now_ns() > until || http_left(g->r)) return false;
+        if (x->n_unread < few) return true;
+        if (serve_now_ns() > until || http_left(x->r)) return false;
         (void)usleep(POLL_US);
     }
 }
 
 /* A run by shared memory. False: nobody is there. */
-static bool give_segment(struct give *g, const struct frame *run, const struct segment *s)
+static bool send_segment(struct sender *x, const struct frame *run, const struct segment *s)
 {
     struct frame f = *run;
     f.kind = FRAME_SEGMENT;
     f.bytes = strlen(s->name);
-    g->way = HANDOVER_SHM;
-    return send_frame(g, &f, s->name) && wait_for_readers(g, UNREAD_MOST);
+    x->way = HANDOVER_SHM;
+    return send_frame(x, &f, s->name) && wait_for_readers(x, UNREAD_MOST);
 }
 
 /* False: the answer is broken off. */
-static bool give_run(struct give *g, uint32_t from, uint32_t to)
+static bool send_run(struct sender *x, uint32_t from, uint32_t to)
 {
-    const size_t bytes = (size_t)engine_block_bytes(&g->layout, g->blocks, from, to);
-    g->bytes += bytes;
-    if (bytes && engine_lease_read(g->lease, from, to, g->run, NULL)) return false;
+    const size_t bytes = (size_t)engine_block_bytes(&x->layout, x->blocks, from, to);
+    x->bytes += bytes;
+    if (bytes && engine_lease_read(x->lease, from, to, x->run, NULL)) return false;
     const struct frame f = {
-        .kind = FRAME_RUN, .from = from, .to = to, .bytes = bytes, .sum = crc32c(0, g->run, bytes)
+        .kind = FRAME_RUN, .from = from, .to = to, .bytes = bytes, .sum = crc32c(0, x->run, bytes)
     };
-    struct segment *s = &g->unread[g->n_unread];
-    g->q.shm = g->q.shm && (!bytes || !segment_create(g->q.id, g->run, bytes, s, NULL));
-    if (!g->q.shm || !bytes) return send_frame(g, &f, g->run);
-    g->n_unread++;
-    return give_segment(g, &f, s);
+    struct segment *s = &x->unread[x->n_unread];
+    x->q.shm = x->q.shm && (!bytes || !segment_create(x->q.id, x->run, bytes, s, NULL));
+    if (!x->q.shm || !bytes) return send_frame(x, &f, x->run);
+    x->n_unread++;
+    return send_segment(x, &f, s);
 }
 
 static bool has_left(void *user) { return http_left(user); }
 
 /* From this process's memory, all at once. False: it was not taken so. */
-static bool give_peer(struct give *g)
+static bool send_peer(struct sender *x)
 {
-    struct handover *h = g->s->handover;
+    struct handover *h = x->s->handover;
     const char *name = handover_peer_name(h);
-    const struct frame f = { .kind = FRAME_PEER, .from = g->q.from, .to = g->q.to, .bytes = strlen(name) };
-    struct handover_offer *o = handover_peer_offer(h, g->q.id, g->lease); /* before anybody can come for it */
+    const struct frame f = { .kind = FRAME_PEER, .from = x->q.from, .to = x->q.to, .bytes = strlen(name) };
+    struct handover_offer *o = handover_peer_offer(h, x->q.id, x->lease); /* before anybody can come for it */
     if (!o) return false;
-    (void)send_frame(g, &f, name); /* or the client is gone, which the wait sees */
-    if (!handover_peer_wait(h, o, has_left, g->r)) return false;
-    g->bytes = engine_block_bytes(&g->layout, g->blocks, g->q.from, g->q.to);
-    g->way = HANDOVER_PEER;
+    (void)send_frame(x, &f, name); /* or the client is gone, which the wait sees */
+    if (!handover_peer_wait(h, o, has_left, x->r)) return false;
+    x->bytes = engine_block_bytes(&x->layout, x->blocks, x->q.from, x->q.to);
+    x->way = HANDOVER_PEER;
     return true;
 }
 
 /* All that was asked for. False: it broke off. */
-static bool give_all(struct give *g)
+static bool send_all(struct sender *x)
 {
     static const struct frame end = { .kind = FRAME_END };
-    if (!http_stream_begin(g->r, HTTP_BYTES) || !send_head(g)) return false;
-    if (g->q.peer && g->q.from < g->q.to && give_peer(g)) return send_frame(g, &end, NULL);
-    for (uint32_t at = g->q.from, to; at < g->q.to; at = to) {
+    if (!http_stream_begin(x->r, HTTP_BYTES) || !send_head(x)) return false;
+    if (x->q.peer && x->q.from < x->q.to && send_peer(x)) return send_frame(x, &end, NULL);
+    for (uint32_t at = x->q.from, to; at < x->q.to; at = to) {
         uint32_t ready;
-        if (atomic_load(&g->s->state) >= SERVE_OVER) return false;
-        if (engine_lease_wait(g->lease, at, READ_MS, &ready) == LEASE_LOST || ready <= at) return false;
-        to = run_end(&g->layout, g->blocks, at, ready < g->q.to ? ready : g->q.to);
-        if (!give_run(g, at, to)) return false;
+        if (atomic_load(&x->s->state) >= SERVE_OVER) return false;
+        if (engine_lease_wait(x->lease, at, READ_MS, &ready) == LEASE_LOST || ready <= at) return false;
+        to = run_end(&x->layout, x->blocks, at, ready < x->q.to ? ready : x->q.to);
+        if (!send_run(x, at, to)) return false;
     }
-    return wait_for_readers(g, 1) && send_frame(g, &end, NULL);
+    return wait_for_readers(x, 1) && send_frame(x, &end, NULL);
 }
 
-static bool make_room(struct give *g)
+static bool make_room(struct sender *x)
 {
-    g->run_cap = (size_t)run_most(&g->layout, g->blocks);
-    if (!http_reserve(g->r, g->run_cap)) return false; /* answered */
-    g->run = malloc(g->run_cap);
-    if (!g->run)
-        serve_refuse(g->s, g->r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for a run of blocks" });
-    return g->run;
+    x->run_cap = (size_t)run_most(&x->layout, x->blocks);
+    if (!http_reserve(x->r, x->run_cap)) return false; /* answered */
+    x->run = malloc(x->run_cap);
+    if (!x->run)
+        serve_refuse(x->s, x->r, &(struct refusal){ .code = SERVE_INTERNAL, .text = "no memory for a run of blocks" });
+    return x->run;
 }
 
-static void give(struct give *g)
+static void send_pages(struct sender *x)
 {
-    struct handover *h = g->s->handover;
+    struct handover *h = x->s->handover;
     const uint64_t begun_ns = serve_now_ns();
-    const bool near = h->place[0] && g->q.place && strcmp(h->place, g->q.place) == 0;
-    g->q.shm = g->q.shm && near && g->s->o->handover.most >= HANDOVER_SHM;
-    g->q.peer = g->q.peer && near && handover_peer_name(h);
-    const bool given = make_room(g) && give_all(g);
-    for (uint32_t i = 0; i < g->n_unread; i++) segment_close(&g->unread[i]);
-    free(g->run);
-    leases_return(h->leases, g->q.id, given, serve_now_ns());
-    atomic_fetch_add(&h->bytes_out, g->bytes);
-    LOG(given ? LOG_INFO : LOG_WARN, "kv_give", NULL, log_s("worker_id", g->s->o->worker_id),
-        log_s("model_ref", g->m->path), log_s("request_id", http_id(g->r)), log_s("result", given ? "done" : "broken"),
-        log_s("backend", handover_way_name(g->way)), log_u("blocks", g->q.to - g->q.from), log_u("bytes", g->bytes),
-        log_f("duration_ms", (double)(serve_now_ns() - begun_ns) * 1e-6), log_s("traceparent", http_trace(g->r)));
+    const bool near = h->place[0] && x->q.place && strcmp(h->place, x->q.place) == 0;
+    x->q.shm = x->q.shm && near && x->s->o->handover.most >= HANDOVER_SHM;
+    x->q.peer = x->q.peer && near && handover_peer_name(h);
+    const bool sent = make_room(x) && send_all(x);
+    for (uint32_t i = 0; i < x->n_unread; i++) segment_close(&x->unread[i]);
+    free(x->run);
+    leases_return(h->leases, x->q.id, sent, serve_now_ns());
+    atomic_fetch_add(&h->bytes_out, x->bytes);
+    LOG(sent ? LOG_INFO : LOG_WARN, "kv_give", NULL, log_s("worker_id", x->s->o->worker_id),
+        log_s("model_ref", x->m->path), log_s("request_id", http_id(x->r)), log_s("result", sent ? "done" : "broken"),
+        log_s("backend", handover_way_name(x->way)), log_u("blocks", x->q.to - x->q.from), log_u("bytes", x->bytes),
+        log_f("duration_ms", (double)(serve_now_ns() - begun_ns) * 1e-6), log_s("traceparent", http_trace(x->r)));
 }
 
 static void on_handover(void *user, struct http_request *r)
 {
-    struct give g = { .s = user, .r = r };
+    struct sender x = { .s = user, .r = r };
     struct refusal why = { 0 };
     const char *bytes;
     size_t n;
     if (!serve_body(r, BODY_MOST, &bytes, &n)) return;
-    struct handover *h = g.s->handover;
+    struct handover *h = x.s->handover;
     const bool room = !h || atomic_fetch_add(&h->serving, 1) < HANDOVER_SERVED;
     if (!room)
         (void)refuse(&why, SERVE_NOT_READY, NULL, "%d hand-overs are read, as many as may be at once", HANDOVER_SERVED);
-    if (room && read_asked(bytes, n, &g.q, &why) && find(&g, &why)) give(&g);
-    if (why.text[0]) serve_refuse(g.s, r, &why);
-    json_decref(g.q.body);
+    if (room && read_asked(bytes, n, &x.q, &why) && find(&x, &why)) send_pages(&x);
+    if (why.text[0]) serve_refuse(x.s, r, &why);
+    json_decref(x.q.body);
     if (h) atomic_fetch_sub(&h->serving, 1);
 }
 
-const struct http_route serve_give_routes[] = { { "POST", "/worker/handover", on_handover, false } };
-const uint32_t serve_n_give_routes = sizeof serve_give_routes / sizeof *serve_give_routes;
+const struct http_route serve_handover_routes[] = { { "POST", "/worker/handover", on_handover, false } };
+const uint32_t serve_n_handover_routes = sizeof serve_handover_routes / sizeof *serve_handover_routes;

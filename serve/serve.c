@@ -236,7 +236,7 @@ void serve_parts(struct serve_part out[SERVE_PARTS])
         { serve_llama_routes, serve_n_llama_routes },
         { serve_ollama_routes, serve_n_ollama_routes },
         { serve_ollama_facts_routes, serve_n_ollama_facts_routes },
-        { serve_give_routes, serve_n_give_routes },
+        { serve_handover_routes, serve_n_handover_routes },
         { serve_router_routes, serve_n_router_routes },
     };
     memcpy(out, all, sizeof all);

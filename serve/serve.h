@@ -203,11 +203,11 @@ const char *serve_state_name(enum serve_state state);
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
     serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[],
     serve_responses_routes[], serve_messages_routes[], serve_admin_routes[], serve_llama_routes[],
-    serve_ollama_routes[], serve_ollama_facts_routes[], serve_give_routes[], serve_router_routes[];
+    serve_ollama_routes[], serve_ollama_facts_routes[], serve_handover_routes[], serve_router_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
     serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_responses_routes,
     serve_n_messages_routes, serve_n_admin_routes, serve_n_llama_routes, serve_n_ollama_routes,
-    serve_n_ollama_facts_routes, serve_n_give_routes, serve_n_router_routes;
+    serve_n_ollama_facts_routes, serve_n_handover_routes, serve_n_router_routes;
 enum { SERVE_PARTS = 16 };
 struct serve_part {
     const struct http_route *routes;
