@@ -316,7 +316,7 @@ struct engine_lease {
     uint32_t first[TAPE_MAX_GROUPS]; /* the first block that has a page of the group */
 
     /* What readers wait for. */
-    _Atomic uint32_t state, ready, bell, sleepers;
+    _Atomic uint32_t state, ready, wake_word, sleepers;
     char text[160]; /* before LEASE_LOST */
 
     /* The engine's thread; readers: of blocks below `ready`. */

@@ -153,18 +153,18 @@ void job_unref(struct job *j)
 /* ---- what the engine tells ----------------------------------------------------------------------------- */
 
 /* The word that the reader sleeps on. */
-static _Atomic uint32_t *bell_of(struct job *j) { return j->beside ? &j->beside->waiting : &j->waiting; }
+static _Atomic uint32_t *wake_word_of(struct job *j) { return j->beside ? &j->beside->waiting : &j->waiting; }
 
 static void wake_reader(struct job *j)
 {
-    _Atomic uint32_t *bell = bell_of(j);
-    if (atomic_exchange(bell, 0)) futex_wake_one(bell);
+    _Atomic uint32_t *word = wake_word_of(j);
+    if (atomic_exchange(word, 0)) futex_wake_one(word);
 }
 
 static void notify(struct job *j)
 {
     struct notifier *n = &j->engine->notifier;
-    if (!atomic_load(bell_of(j)) || atomic_exchange(&j->notifying, 1)) return;
+    if (!atomic_load(wake_word_of(j)) || atomic_exchange(&j->notifying, 1)) return;
     const uint32_t tail = atomic_load_explicit(&n->tail, memory_order_relaxed);
     if (tail - atomic_load_explicit(&n->head, memory_order_acquire) == n->cap) { /* it lags behind: once by ourselves */
         atomic_store(&j->notifying, 0);
@@ -291,17 +291,17 @@ bool job_next_any(struct job *const *jobs, uint32_t n, uint32_t *which, struct j
     if (all_read(jobs, n)) return false;
     if (read_any(jobs, n, which, out)) return true;
     if (!timeout_ms) return false;
-    _Atomic uint32_t *bell = bell_of(jobs[0]);
+    _Atomic uint32_t *word = wake_word_of(jobs[0]);
     const uint64_t deadline = timeout_ms < 0 ? 0 : engine_now() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
-        atomic_store(bell, 1);
+        atomic_store(word, 1);
         const bool there = read_any(jobs, n, which, out);
         const bool late = !there && deadline && engine_now() >= deadline;
         if (there || late) {
-            atomic_store(bell, 0);
+            atomic_store(word, 0);
             return there;
         }
-        futex_wait_until(bell, 1, deadline);
+        futex_wait_until(word, 1, deadline);
     }
 }
 

@@ -118,17 +118,17 @@ void engine_lease_release(struct engine_lease *l)
 
 /* ---- what readers see ---------------------------------------------------------------------------------- */
 
-static void ring(struct engine_lease *l)
+static void wake_readers(struct engine_lease *l)
 {
-    atomic_fetch_add(&l->bell, 1);
-    if (atomic_load(&l->sleepers)) futex_wake_all(&l->bell);
+    atomic_fetch_add(&l->wake_word, 1);
+    if (atomic_load(&l->sleepers)) futex_wake_all(&l->wake_word);
 }
 
 void lease_set(struct engine_lease *l, enum lease_state state, const char *text)
 {
     if (text) (void)snprintf(l->text, sizeof l->text, "%s", text);
     atomic_store(&l->state, (uint32_t)state);
-    ring(l);
+    wake_readers(l);
 }
 
 const uint32_t *engine_lease_tokens(const struct engine_lease *l, uint32_t *blocks)
@@ -141,12 +141,12 @@ enum lease_state engine_lease_wait(struct engine_lease *l, uint32_t have, int ti
 {
     const uint64_t until = timeout_ms > 0 ? engine_now() + (uint64_t)timeout_ms * 1000000u : 0;
     for (;;) {
-        const uint32_t bell = atomic_load(&l->bell);
+        const uint32_t word = atomic_load(&l->wake_word);
         const enum lease_state state = (enum lease_state)atomic_load(&l->state);
         *ready = state == LEASE_LOST ? 0 : atomic_load(&l->ready);
         if (state != LEASE_GROWING || *ready > have || !timeout_ms || (until && engine_now() >= until)) return state;
         atomic_fetch_add(&l->sleepers, 1);
-        futex_wait_until(&l->bell, bell, until);
+        futex_wait_until(&l->wake_word, word, until);
         atomic_fetch_sub(&l->sleepers, 1);
     }
 }
@@ -292,7 +292,7 @@ void lease_follow(struct engine *e, struct job *j)
     if (l->n_held == l->blocks)
         lease_set(l, LEASE_WHOLE, NULL);
     else
-        ring(l);
+        wake_readers(l);
 }
 
 /* Pages of nodes that may go with the job. */
