@@ -20,7 +20,7 @@ static double turn(struct prefix *p, uint32_t round)
         for (uint32_t k = 0; k < KV_PAGE; k++) tokens[k] = round * 31 + i * 7 + k;
         nodes[i] = prefix_add(p, &salt, ROW_PROMPT, i % DEPTH ? nodes[i - 1] : ENGINE_NONE, tokens, &added);
         prefix_pages(p, nodes[i])[0] = i;
-        prefix_prove(p, nodes[i]);
+        prefix_commit(p, nodes[i]);
         if (p->events && i % 16 == 15) (void)page_events_turn(p); /* a step of 512 rows */
     }
     for (uint32_t i = PAGES; i-- > 0;) prefix_drop(p, nodes[i]);

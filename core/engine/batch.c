@@ -522,11 +522,11 @@ static void account(struct engine *e, const struct step_record *r, uint64_t now)
 }
 
 /* First of all jobs: what one has stored another may be waiting for, which keeps its pages. */
-static void prove(struct engine *e, const struct step_record *r)
+static void commit_pages(struct engine *e, const struct step_record *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         r->member[i].job->stored += r->member[i].n_rows;
-        if (!e->step_failed[i]) pages_prove(e, r->member[i].job);
+        if (!e->step_failed[i]) pages_commit(e, r->member[i].job);
     }
     for (uint32_t i = 0; i < r->n; i++)
         if (!e->step_failed[i] && lease_grows(r->member[i].job)) pages_keep(e, r->member[i].job);
@@ -547,7 +547,7 @@ void batch_collect(struct engine *e)
     account(e, r, now);
     e->oldest = (e->oldest + 1) % STEP_QUEUE;
     e->n_under_way--;
-    prove(e, r);
+    commit_pages(e, r);
     import_collected(e);
     for (uint32_t i = 0; i < r->n; i++) take(e, &r->member[i], e->step_ids[i], e->step_failed[i], now);
 }

@@ -2,9 +2,9 @@
  *
  * An import asks the engine's thread for pages: blocks that the cache has are held, for the others pages are taken out
  * of what nobody was promised. A step in flight may still read what such a page had; then the caller is answered when
- * it has ended. The caller writes, beside all steps, and commits: the blocks become nodes of the cache that are proven
- * at once. Another job may have computed some of them meanwhile; those stay, and the imported pages, which are the same
- * in every bit, are given back.
+ * it has ended. The caller writes, beside all steps, and commits: the blocks become nodes of the cache that are
+ * committed at once. Another job may have computed some of them meanwhile; those stay, and the imported pages, which
+ * are the same in every bit, are given back.
  *
  * A committed import only saves work, so it is the first to go when a job that waits lacks pages. */
 #include "engine/internal.h"
@@ -311,7 +311,7 @@ static uint32_t node_of(struct engine *e, struct engine_import *i, uint32_t b)
     if (p->unused == ENGINE_NONE && p->held.n) pages_evict_node(e);
     const uint32_t node = prefix_add(p, &i->salt, i->role, b ? i->lease->nodes[b - 1] : ENGINE_NONE,
                                      i->lease->tokens + (uint64_t)b * KV_PAGE, &added);
-    if (node != ENGINE_NONE && added) prefix_prove(p, node);
+    if (node != ENGINE_NONE && added) prefix_commit(p, node);
     return node;
 }
 

@@ -148,9 +148,9 @@ struct job {
     uint64_t turn;                /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
-    struct engine_lease *lease;         /* a reference; NULL: its pages are not kept for another engine */
-    uint32_t *nodes, n_nodes, n_proven; /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks
-                                           [n_proven, n_nodes) are its own, in steps under way */
+    struct engine_lease *lease;            /* a reference; NULL: its pages are not kept for another engine */
+    uint32_t *nodes, n_nodes, n_committed; /* of the prefix cache, held: blocks [0, n_nodes) of its prompt; blocks
+                                           [n_committed, n_nodes) are its own, in steps under way */
 };
 
 #define EVENT_STARTED_BIT (1ull << 32)
@@ -217,7 +217,7 @@ struct prefix_node {
     uint32_t role, hash;
     uint32_t n_below; /* nodes whose parent it is */
     uint32_t next;    /* in its bucket, or in the list of unused nodes */
-    bool proven;      /* its step was collected, and was good: it can be found */
+    bool committed;   /* its step was collected, and was good: it can be found */
 };
 struct prefix {
     uint64_t seed;
@@ -248,13 +248,13 @@ uint32_t prefix_chain(const struct prefix *p, const struct engine_salt *salt, en
 void prefix_hold(struct prefix *p, uint32_t node);
 /* Holders of a node hold all nodes above it and drop the lowest first, so that what is evicted has nothing below it. */
 void prefix_drop(struct prefix *p, uint32_t node);
-/* The node of these tokens below `parent`, held: a proven one that was there, or (*added) a new one without pages,
- * which nobody finds before it is proven. ENGINE_NONE: another job computes it just now, or there is no room. */
+/* The node of these tokens below `parent`, held: a committed one that was there, or (*added) a new one without pages,
+ * which nobody finds before it is committed. ENGINE_NONE: another job computes it just now, or there is no room. */
 uint32_t prefix_add(struct prefix *p, const struct engine_salt *salt, enum row_role role, uint32_t parent,
                     const uint32_t *tokens, bool *added);
-void prefix_prove(struct prefix *p, uint32_t node); /* its step was collected, and was good */
-/* Gives up an unproven node, whose pages nobody uses, or the next that goes of those that nobody holds (there must be
- * one): its pages [n_groups]. */
+void prefix_commit(struct prefix *p, uint32_t node); /* its step was collected, and was good */
+/* Gives up an uncommitted node, whose pages nobody uses, or the next that goes of those that nobody holds (there must
+ * be one): its pages [n_groups]. */
 const uint32_t *prefix_remove(struct prefix *p, uint32_t node);
 const uint32_t *prefix_evict(struct prefix *p);
 static inline uint32_t prefix_users(const struct prefix *p, uint32_t node) { return p->held.link[node].users; }
@@ -281,7 +281,7 @@ static inline uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
 /* p->events, if there is a cache, with room for `records`; 0: none. [before the engine's thread is started] */
 wk_status page_events_open(struct prefix *p, uint32_t records, const struct wk_err *err);
 void page_events_close(struct prefix *p);
-/* The tree's, with events: the node was proven; it goes, proven or not. */
+/* The tree's, with events: the node was committed; it goes, committed or not. */
 void page_events_stored(struct prefix *p, uint32_t node);
 void page_events_removed(struct prefix *p, uint32_t node);
 /* Of each turn, with events: how many nanoseconds later an idle engine shall take the next one; UINT64_MAX: any. */
@@ -332,7 +332,7 @@ struct engine_lease {
 /* For a prompt; *why not: it is lost from the beginning. NULL: no memory. [any thread] */
 struct engine_lease *lease_new(struct engine *e, const uint32_t *prompt, uint32_t n_prompt, const char *why_not);
 const char *lease_refusal(const struct engine *e); /* why this engine gives and takes no pages; NULL: it does */
-/* Of a job: its pages are promised; it was given nodes; nodes are proven; it drops its pages; it is over. All do
+/* Of a job: its pages are promised; it was given nodes; nodes are committed; it drops its pages; it is over. All do
  * nothing for a job without a lease. */
 void lease_begin(struct engine *e, struct job *j);
 void lease_use(struct engine *e, struct job *j);
@@ -538,7 +538,7 @@ uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows);
 /* A step with j's rows up to `fed` is under way, or its step came to nothing: keeps whole pages of its prompt, gives
  * back what its next row does not see. */
 void pages_settle(struct engine *e, struct job *j);
-void pages_prove(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
+void pages_commit(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
 /* What could not be kept before, because another job just computed the same, perhaps can now. */
 void pages_keep(struct engine *e, struct job *j);
 void pages_drop(struct engine *e, struct job *j); /* all of it; no step under way has it */

@@ -1,6 +1,6 @@
 /* lease.c: whole pages of a prompt that stay while another engine reads them; see handover.h.
  *
- * A lease holds nodes of the prefix cache as a job does, from the moment they are proven. Of a group of bounded span
+ * A lease holds nodes of the prefix cache as a job does, from the moment they are committed. Of a group of bounded span
  * it needs the pages that the row behind its last block sees. Its job passes them before that, so the lease begins to
  * use them when the step that computes them is in flight: after the job gave back what it needs no more, before
  * anybody can be given them. A page that a job uses too has to be paid for (pages.c); where nothing is to spare, the
@@ -281,7 +281,7 @@ void lease_follow(struct engine *e, struct job *j)
     struct engine_lease *l = j->lease;
     if (!lease_grows(j)) return;
     const uint32_t had = l->n_held;
-    for (uint32_t *b = &l->n_held; *b < j->n_proven && *b < l->blocks && has_all(e, l, *b); ++*b) {
+    for (uint32_t *b = &l->n_held; *b < j->n_committed && *b < l->blocks && has_all(e, l, *b); ++*b) {
         l->nodes[*b] = j->nodes[*b];
         prefix_hold(&e->prefix, l->nodes[*b]);
         memcpy(l->pages + (uint64_t)*b * e->n_groups, prefix_pages(&e->prefix, l->nodes[*b]),

@@ -19,7 +19,7 @@ struct page_events {
     _Atomic bool again;
 
     /* The engine's thread. */
-    uint64_t *hash;      /* [nodes] 0: it is not kept, or not proven */
+    uint64_t *hash;      /* [nodes] 0: it is not kept, or not committed */
     uint32_t *told;      /* [nodes] the round in which it was told; 0: in none */
     uint32_t *above;     /* [nodes] for tell_path */
     uint32_t round;      /* from 1; what was told before the last PAGES_CLEARED counts no more */

@@ -196,7 +196,7 @@ void pages_leave(struct engine *e, uint32_t g, uint32_t node)
 void pages_promise(struct engine *e, struct job *j, uint32_t found)
 {
     for (uint32_t i = 0; i < found; i++) prefix_hold(&e->prefix, j->nodes[i]);
-    j->n_nodes = j->n_proven = found;
+    j->n_nodes = j->n_committed = found;
     j->fed = j->stored = found * KV_PAGE;
     j->has_pages = true;
     for (uint32_t g = 0; g < e->n_groups; g++) {
@@ -307,14 +307,15 @@ static void keep(struct engine *e, struct job *j)
         j->nodes[b] = node;
         keep_block(e, j, b, node);
         if (!added)
-            j->n_proven = b + 1; /* nothing is below a node that is not proven, so neither is what is above this one */
+            j->n_committed =
+                b + 1; /* nothing is below a node that is not committed, so neither is what is above this one */
     }
 }
 
-void pages_prove(struct engine *e, struct job *j)
+void pages_commit(struct engine *e, struct job *j)
 {
-    while (j->n_proven < j->n_nodes && (j->n_proven + 1) * KV_PAGE <= j->stored)
-        prefix_prove(&e->prefix, j->nodes[j->n_proven++]);
+    while (j->n_committed < j->n_nodes && (j->n_committed + 1) * KV_PAGE <= j->stored)
+        prefix_commit(&e->prefix, j->nodes[j->n_committed++]);
     lease_follow(e, j);
 }
 
@@ -363,7 +364,7 @@ void pages_keep(struct engine *e, struct job *j)
 {
     keep(e, j);
     lease_use(e, j);
-    pages_prove(e, j);
+    pages_commit(e, j);
 }
 
 void pages_drop(struct engine *e, struct job *j)
@@ -377,7 +378,7 @@ void pages_drop(struct engine *e, struct job *j)
     }
     while (j->n_nodes) {
         const uint32_t node = j->nodes[--j->n_nodes];
-        if (j->n_nodes < j->n_proven) {
+        if (j->n_nodes < j->n_committed) {
             prefix_drop(&e->prefix, node);
             continue;
         }
@@ -385,7 +386,7 @@ void pages_drop(struct engine *e, struct job *j)
         for (uint32_t g = 0; g < e->n_groups; g++)
             if (pages[g] != ENGINE_NONE) pages_put_free(e, g, pages[g]);
     }
-    j->n_proven = 0;
+    j->n_committed = 0;
     j->has_pages = j->pending_drop = false;
     j->fed = j->stored = 0;
 }

@@ -97,7 +97,7 @@ uint32_t prefix_find(const struct prefix *p, const struct engine_salt *salt, enu
              row[TAPE_MAX_GROUPS] = { 0 }; /* row: nodes one behind the other that have a page of the group */
     for (uint32_t i = 0; p->cap && i < n; i++, tokens += KV_PAGE) {
         at = look(p, salt, role, at, hash_of(p, salt, role, at, tokens), tokens);
-        if (at == ENGINE_NONE || !p->nodes[at].proven) break;
+        if (at == ENGINE_NONE || !p->nodes[at].committed) break;
         nodes[i] = at;
         bool whole = true;
         for (uint32_t g = 0; g < p->n_groups; g++) {
@@ -115,7 +115,7 @@ uint32_t prefix_chain(const struct prefix *p, const struct engine_salt *salt, en
     uint32_t at = ENGINE_NONE, i = 0;
     for (; p->cap && i < n; i++, tokens += KV_PAGE) {
         at = look(p, salt, role, at, hash_of(p, salt, role, at, tokens), tokens);
-        if (at == ENGINE_NONE || !p->nodes[at].proven) break;
+        if (at == ENGINE_NONE || !p->nodes[at].committed) break;
         nodes[i] = at;
     }
     return i;
@@ -211,7 +211,7 @@ uint32_t prefix_add(struct prefix *p, const struct engine_salt *salt, enum row_r
     const uint32_t hash = hash_of(p, salt, role, parent, tokens), there = look(p, salt, role, parent, hash, tokens),
                    at = p->unused;
     *added = false;
-    if (there != ENGINE_NONE && !p->nodes[there].proven) return ENGINE_NONE;
+    if (there != ENGINE_NONE && !p->nodes[there].committed) return ENGINE_NONE;
     if (there != ENGINE_NONE) {
         prefix_hold(p, there);
         return there;
@@ -247,9 +247,9 @@ uint32_t prefix_evict_page(struct prefix *p, uint32_t group)
     return page;
 }
 
-void prefix_prove(struct prefix *p, uint32_t node)
+void prefix_commit(struct prefix *p, uint32_t node)
 {
-    p->nodes[node].proven = true;
+    p->nodes[node].committed = true;
     if (p->events) page_events_stored(p, node);
 }
 

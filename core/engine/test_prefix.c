@@ -242,7 +242,7 @@ static void test_salts_of_one_hash(void **state)
     (void)prefix_remove(&p, at);
     at = prefix_add(&p, &a, ROW_PROMPT, ENGINE_NONE, tokens, &added);
     prefix_pages(&p, at)[0] = 0;
-    p.nodes[at].proven = true;
+    p.nodes[at].committed = true;
     assert_int_equal(prefix_find(&p, &a, ROW_PROMPT, tokens, 1, &at), 1);
     assert_int_not_equal(p.nodes[at].hash, hash);
     p.nodes[at].hash = hash;

@@ -227,7 +227,7 @@ static uint32_t account_job(const struct engine *e, const struct job *j, uint32_
     if (kv_bounded(e->pool[g].span)) assert_int_equal(q->end, kv_pages_of(j->fed));
     if (held + q->promise < need || (q->promise && held + q->promise > need))
         fail_msg("a job holds %u pages and was promised %u: expected %u", held, q->promise, need);
-    assert_true(j->n_proven == j->n_nodes && j->fed == j->stored);
+    assert_true(j->n_committed == j->n_nodes && j->fed == j->stored);
     for (uint32_t b = 0; b < j->n_nodes; b++) a->holders[j->nodes[b]]++;
     for (uint32_t b = q->first; b < q->end; b++) {
         if (b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == q->table[b])
