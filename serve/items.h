@@ -38,7 +38,7 @@ struct encoder {
     bool keeps_calls;                                  /* the arguments of calls alone */
     bool never_empty;                                  /* an answer with neither text nor calls has an empty text */
     void (*start)(struct stream *x, struct answer *a); /* its job has started */
-    void (*progress)(struct stream *x, struct answer *a, uint32_t n_done); /* so many rows of its prompt are stored */
+    void (*progress)(struct stream *x, struct answer *a, uint32_t n_done); /* so many rows of its prompt are computed */
     void (*line)(struct stream *x, struct answer *a, const struct token_line *line); /* before its text is told */
     void (*begin)(struct stream *x, struct answer *a, struct item *i);
     void (*grow)(struct stream *x, struct answer *a, struct item *i, const char *text, size_t n);

@@ -11,7 +11,7 @@
 void timings_put(struct http_text *out, const struct job_figures *f, uint32_t n_ids, uint64_t until_ns);
 /* The same of an answer that is being told: the ids that have come, until now. over: it has ended. */
 void timings_put_now(struct http_text *out, const struct answer *a, bool over);
-/* ,"prompt_progress":{...}, and, with `timings`, ,"timings":{...} of a prompt of which n_done rows are stored. */
+/* ,"prompt_progress":{...}, and, with `timings`, ,"timings":{...} of a prompt of which n_done rows are computed. */
 void timings_put_progress(struct http_text *out, const struct answer *a, uint32_t n_done, bool timings);
 
 #endif

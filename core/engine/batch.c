@@ -64,10 +64,11 @@ void batch_close(struct engine *e)
 
 /* ---- what a job can do next ---------------------------------------------------------------------------- */
 
-static bool gives_id(const struct job *j) { return j->fed >= job_known(j) && j->sampled < j->most; }
+static bool gives_id(const struct job *j) { return j->submitted >= job_known(j) && j->sampled < j->most; }
 static bool reads(const struct job *j, enum step_kind kind)
 {
-    return j->fed < job_known(j) && (kind == STEP_PROMPT) == (j->fed < j->n_prompt && j->role == ROW_PROMPT);
+    return j->submitted < job_known(j) &&
+           (kind == STEP_PROMPT) == (j->submitted < j->n_prompt && j->role == ROW_PROMPT);
 }
 
 struct work {
@@ -143,8 +144,8 @@ static void no_pages(struct engine *e, struct job *j)
     uint64_t pages = 0;
     for (uint32_t g = 0; g < e->n_groups; g++) pages += e->pool[g].n;
     (void)snprintf(text, sizeof text,
-                   "the KV cache has no page for position %u: its %" PRIu64 " pages of %d positions are in use", j->fed,
-                   pages, KV_PAGE);
+                   "the KV cache has no page for position %u: its %" PRIu64 " pages of %d positions are in use",
+                   j->submitted, pages, KV_PAGE);
     engine_end_job(e, j, JOB_NO_MEMORY, text);
 }
 
@@ -154,9 +155,9 @@ static uint32_t fit_logits_rows(const struct engine *e, const struct step *s, co
 {
     const uint32_t room = e->most_logits_rows - s->n_logits_rows, others = least(e->n_running - 1, room / 2),
                    scored = atomic_load(&j->n_scored);
-    if (j->prompt_probs && j->fed < j->n_prompt)
-        return least(n, room - others + (scored > j->fed ? scored - j->fed : 0));
-    return n - (!room && !j->n_ids && j->fed + n == j->n_prompt);
+    if (j->prompt_probs && j->submitted < j->n_prompt)
+        return least(n, room - others + (scored > j->submitted ? scored - j->submitted : 0));
+    return n - (!room && !j->n_ids && j->submitted + n == j->n_prompt);
 }
 
 static void want(struct engine *e, struct step *s, uint32_t row, struct step_ask ask)
@@ -170,11 +171,11 @@ static void want(struct engine *e, struct step *s, uint32_t row, struct step_ask
  * an id. */
 static void add_logits_rows(struct engine *e, struct step *s, struct job *j, struct step_member *m)
 {
-    const uint32_t row = e->seqs[s->n_seqs].row, end = j->fed + m->n_rows, scored = atomic_load(&j->n_scored);
+    const uint32_t row = e->seqs[s->n_seqs].row, end = j->submitted + m->n_rows, scored = atomic_load(&j->n_scored);
     m->logits_row = s->n_logits_rows;
-    m->scored = j->fed > scored ? j->fed : scored;
+    m->scored = j->submitted > scored ? j->submitted : scored;
     for (uint32_t p = m->scored; j->prompt_probs && p < end && p + 1 < j->n_prompt; p++, m->n_scored++)
-        want(e, s, row + p - j->fed, (struct step_ask){ .id = j->prompt[p + 1], .top = j->prompt_top });
+        want(e, s, row + p - j->submitted, (struct step_ask){ .id = j->prompt[p + 1], .top = j->prompt_top });
     if (m->sampled)
         want(e, s, row + m->n_rows - 1,
              (struct step_ask){ .id = TOKEN_LAST, .top = j->top, .masked = j->mask != NULL });
@@ -190,13 +191,13 @@ static bool add(struct engine *e, struct step *s, struct job *j, uint32_t n)
         return false;
     }
     const uint32_t known = job_known(j);
-    const bool id = j->fed >= known, sampled = id || (!j->n_ids && j->fed + n == j->n_prompt);
-    for (uint32_t i = 0, p = j->fed; i < n; i++, p++)
+    const bool id = j->submitted >= known, sampled = id || (!j->n_ids && j->submitted + n == j->n_prompt);
+    for (uint32_t i = 0, p = j->submitted; i < n; i++, p++)
         e->tokens[s->n_rows + i] = id ? TOKEN_LAST : p < j->n_prompt ? j->prompt[p] : j->ids[p - j->n_prompt];
     e->seqs[s->n_seqs] = (struct step_seq){ .row = s->n_rows,
                                             .n_rows = n,
-                                            .position = j->fed,
-                                            .role = j->fed < j->n_prompt ? j->role : ROW_GENERATED,
+                                            .position = j->submitted,
+                                            .role = j->submitted < j->n_prompt ? j->role : ROW_GENERATED,
                                             .pages = j->tables,
                                             .slot = j->slot };
     struct step_member *m = &r->member[s->n_seqs];
@@ -241,7 +242,7 @@ static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, ui
     e->looks++;
     for (struct job *j; s->n_rows < most && (j = next_reader(e, kind, &from));) {
         const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j),
-                       n = fit_logits_rows(e, s, j, least(end - j->fed, most - s->n_rows));
+                       n = fit_logits_rows(e, s, j, least(end - j->submitted, most - s->n_rows));
         j->looked = e->looks;
         if (!n) continue;
         if (add(e, s, j, n))
@@ -321,7 +322,7 @@ static void commit(struct engine *e, struct step_record *r, const struct step *s
     e->spent[r->kind] += r->charged / r->share;
     for (uint32_t i = 0; i < r->n; i++) {
         struct job *j = r->member[i].job;
-        j->fed += r->member[i].n_rows;
+        j->submitted += r->member[i].n_rows;
         pages_settle(e, j);
         j->sampled += r->member[i].sampled;
         j->in_flight++;
@@ -494,12 +495,12 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
         engine_end_job(e, j, JOB_FAILED, why);
         return;
     }
-    if (j->stored - m->n_rows < j->n_prompt) job_tell_done(j, least(j->stored, j->n_prompt));
+    if (j->computed - m->n_rows < j->n_prompt) job_tell_done(j, least(j->computed, j->n_prompt));
     take_probs(e, j, m);
     if (m->sampled) take_id(e, j, id, now);
     if (j->pending_drop && !j->in_flight)
         schedule_drop_pages(e, j);
-    else if (!j->over && j->running && j->n_ids && j->stored >= job_known(j))
+    else if (!j->over && j->running && j->n_ids && j->computed >= job_known(j))
         atomic_store(&j->state, JOB_DECODE);
 }
 
@@ -521,11 +522,11 @@ static void account(struct engine *e, const struct step_record *r, uint64_t now)
         e->row_seconds += (row - e->row_seconds) * (r->n_rows < 256 ? r->n_rows / 1024.0 : 0.25);
 }
 
-/* First of all jobs: what one has stored another may be waiting for, which keeps its pages. */
+/* First of all jobs: what one has computed another may be waiting for, which keeps its pages. */
 static void commit_pages(struct engine *e, const struct step_record *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        r->member[i].job->stored += r->member[i].n_rows;
+        r->member[i].job->computed += r->member[i].n_rows;
         if (!e->step_failed[i]) pages_commit(e, r->member[i].job);
     }
     for (uint32_t i = 0; i < r->n; i++)

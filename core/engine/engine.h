@@ -123,7 +123,7 @@ struct engine_job {
 enum event_kind { EVENT_STARTED = 0, EVENT_PROGRESS, EVENT_TOKEN, EVENT_END };
 struct job_event {
     enum event_kind kind;
-    uint32_t n_done;    /* EVENT_PROGRESS: rows of the prompt that are stored, cached ones included */
+    uint32_t n_done;    /* EVENT_PROGRESS: rows of the prompt that are computed, cached ones included */
     uint32_t id, index; /* EVENT_TOKEN: the id, 0-based number */
     /* EVENT_TOKEN of a job with probs: [1 + n_top], the id's own first, then those of the best; valid until
      * job_release. EVENT_END of a job with probs that an id of `ends` ended: that id's. Else NULL. */
@@ -204,7 +204,7 @@ struct job_view {
     char id[ENGINE_JOB_ID_MAX + 1];
     enum job_state state;
     int32_t priority;
-    uint32_t n_prompt, n_done /* prompt rows stored */, n_generated;
+    uint32_t n_prompt, n_done /* prompt rows computed */, n_generated;
     uint64_t queued_ns;
 };
 uint32_t engine_jobs(struct engine *e, struct job_view *out, uint32_t most);

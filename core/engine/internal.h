@@ -101,7 +101,7 @@ struct job {
      * it. */
     uint32_t *ids;                             /* [most] */
     struct sampler_prob *probs, *prompt_probs; /* [most], [n_prompt], rows: job_row */
-    uint32_t *progress;          /* [n_prompt + 1] rising: rows of the prompt that were stored; NULL: nobody asks */
+    uint32_t *progress;          /* [n_prompt + 1] rising: rows of the prompt that were computed; NULL: nobody asks */
     _Atomic uint32_t n_progress; /* of them; each is there before the ids that follow from it */
     _Atomic uint32_t n_scored;   /* rows of its prompt whose log probabilities are there */
     _Atomic uint64_t events;
@@ -135,8 +135,8 @@ struct job {
     bool has_pages, pending_drop; /* has_pages: promised or held; pending_drop: they go once no step has them */
     uint32_t slot;                /* the device's sampler; ENGINE_NONE: none yet */
     uint32_t in_flight;           /* steps under way that have rows of it */
-    uint32_t fed;                 /* positions in submitted steps */
-    uint32_t stored;              /* positions in collected steps */
+    uint32_t submitted;           /* positions in submitted steps */
+    uint32_t computed;            /* positions in collected steps */
     uint32_t sampled;             /* ids of submitted steps */
     uint32_t n_ids;               /* ids of collected steps */
     uint32_t slice;               /* ids since it last began to run */
@@ -168,7 +168,7 @@ static inline struct sampler_prob *job_row(struct sampler_prob *probs, uint32_t 
 }
 /* The engine's side: what the reader shall see. */
 void job_tell_started(struct job *j);
-void job_tell_done(struct job *j, uint32_t n_done); /* rows of its prompt that are stored */
+void job_tell_done(struct job *j, uint32_t n_done); /* rows of its prompt that are computed */
 void job_tell_id(struct job *j, uint32_t id);
 void job_tell_end(struct job *j, enum job_end end);
 void job_add_turn(struct job *j, enum job_turn_kind kind, uint64_t now);
@@ -180,7 +180,7 @@ static inline uint32_t job_generated(const struct job *j)
 }
 /* Positions whose tokens are known: the prompt, and ids that were generated before it was preempted. */
 static inline uint32_t job_known(const struct job *j) { return j->n_prompt + (j->n_ids ? j->n_ids - 1 : 0); }
-/* Positions that it will have stored at most. */
+/* Positions that it will have computed at most. */
 static inline uint32_t job_positions(const struct job *j) { return j->n_prompt + j->most - 1; }
 
 /* Wakes readers: the engine's thread hands it jobs whose readers sleep, once a step. */
@@ -535,10 +535,10 @@ void pages_promise(struct engine *e, struct job *j, uint32_t found); /* after pa
 /* Takes pages for as many of j's next `rows` rows as there are pages for; returns how many. 0: none is left that was
  * not promised to others. */
 uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows);
-/* A step with j's rows up to `fed` is under way, or its step came to nothing: keeps whole pages of its prompt, gives
- * back what its next row does not see. */
+/* A step with j's rows up to `submitted` is under way, or its step came to nothing: keeps whole pages of its prompt,
+ * gives back what its next row does not see. */
 void pages_settle(struct engine *e, struct job *j);
-void pages_commit(struct engine *e, struct job *j); /* j's rows up to `stored` are good */
+void pages_commit(struct engine *e, struct job *j); /* j's rows up to `computed` are good */
 /* What could not be kept before, because another job just computed the same, perhaps can now. */
 void pages_keep(struct engine *e, struct job *j);
 void pages_drop(struct engine *e, struct job *j); /* all of it; no step under way has it */

@@ -182,7 +182,7 @@ static void tell(struct job *j, uint64_t events)
     notify(j);
 }
 
-/* More rows of its prompt are stored than were told. */
+/* More rows of its prompt are computed than were told. */
 static void add_progress(struct job *j, uint32_t n_done)
 {
     const uint32_t n = atomic_load_explicit(&j->n_progress, memory_order_relaxed);

@@ -197,12 +197,12 @@ void pages_promise(struct engine *e, struct job *j, uint32_t found)
 {
     for (uint32_t i = 0; i < found; i++) prefix_hold(&e->prefix, j->nodes[i]);
     j->n_nodes = j->n_committed = found;
-    j->fed = j->stored = found * KV_PAGE;
+    j->submitted = j->computed = found * KV_PAGE;
     j->has_pages = true;
     for (uint32_t g = 0; g < e->n_groups; g++) {
         struct job_pages *q = &j->pages[g];
         const uint32_t need = share(&e->pool[g], j);
-        q->first = kv_first(e->pool[g].span, j->fed) / KV_PAGE;
+        q->first = kv_first(e->pool[g].span, j->submitted) / KV_PAGE;
         q->end = found;
         for (uint32_t b = q->first; b < found; b++) {
             q->table[b] = prefix_pages(&e->prefix, j->nodes[b])[g];
@@ -234,7 +234,7 @@ static uint32_t rows_that_fit(const struct engine *e, const struct job *j, uint3
 {
     const struct job_pages *q = &j->pages[g];
     const uint64_t there = q->promise + pages_spare(e, g);
-    const uint32_t end = j->fed + rows, whole = rows ? (end - 1) / KV_PAGE * KV_PAGE : 0;
+    const uint32_t end = j->submitted + rows, whole = rows ? (end - 1) / KV_PAGE * KV_PAGE : 0;
     uint64_t reach = (q->end + there) * KV_PAGE;
     uint32_t block[2];
     if (e->pool[g].span.state) {
@@ -242,7 +242,7 @@ static uint32_t rows_that_fit(const struct engine *e, const struct job *j, uint3
         if (!rows || lacks_states(e, j, g, end, block) <= there) return rows;
         reach = there ? whole : (uint64_t)q->end * KV_PAGE;
     }
-    return reach >= (uint64_t)j->fed + rows ? rows : reach > j->fed ? (uint32_t)(reach - j->fed) : 0;
+    return reach >= (uint64_t)j->submitted + rows ? rows : reach > j->submitted ? (uint32_t)(reach - j->submitted) : 0;
 }
 
 static uint32_t take_promised(struct engine *e, struct job *j, uint32_t g)
@@ -264,8 +264,8 @@ uint32_t pages_grow(struct engine *e, struct job *j, uint32_t rows)
         struct job_pages *q = &j->pages[g];
         const bool state = e->pool[g].span.state;
         uint32_t block[2];
-        const uint32_t n = state ? lacks_states(e, j, g, j->fed + rows, block) : 0;
-        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)j->fed + rows); q->end < end; q->end++)
+        const uint32_t n = state ? lacks_states(e, j, g, j->submitted + rows, block) : 0;
+        for (const uint32_t end = (uint32_t)kv_pages_of((uint64_t)j->submitted + rows); q->end < end; q->end++)
             q->table[q->end] = state ? KV_NO_PAGE : take_promised(e, j, g);
         for (uint32_t i = 0; i < n; i++) q->table[block[i]] = take_promised(e, j, g);
     }
@@ -296,7 +296,7 @@ static void keep_block(struct engine *e, struct job *j, uint32_t block, uint32_t
 static void keep(struct engine *e, struct job *j)
 {
     struct prefix *p = &e->prefix;
-    for (const uint32_t rows = j->fed < j->n_prompt ? j->fed : j->n_prompt;
+    for (const uint32_t rows = j->submitted < j->n_prompt ? j->submitted : j->n_prompt;
          p->cap && (j->n_nodes + 1) * KV_PAGE <= rows; j->n_nodes++) {
         const uint32_t b = j->n_nodes;
         bool added;
@@ -314,7 +314,7 @@ static void keep(struct engine *e, struct job *j)
 
 void pages_commit(struct engine *e, struct job *j)
 {
-    while (j->n_committed < j->n_nodes && (j->n_committed + 1) * KV_PAGE <= j->stored)
+    while (j->n_committed < j->n_nodes && (j->n_committed + 1) * KV_PAGE <= j->computed)
         prefix_commit(&e->prefix, j->nodes[j->n_committed++]);
     lease_follow(e, j);
 }
@@ -340,9 +340,9 @@ static void trim(struct engine *e, struct job *j, uint32_t g)
 {
     struct page_pool *p = &e->pool[g];
     struct job_pages *q = &j->pages[g];
-    const bool last = j->lease && j->fed == job_positions(j);
-    const uint32_t end = (uint32_t)kv_pages_of(j->fed), first = last ? end : kv_first(p->span, j->fed) / KV_PAGE,
-                   need = last ? 0 : share(p, j);
+    const bool last = j->lease && j->submitted == job_positions(j);
+    const uint32_t end = (uint32_t)kv_pages_of(j->submitted),
+                   first = last ? end : kv_first(p->span, j->submitted) / KV_PAGE, need = last ? 0 : share(p, j);
     give_back(e, j, g, q->first, first);
     give_back(e, j, g, end, q->end);
     q->first = first;
@@ -388,5 +388,5 @@ void pages_drop(struct engine *e, struct job *j)
     }
     j->n_committed = 0;
     j->has_pages = j->pending_drop = false;
-    j->fed = j->stored = 0;
+    j->submitted = j->computed = 0;
 }

@@ -128,7 +128,7 @@ static void begin(struct engine *e, struct job *j, uint32_t found, uint64_t now)
     j->owner->served_ns = now;
     j->slice = 0;
     put_running(e, j);
-    set_state(j, j->n_ids && j->fed >= job_known(j) ? JOB_DECODE : JOB_PREFILL);
+    set_state(j, j->n_ids && j->submitted >= job_known(j) ? JOB_DECODE : JOB_PREFILL);
     if (!fresh) {
         e->stats.resumes++;
         job_add_turn(j, TURN_RESUMED, now);

@@ -645,7 +645,7 @@ static uint32_t next_progress(struct job *j)
     return event.n_done;
 }
 
-/* How much of a prompt is stored is told after each step, beginning with what was found of it, also to who reads it
+/* How much of a prompt is computed is told after each step, beginning with what was found of it, also to who reads it
  * late. The ids are those of a job that does not ask. */
 static void test_progress(void **state)
 {

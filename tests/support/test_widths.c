@@ -223,11 +223,11 @@ static uint32_t account_job(const struct engine *e, const struct job *j, uint32_
     const struct job_pages *q = &j->pages[g];
     const uint32_t all = pages_needed(&e->pool[g], job_positions(j)), need = all < e->pool[g].n ? all : e->pool[g].n,
                    held = q->end - q->first;
-    assert_int_equal(q->first, kv_first(e->pool[g].span, j->fed) / KV_PAGE);
-    if (kv_bounded(e->pool[g].span)) assert_int_equal(q->end, kv_pages_of(j->fed));
+    assert_int_equal(q->first, kv_first(e->pool[g].span, j->submitted) / KV_PAGE);
+    if (kv_bounded(e->pool[g].span)) assert_int_equal(q->end, kv_pages_of(j->submitted));
     if (held + q->promise < need || (q->promise && held + q->promise > need))
         fail_msg("a job holds %u pages and was promised %u: expected %u", held, q->promise, need);
-    assert_true(j->n_committed == j->n_nodes && j->fed == j->stored);
+    assert_true(j->n_committed == j->n_nodes && j->submitted == j->computed);
     for (uint32_t b = 0; b < j->n_nodes; b++) a->holders[j->nodes[b]]++;
     for (uint32_t b = q->first; b < q->end; b++) {
         if (b < j->n_nodes && prefix_pages(&e->prefix, j->nodes[b])[g] == q->table[b])
