@@ -64,7 +64,7 @@ void engine_settle(struct engine *e, struct job *j)
     if (j->slot != ENGINE_NONE) e->slots[e->n_slots++] = j->slot;
     j->slot = ENGINE_NONE;
     e->schedule_due = true;
-    if (j->told) job_unref(j);
+    if (j->notified) job_unref(j);
 }
 
 void engine_end_job(struct engine *e, struct job *j, enum job_end end, const char *text)
@@ -105,7 +105,7 @@ static void tell_ended(struct engine *e)
     for (uint32_t i = 0; i < e->n_ended; i++) {
         struct job *j = e->ended[i];
         job_tell_end(j, j->end);
-        j->told = true;
+        j->notified = true;
         if (!j->in_flight) job_unref(j);
     }
     e->n_ended = 0;

@@ -131,7 +131,7 @@ struct job {
 
     /* The engine's thread. */
     enum job_end end;
-    bool over, told, running;     /* told: the reader knows that it is over */
+    bool over, notified, running; /* notified: the reader knows that it is over */
     bool has_pages, pending_drop; /* has_pages: promised or held; pending_drop: they go once no step has them */
     uint32_t slot;                /* the device's sampler; ENGINE_NONE: none yet */
     uint32_t in_flight;           /* steps under way that have rows of it */

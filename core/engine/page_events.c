@@ -8,7 +8,7 @@
 #include "engine/internal.h"
 
 enum {
-    LOOKED_AT = 1024,   /* nodes that a turn looks at while something was not told */
+    LOOKED_AT = 1024,   /* nodes that a turn looks at while something was not announced */
     BEHIND_NS = 1000000 /* an idle engine looks so often then: the ring is full, and its reader at work */
 };
 
@@ -20,12 +20,12 @@ struct page_events {
 
     /* The engine's thread. */
     uint64_t *hash;      /* [nodes] 0: it is not kept, or not committed */
-    uint32_t *told;      /* [nodes] the round in which it was told; 0: in none */
+    uint32_t *announced; /* [nodes] the round in which it was announced; 0: in none */
     uint32_t *above;     /* [nodes] for tell_path */
-    uint32_t round;      /* from 1; what was told before the last PAGES_CLEARED counts no more */
+    uint32_t round;      /* from 1; what was announced before the last PAGES_CLEARED counts no more */
     uint32_t flushed;    /* tail when the reader was last woken */
-    bool clear;          /* PAGES_CLEARED is to be told, before anything else */
-    bool behind, missed; /* behind: nodes from `at` on may not have been told; missed: nor some before it */
+    bool clear;          /* PAGES_CLEARED is to be announced, before anything else */
+    bool behind, missed; /* behind: nodes from `at` on may not have been announced; missed: nor some before it */
     uint32_t at;
 };
 
@@ -41,9 +41,9 @@ wk_status page_events_open(struct prefix *p, uint32_t records, const struct wk_e
     v->clear = true;
     v->ring = calloc(v->cap, sizeof *v->ring);
     v->hash = calloc(p->cap, sizeof *v->hash);
-    v->told = calloc(p->cap, sizeof *v->told);
+    v->announced = calloc(p->cap, sizeof *v->announced);
     v->above = calloc(p->cap, sizeof *v->above);
-    return v->ring && v->hash && v->told && v->above
+    return v->ring && v->hash && v->announced && v->above
                ? WK_OK
                : wk_fail(err, WK_NO_MEMORY, "out of memory for events of a prefix cache of %u pages", p->cap);
 }
@@ -54,7 +54,7 @@ void page_events_close(struct prefix *p)
     if (!v) return;
     free(v->ring);
     free(v->hash);
-    free(v->told);
+    free(v->announced);
     free(v->above);
     free(v);
     p->events = NULL;
@@ -107,9 +107,9 @@ void engine_page_events_again(struct engine *e)
     engine_attention(e, ATTEND_EVENTS);
 }
 
-/* ---- what is told -------------------------------------------------------------------------------------- */
+/* ---- what is announced -------------------------------------------------------------------------------------- */
 
-static bool is_told(const struct page_events *v, uint32_t node) { return v->told[node] == v->round; }
+static bool is_announced(const struct page_events *v, uint32_t node) { return v->announced[node] == v->round; }
 
 /* The same in every process, other than the tree's own. */
 static uint64_t hash_of(const struct prefix *p, const struct prefix_node *n)
@@ -128,7 +128,7 @@ static bool tell(struct prefix *p, uint32_t node)
     const struct prefix_node *n = &p->nodes[node];
     struct page_event *at = room(v);
     const bool first = n->parent == ENGINE_NONE;
-    if (v->clear || !at || (!first && !is_told(v, n->parent))) return false;
+    if (v->clear || !at || (!first && !is_announced(v, n->parent))) return false;
     at->kind = PAGE_STORED;
     at->first = first;
     at->hash = v->hash[node];
@@ -137,7 +137,7 @@ static bool tell(struct prefix *p, uint32_t node)
     at->salt = n->salt;
     memcpy(at->tokens, n->tokens, sizeof at->tokens);
     give(v);
-    v->told[node] = v->round;
+    v->announced[node] = v->round;
     return true;
 }
 
@@ -146,7 +146,7 @@ static bool tell_path(struct prefix *p, uint32_t node)
 {
     struct page_events *v = p->events;
     uint32_t n = 0;
-    for (; node != ENGINE_NONE && !is_told(v, node); node = p->nodes[node].parent) v->above[n++] = node;
+    for (; node != ENGINE_NONE && !is_announced(v, node); node = p->nodes[node].parent) v->above[n++] = node;
     while (n && tell(p, v->above[n - 1])) n--;
     return n == 0;
 }
@@ -172,8 +172,8 @@ void page_events_removed(struct prefix *p, uint32_t node)
     const uint64_t hash = v->hash[node];
     struct page_event *at = room(v);
     v->hash[node] = 0;
-    if (!is_told(v, node)) return;
-    v->told[node] = 0;
+    if (!is_announced(v, node)) return;
+    v->announced[node] = 0;
     if (!at) {
         begin_again(v);
         return;
