@@ -82,7 +82,8 @@ static bool is_taken(const struct tokenizer *t, const struct sampler_prob *of, u
 }
 
 /* The token that is there and the best, each once. */
-static void put_tops(struct http_text *out, const struct tokenizer *t, const struct sampler_prob *of, uint32_t n_top)
+static void put_top_logprobs(struct http_text *out, const struct tokenizer *t, const struct sampler_prob *of,
+                             uint32_t n_top)
 {
     http_text_add(out, "{", 1);
     for (uint32_t i = 0; i <= n_top; i++) {
@@ -98,7 +99,7 @@ static void put_tops(struct http_text *out, const struct tokenizer *t, const str
 void token_probs_add_lists(struct token_probs *p, const struct tokenizer *t, uint32_t id, const struct sampler_prob *of,
                            uint32_t n_top, size_t chars)
 {
-    struct http_text *const lists[] = { &p->tokens, &p->values, &p->tops, &p->offsets };
+    struct http_text *const lists[] = { &p->tokens, &p->values, &p->top_logprobs, &p->offsets };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (lists[i]->n) http_text_add(lists[i], ",", 1);
     put_list_token(&p->tokens, tokenizer_piece(t, id, true), false);
@@ -107,9 +108,9 @@ void token_probs_add_lists(struct token_probs *p, const struct tokenizer *t, uin
     else
         http_text_format(&p->values, "null");
     if (of)
-        put_tops(&p->tops, t, of, n_top);
+        put_top_logprobs(&p->top_logprobs, t, of, n_top);
     else
-        http_text_format(&p->tops, "null");
+        http_text_format(&p->top_logprobs, "null");
     http_text_format(&p->offsets, "%zu", p->chars);
     p->chars += chars;
 }
@@ -138,7 +139,7 @@ void token_probs_put(struct http_text *out, struct token_probs *p, bool chat)
     http_text_format(out, "],\"token_logprobs\":[");
     move(out, &p->values);
     http_text_format(out, "],\"top_logprobs\":[");
-    move(out, &p->tops);
+    move(out, &p->top_logprobs);
     http_text_format(out, "],\"text_offset\":[");
     move(out, &p->offsets);
     http_text_format(out, "]}");
@@ -146,12 +147,12 @@ void token_probs_put(struct http_text *out, struct token_probs *p, bool chat)
 
 size_t token_probs_bytes(const struct token_probs *p)
 {
-    return p->content.n + p->tokens.n + p->values.n + p->tops.n + p->offsets.n;
+    return p->content.n + p->tokens.n + p->values.n + p->top_logprobs.n + p->offsets.n;
 }
 
 bool token_probs_failed(const struct token_probs *p)
 {
-    return p->content.failed || p->tokens.failed || p->values.failed || p->tops.failed || p->offsets.failed;
+    return p->content.failed || p->tokens.failed || p->values.failed || p->top_logprobs.failed || p->offsets.failed;
 }
 
 void token_probs_free(struct token_probs *p)
@@ -159,7 +160,7 @@ void token_probs_free(struct token_probs *p)
     http_text_free(&p->content);
     http_text_free(&p->tokens);
     http_text_free(&p->values);
-    http_text_free(&p->tops);
+    http_text_free(&p->top_logprobs);
     http_text_free(&p->offsets);
 }
 

@@ -14,7 +14,7 @@
 /* Entries of tokens, in the form of a chat (`content`) or of a completion (four lists). Zeroed: none. */
 struct token_probs {
     struct http_text content;
-    struct http_text tokens, values, tops, offsets;
+    struct http_text tokens, values, top_logprobs, offsets;
     size_t chars; /* of the completion's text before the next token */
 };
 

@@ -153,7 +153,7 @@ struct step_ids {
     uint32_t *ids; /* [n_seqs], caller's */
     bool *failed;  /* [n_seqs], caller's: no id could be picked from the logits (NaN or infinite), or `failed` of the
                       step */
-    struct sampler_top *tops; /* [n_logits_rows], caller's: of rows that asked for log probabilities. Its id is
+    struct sampler_top *top_logprobs; /* [n_logits_rows], caller's: of rows that asked for log probabilities. Its id is
                                  UINT32_MAX where its sequence got no id or failed. NULL: nothing was asked for */
 };
 

@@ -34,7 +34,7 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
     e->seqs = calloc(n, sizeof *e->seqs);
     e->logits_rows = calloc(e->most_logits_rows, sizeof *e->logits_rows);
     e->asks = calloc(e->most_logits_rows, sizeof *e->asks);
-    e->tops = calloc(e->most_logits_rows, sizeof *e->tops);
+    e->top_logprobs = calloc(e->most_logits_rows, sizeof *e->top_logprobs);
     e->masks = calloc(e->most_logits_rows, sizeof *e->masks);
     e->step_ids = calloc(n, sizeof *e->step_ids);
     e->step_failed = calloc(n, sizeof *e->step_failed);
@@ -43,8 +43,8 @@ wk_status batch_open(struct engine *e, const struct wk_err *err)
         e->under_way[i].member = calloc(n, sizeof *e->under_way[i].member);
         ok = ok && e->under_way[i].member;
     }
-    ok =
-        ok && e->seqs && e->logits_rows && e->asks && e->tops && e->masks && e->step_ids && e->step_failed && e->tokens;
+    ok = ok && e->seqs && e->logits_rows && e->asks && e->top_logprobs && e->masks && e->step_ids && e->step_failed &&
+         e->tokens;
     return ok ? WK_OK
               : wk_fail(err, WK_NO_MEMORY, "out of memory for steps of %u jobs and %u rows", n, e->o.max_batch_tokens);
 }
@@ -55,7 +55,7 @@ void batch_close(struct engine *e)
     free(e->seqs);
     free(e->logits_rows);
     free(e->asks);
-    free(e->tops);
+    free(e->top_logprobs);
     free((void *)e->masks);
     free(e->step_ids);
     free(e->step_failed);
@@ -473,11 +473,11 @@ static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
 /* The log probabilities that the step found: of tokens of the prompt, and of the id that is given next. */
 static void take_probs(struct engine *e, struct job *j, const struct step_member *m)
 {
-    const struct sampler_top *tops = e->tops + m->logits_row;
+    const struct sampler_top *top_logprobs = e->top_logprobs + m->logits_row;
     for (uint32_t i = 0; i < m->n_scored; i++)
-        sampler_probs(&tops[i], job_row(j->prompt_probs, j->prompt_top, m->scored + i));
+        sampler_probs(&top_logprobs[i], job_row(j->prompt_probs, j->prompt_top, m->scored + i));
     if (m->n_scored) atomic_store(&j->n_scored, m->scored + m->n_scored);
-    if (m->sampled && j->probs) sampler_probs(&tops[m->n_scored], job_row(j->probs, j->top, j->n_ids));
+    if (m->sampled && j->probs) sampler_probs(&top_logprobs[m->n_scored], job_row(j->probs, j->top, j->n_ids));
 }
 
 static void take(struct engine *e, const struct step_member *m, uint32_t id, bool failed, uint64_t now)
@@ -538,7 +538,7 @@ void batch_collect(struct engine *e)
     struct step_record *r = &e->under_way[e->oldest];
     char text[sizeof e->dead_text] = "";
     const wk_status status = e->model->device->collect(
-        e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed, r->asks ? e->tops : NULL },
+        e->model->executor, &(struct step_ids){ e->step_ids, e->step_failed, r->asks ? e->top_logprobs : NULL },
         &(struct wk_err){ text, sizeof text });
     if (status) {
         engine_die(e, text);

@@ -485,11 +485,11 @@ struct engine {
     struct step_seq *seqs;
     uint32_t *tokens, *logits_rows, *step_ids; /* logits_rows: [most_logits_rows] */
     bool *step_failed;
-    struct step_ask *asks;     /* [most_logits_rows] */
-    struct sampler_top *tops;  /* [most_logits_rows] */
-    const uint64_t **masks;    /* [most_logits_rows] */
-    uint32_t most_logits_rows; /* rows of a step */
-    struct step masked;        /* the last step, while it waits for masks: seqs, tokens and so on are its */
+    struct step_ask *asks;            /* [most_logits_rows] */
+    struct sampler_top *top_logprobs; /* [most_logits_rows] */
+    const uint64_t **masks;           /* [most_logits_rows] */
+    uint32_t most_logits_rows;        /* rows of a step */
+    struct step masked;               /* the last step, while it waits for masks: seqs, tokens and so on are its */
     bool mask_due;
     double spent[STEP_KINDS]; /* seconds of the device by share: the class that has had less is next */
     bool present[STEP_KINDS]; /* there was something of the class when the last step was chosen */

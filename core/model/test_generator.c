@@ -449,7 +449,7 @@ static void test_submit(void **state)
     struct step_ask ask = { .id = TOKEN_LAST, .top = 3, .masked = true };
     struct sampler_top top;
     const uint64_t only = UINT64_C(1) << 17, *const masks[] = { &only };
-    out.tops = &top;
+    out.top_logprobs = &top;
     step.n_logits_rows = 1;
     step.asks = &ask;
     seq.position = 3 + STEP_QUEUE;

@@ -222,7 +222,7 @@ struct sampling {
     uint64_t *mask;                  /* of the id that is picked, a bit each */
     uint32_t *ids;                   /* [STEP_QUEUE][max_sequences] not collected yet, */
     bool *failed;
-    struct sampler_top *tops;                               /* [STEP_QUEUE][max_logits_rows] */
+    struct sampler_top *top_logprobs;                       /* [STEP_QUEUE][max_logits_rows] */
     uint32_t n_seqs[STEP_QUEUE], n_logits_rows[STEP_QUEUE]; /* of steps that are not collected, a ring */
     uint32_t first, n_waiting;                              /* of that ring */
     uint32_t n_steps;                                       /* that were submitted */

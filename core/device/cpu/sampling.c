@@ -40,7 +40,7 @@ void sampling_carve(struct executor *x, struct carve *workspace)
     s->tokens = carve(workspace, x->o.max_rows, sizeof *s->tokens);
     s->ids = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->ids);
     s->failed = carve(workspace, (uint64_t)STEP_QUEUE * n, sizeof *s->failed);
-    s->tops = carve(workspace, (uint64_t)STEP_QUEUE * logits_rows, sizeof *s->tops);
+    s->top_logprobs = carve(workspace, (uint64_t)STEP_QUEUE * logits_rows, sizeof *s->top_logprobs);
     s->logits = carve(workspace, (uint64_t)logits_rows * x->program->n_vocab, sizeof *s->logits);
     s->mask = carve(workspace, (x->program->n_vocab + 63) / 64, sizeof *s->mask);
 }
@@ -166,7 +166,7 @@ static void take_row(struct executor *x, const struct step *step, uint32_t i, ui
         *failed = *failed || slot->state == SLOT_FAILED;
     }
     if (a.top == STEP_NO_TOP) return;
-    struct sampler_top *top = &s->tops[entry * x->o.max_logits_rows + logits_row];
+    struct sampler_top *top = &s->top_logprobs[entry * x->o.max_logits_rows + logits_row];
     top->id = UINT32_MAX;
     if (id != UINT32_MAX && sampler_top(logits, n_vocab, id, a.top, top, NULL)) *failed = true;
 }
@@ -235,8 +235,9 @@ wk_status sampling_collect(struct executor *x, struct step_ids *out, const struc
     const uint32_t entry = s->first * x->o.max_sequences;
     memcpy(out->ids, s->ids + entry, s->n_seqs[s->first] * sizeof *out->ids);
     memcpy(out->failed, s->failed + entry, s->n_seqs[s->first] * sizeof *out->failed);
-    if (out->tops)
-        memcpy(out->tops, s->tops + s->first * x->o.max_logits_rows, s->n_logits_rows[s->first] * sizeof *out->tops);
+    if (out->top_logprobs)
+        memcpy(out->top_logprobs, s->top_logprobs + s->first * x->o.max_logits_rows,
+               s->n_logits_rows[s->first] * sizeof *out->top_logprobs);
     s->first = (s->first + 1) % STEP_QUEUE;
     s->n_waiting--;
     return WK_OK;

@@ -18,17 +18,17 @@
 wk_status cuda_asks_open(struct executor *x, const struct wk_err *err)
 {
     const uint64_t masks = (uint64_t)x->run_rows * x->masks.words * sizeof *x->masks.host,
-                   tops = (uint64_t)CUDA_RING * x->o.max_logits_rows * sizeof *x->tops;
+                   top_logprobs = (uint64_t)CUDA_RING * x->o.max_logits_rows * sizeof *x->top_logprobs;
     void *host, *device;
     wk_status s = cuda_memory_pinned(x->device, masks, &host, &device, err);
     if (s) return s;
     x->masks.host = host;
     memset(host, 0, masks);
-    s = cuda_memory_pinned(x->device, tops, &host, &device, err);
+    s = cuda_memory_pinned(x->device, top_logprobs, &host, &device, err);
     if (s) return s;
-    x->tops = host;
-    x->tops_device = device;
-    memset(host, 0, tops);
+    x->top_logprobs = host;
+    x->top_logprobs_device = device;
+    memset(host, 0, top_logprobs);
     cudaStream_t stream = NULL;
     cudaEvent_t sent = NULL, used = NULL;
     int code = (int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -90,28 +90,28 @@ wk_status cuda_masks_used(struct executor *x, const struct wk_err *err)
 
 /* ---- log probabilities --------------------------------------------------------------------------------- */
 
-void cuda_record_tops(struct executor *x, const struct step *s, struct run_record *to)
+void cuda_record_top_logprobs(struct executor *x, const struct step *s, struct run_record *to)
 {
     const struct run *r = &x->run;
-    to->n_tops = 0;
+    to->n_top_logprobs = 0;
     for (uint32_t i = 0; s->asks && i < r->n_logits_rows; i++)
         if (s->asks[r->ask_of[i]].top != STEP_NO_TOP)
-            to->top[to->n_tops++] =
+            to->top[to->n_top_logprobs++] =
                 (struct run_top){ .logits_row = i, .ask = r->ask_of[i], .seq = r->logits_row_of[i] };
 }
 
-wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t first, uint32_t end,
-                            const struct wk_err *err)
+wk_status cuda_enqueue_top_logprobs(struct executor *x, const struct step *s, uint32_t first, uint32_t end,
+                                    const struct wk_err *err)
 {
     struct cuda_top_row of[CUDA_SAMPLER_ROWS];
-    struct cuda_tops c = { .of = of,
-                           .seq = x->prepare.sampled,
-                           .logits = x->logits,
-                           .stride = x->logits_stride,
-                           .serial = x->prepare.serial,
-                           .out = x->tops_device,
-                           .first = first,
-                           .a_run = x->o.max_logits_rows };
+    struct cuda_top_logprobs c = { .of = of,
+                                   .seq = x->prepare.sampled,
+                                   .logits = x->logits,
+                                   .stride = x->logits_stride,
+                                   .serial = x->prepare.serial,
+                                   .out = x->top_logprobs_device,
+                                   .first = first,
+                                   .a_run = x->o.max_logits_rows };
     for (uint32_t i = first; s->asks && i < end; i++) {
         const struct step_ask *a = &s->asks[x->run.ask_of[i]];
         if (a->top != STEP_NO_TOP)
@@ -119,27 +119,27 @@ wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t f
     }
     if (!c.n) return WK_OK;
     wk_status st = cuda_launch_held(x, err); /* it has their logits */
-    return st ? st : cuda_sampler_tops(x->sampler, &c, x->stream, err);
+    return st ? st : cuda_sampler_top_logprobs(x->sampler, &c, x->stream, err);
 }
 
 static const struct cuda_top *top_at(const struct executor *x, uint32_t serial, uint32_t logits_row)
 {
-    return &x->tops[(uint64_t)(serial % CUDA_RING) * x->o.max_logits_rows + logits_row];
+    return &x->top_logprobs[(uint64_t)(serial % CUDA_RING) * x->o.max_logits_rows + logits_row];
 }
 
 bool cuda_tops_ended(const struct executor *x, uint32_t serial, const struct run_record *r)
 {
-    for (uint32_t i = 0; i < r->n_tops; i++)
+    for (uint32_t i = 0; i < r->n_top_logprobs; i++)
         if (__atomic_load_n(&top_at(x, serial, r->top[i].logits_row)->serial, __ATOMIC_ACQUIRE) != serial) return false;
     return true;
 }
 
-void cuda_harvest_tops(struct executor *x, uint32_t serial, const struct run_record *r)
+void cuda_harvest_top_logprobs(struct executor *x, uint32_t serial, const struct run_record *r)
 {
     struct pending_step *p = &x->pending[r->step];
-    for (uint32_t i = 0; i < r->n_tops; i++) {
+    for (uint32_t i = 0; i < r->n_top_logprobs; i++) {
         const struct run_top *t = &r->top[i];
-        struct sampler_top *to = &p->tops[t->ask];
+        struct sampler_top *to = &p->top_logprobs[t->ask];
         *to = top_at(x, serial, t->logits_row)->top;
         if (to->id == CUDA_NO_ID) p->failed[t->seq] = true;
         if (to->id == CUDA_NO_ID || (t->logits_row < r->n_sampled && p->ids[t->seq] == UINT32_MAX)) to->id = UINT32_MAX;

@@ -262,7 +262,7 @@ struct run {
 struct run_record {
     bool few;
     uint32_t step, n_sampled, seq_of[RUN_ROWS]; /* step: place in pending, UINT32_MAX: nobody waits for it */
-    uint32_t n_tops;                            /* of top */
+    uint32_t n_top_logprobs;                    /* of top */
     struct run_top {
         uint32_t logits_row, ask, seq; /* index in the run's logits rows; in the step's, and in its sequences */
     } *top;                            /* [max_logits_rows] rows whose log probabilities are asked for */
@@ -272,7 +272,7 @@ struct pending_step {
     uint32_t n_seqs, n_logits_rows, last_serial; /* last_serial: of its last run */
     uint32_t *ids;                               /* [max_sequences] */
     bool *failed;                                /* [max_sequences] */
-    struct sampler_top *tops;                    /* [max_logits_rows] */
+    struct sampler_top *top_logprobs;            /* [max_logits_rows] */
 };
 
 /* Walks over the sequences of one class of a step. */
@@ -358,9 +358,9 @@ struct executor {
     void *sampler_memory;         /* the sampler's */
     struct cuda_gemm *gemm;       /* the library's products; its own */
     struct cuda_sampler *sampler; /* its own */
-    struct cuda_sampled *results, *results_device; /* [CUDA_RING][run_rows] */
-    uint32_t *mark, *mark_device;                  /* serial of the last unsampled run that ended */
-    struct cuda_top *tops, *tops_device;           /* [CUDA_RING][max_logits_rows] */
+    struct cuda_sampled *results, *results_device;       /* [CUDA_RING][run_rows] */
+    uint32_t *mark, *mark_device;                        /* serial of the last unsampled run that ended */
+    struct cuda_top *top_logprobs, *top_logprobs_device; /* [CUDA_RING][max_logits_rows] */
     struct cuda_mask_space masks;
     struct cuda_mover *mover;         /* of pages; NULL: they are not handed over */
     enum cuda_sample_kind *slot_kind; /* [max_sequences] */
@@ -550,10 +550,10 @@ wk_status cuda_send_masks(struct executor *x, const struct step *s, const uint64
 wk_status cuda_masks_used(struct executor *x, const struct wk_err *err); /* by what was enqueued before */
 /* Notes what log probabilities x->run's rows ask for; finds those of logits rows [first, end), whose logits are at
  * x->logits; has `r` got all of them; and hands them to their step. */
-void cuda_record_tops(struct executor *x, const struct step *s, struct run_record *to);
-wk_status cuda_enqueue_tops(struct executor *x, const struct step *s, uint32_t first, uint32_t end,
-                            const struct wk_err *err);
+void cuda_record_top_logprobs(struct executor *x, const struct step *s, struct run_record *to);
+wk_status cuda_enqueue_top_logprobs(struct executor *x, const struct step *s, uint32_t first, uint32_t end,
+                                    const struct wk_err *err);
 bool cuda_tops_ended(const struct executor *x, uint32_t serial, const struct run_record *r);
-void cuda_harvest_tops(struct executor *x, uint32_t serial, const struct run_record *r);
+void cuda_harvest_top_logprobs(struct executor *x, uint32_t serial, const struct run_record *r);
 
 #endif

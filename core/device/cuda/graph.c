@@ -73,18 +73,18 @@ static wk_status load_asks(struct executor *x, uint32_t rows, const struct wk_er
 {
     struct cuda_masks none = { .words = x->masks.device, .stride = x->masks.words };
     const struct cuda_top_row first = { .top = 1 };
-    const struct cuda_tops tops = { .n = 1,
-                                    .of = &first,
-                                    .seq = x->prepare.sampled,
-                                    .logits = x->logits,
-                                    .stride = x->logits_stride,
-                                    .serial = x->prepare.serial,
-                                    .out = x->tops_device,
-                                    .a_run = x->o.max_logits_rows };
+    const struct cuda_top_logprobs top_logprobs = { .n = 1,
+                                                    .of = &first,
+                                                    .seq = x->prepare.sampled,
+                                                    .logits = x->logits,
+                                                    .stride = x->logits_stride,
+                                                    .serial = x->prepare.serial,
+                                                    .out = x->top_logprobs_device,
+                                                    .a_run = x->o.max_logits_rows };
     for (uint32_t i = 0; i < rows; i++) none.of_row[i] = CUDA_NO_MASK;
     wk_status s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_ANY, &none, false, err);
     if (!s) s = cuda_enqueue_sample(x, rows, CUDA_SAMPLE_PLAIN, &none, false, err);
-    if (!s) s = cuda_sampler_tops(x->sampler, &tops, x->stream, err);
+    if (!s) s = cuda_sampler_top_logprobs(x->sampler, &top_logprobs, x->stream, err);
     return s ? s
              : cuda_check(x->device, (int)cudaStreamSynchronize(x->stream),
                           "the first run of masks and log probabilities", err);

@@ -424,7 +424,7 @@ struct cuda_top_row {
     uint16_t row, top; /* row of logits; how many of the best, at most SAMPLER_MAX_TOP */
     uint32_t id;       /* TOKEN_LAST: that the row's slot was given last */
 };
-struct cuda_tops {
+struct cuda_top_logprobs {
     uint32_t n;                    /* 1 to CUDA_SAMPLER_ROWS */
     const struct cuda_top_row *of; /* [n], host memory */
     const struct cuda_seq *seq;    /* as of cuda_sample */
@@ -434,8 +434,8 @@ struct cuda_tops {
     struct cuda_top *out;   /* mapped host memory as the device sees it: [ring][a_run], of row r entry first + r */
     uint32_t first, a_run;  /* first: of this call's rows; a_run: entries of a run */
 };
-wk_status cuda_sampler_tops(const struct cuda_sampler *s, const struct cuda_tops *c, void *stream,
-                            const struct wk_err *err);
+wk_status cuda_sampler_top_logprobs(const struct cuda_sampler *s, const struct cuda_top_logprobs *c, void *stream,
+                                    const struct wk_err *err);
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s); /* [slots] on the device; 0 until a first id */
 enum cuda_sample_kind cuda_sampler_kind(const struct sampler_params *p);
 /* From now on as on devices without clusters: a test runs both ways. */
@@ -483,7 +483,7 @@ CUDA_LAID_OUT(cuda_head_norm, 24, kind, 20);
 CUDA_LAID_OUT(cuda_attend, 312, counters, 304);
 CUDA_LAID_OUT(cuda_masks, 528, of_row, 12);
 CUDA_LAID_OUT(cuda_sample, 64, out, 56);
-CUDA_LAID_OUT(cuda_tops, 64, a_run, 60);
+CUDA_LAID_OUT(cuda_top_logprobs, 64, a_run, 60);
 
 #ifdef __cplusplus
 }

@@ -694,9 +694,10 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
     x->run.ask_of = cuda_list(x, x->cap_all, sizeof *x->run.ask_of);
     x->logits_row_at = cuda_list(x, x->o.max_rows, sizeof *x->logits_row_at);
     struct run_top *top = cuda_list(x, (uint64_t)CUDA_RING * x->o.max_logits_rows, sizeof *top);
-    struct sampler_top *tops = cuda_list(x, (uint64_t)STEP_QUEUE * x->o.max_logits_rows, sizeof *tops);
+    struct sampler_top *top_logprobs = cuda_list(x, (uint64_t)STEP_QUEUE * x->o.max_logits_rows, sizeof *top_logprobs);
     for (uint32_t i = 0; top && i < CUDA_RING; i++) x->records[i].top = top + (uint64_t)i * x->o.max_logits_rows;
-    for (uint32_t i = 0; tops && i < STEP_QUEUE; i++) x->pending[i].tops = tops + (uint64_t)i * x->o.max_logits_rows;
+    for (uint32_t i = 0; top_logprobs && i < STEP_QUEUE; i++)
+        x->pending[i].top_logprobs = top_logprobs + (uint64_t)i * x->o.max_logits_rows;
     x->slot_kind = cuda_list(x, x->o.max_sequences, sizeof *x->slot_kind);
     for (uint32_t i = 0; i < STEP_QUEUE; i++) {
         x->pending[i].ids = cuda_list(x, x->o.max_sequences, sizeof *x->pending[i].ids);
@@ -705,7 +706,7 @@ static wk_status make_lists(struct executor *x, const struct wk_err *err)
             return wk_fail(err, WK_NO_MEMORY, "out of memory for the ids of %u sequences", x->o.max_sequences);
     }
     if (!x->loads || !x->vector_loads || !x->buffers || !x->buffer_bytes || !x->stages || !x->cache || !x->run.row_of ||
-        !x->run.logits_row_of || !x->run.ask_of || !x->logits_row_at || !x->slot_kind || !top || !tops)
+        !x->run.logits_row_of || !x->run.ask_of || !x->logits_row_at || !x->slot_kind || !top || !top_logprobs)
         return wk_fail(err, WK_NO_MEMORY, "out of memory for the lists of %u launches", p->n_launches);
     return WK_OK;
 }

@@ -79,7 +79,7 @@ static wk_status harvest(struct executor *x, const struct wk_err *err)
         p->failed[r->seq_of[i]] = id == CUDA_NO_ID;
         p->ids[r->seq_of[i]] = id == CUDA_NO_ID ? UINT32_MAX : id;
     }
-    if (r->step != TAPE_NONE) cuda_harvest_tops(x, serial, r);
+    if (r->step != TAPE_NONE) cuda_harvest_top_logprobs(x, serial, r);
     x->oldest++;
     return WK_OK;
 }
@@ -135,7 +135,7 @@ static wk_status sample_run(struct executor *x, const struct step *s, const uint
     wk_status st = masks ? cuda_send_masks(x, s, masks, &m, err) : WK_OK;
     if (!st) st = cuda_enqueue_sample(x, r->n_sampled, kind_of(x, s), masks ? &m : NULL, !masks, err);
     if (!st && masks) st = cuda_masks_used(x, err);
-    return st ? st : cuda_enqueue_tops(x, s, 0, r->few ? r->n_logits_rows : r->n_sampled, err);
+    return st ? st : cuda_enqueue_top_logprobs(x, s, 0, r->few ? r->n_logits_rows : r->n_sampled, err);
 }
 
 /* Generated rows: one graph, with the sampler in it unless it has to wait. */
@@ -144,7 +144,7 @@ static wk_status submit_few(struct executor *x, const struct step *s, const stru
     const struct run *r = &x->run;
     if (x->unmasked) return cuda_launch_few(x, r, PROGRAM_LOGITS, err);
     wk_status st = cuda_launch_few(x, r, (enum program_kind)(PROGRAM_SAMPLED + (uint32_t)kind_of(x, s)), err);
-    return st ? st : cuda_enqueue_tops(x, s, 0, r->n_logits_rows, err);
+    return st ? st : cuda_enqueue_top_logprobs(x, s, 0, r->n_logits_rows, err);
 }
 
 /* Prompts: rows whose log probabilities are asked for, as many at a time as there is room for logits; then those that
@@ -157,7 +157,7 @@ static wk_status submit_many(struct executor *x, const struct step *s, const str
     for (uint32_t at = r->n_sampled, n; !st && at < r->n_logits_rows; at += n) {
         n = r->n_logits_rows - at < x->run_rows ? r->n_logits_rows - at : x->run_rows;
         st = cuda_enqueue_logits(x, r, at, n, err);
-        if (!st) st = cuda_enqueue_tops(x, s, at, at + n, err);
+        if (!st) st = cuda_enqueue_top_logprobs(x, s, at, at + n, err);
     }
     if (st) return st;
     if (!r->n_sampled) return cuda_mark(x->prepare.serial, x->mark_device, x->stream, err);
@@ -173,7 +173,7 @@ static void record(struct executor *x, const struct step *s, uint32_t step)
     to->step = step;
     to->n_sampled = r->n_sampled;
     memcpy(to->seq_of, r->logits_row_of, r->n_sampled * sizeof *to->seq_of);
-    cuda_record_tops(x, s, to);
+    cuda_record_top_logprobs(x, s, to);
 }
 
 /* What was enqueued of a step that failed is computed and read by nobody. */
@@ -257,7 +257,7 @@ wk_status cuda_collect(struct executor *x, struct step_ids *out, const struct wk
     if (s) return s;
     memcpy(out->ids, p->ids, p->n_seqs * sizeof *out->ids);
     memcpy(out->failed, p->failed, p->n_seqs * sizeof *out->failed);
-    if (out->tops) memcpy(out->tops, p->tops, p->n_logits_rows * sizeof *out->tops);
+    if (out->top_logprobs) memcpy(out->top_logprobs, p->top_logprobs, p->n_logits_rows * sizeof *out->top_logprobs);
     x->first_pending = (x->first_pending + 1) % STEP_QUEUE;
     x->n_pending--;
     return WK_OK;

@@ -2,7 +2,7 @@
  *
  * Two kernels. sample_plain takes rows of which the best id is wanted, or a draw at a temperature alone: many small
  * blocks a row (sampler_plain.cuh). sample_full serves everything else: a few blocks a row share it
- * (sampler_parts.cuh). Both exist with and without masks. A third finds log probabilities (sampler_tops.cuh).
+ * (sampler_parts.cuh). Both exist with and without masks. A third finds log probabilities (sampler_top_logprobs.cuh).
  *
  * Every sum and maximum is of integers, so neither the number of blocks nor their order shows in an id. */
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "device/cuda/launch.cuh"
 #include "device/cuda/sampler_parts.cuh"
 #include "device/cuda/sampler_plain.cuh"
-#include "device/cuda/sampler_tops.cuh"
+#include "device/cuda/sampler_top_logprobs.cuh"
 
 enum { BIAS_A_LAUNCH = 448 /* entries that fit into a launch's parameters */ };
 
@@ -319,8 +319,8 @@ wk_status cuda_sampler_run(struct cuda_sampler *s, const struct cuda_sample *c, 
     return launch(s, c, &j, of, stream, err);
 }
 
-wk_status cuda_sampler_tops(const struct cuda_sampler *s, const struct cuda_tops *c, void *stream,
-                            const struct wk_err *err)
+wk_status cuda_sampler_top_logprobs(const struct cuda_sampler *s, const struct cuda_top_logprobs *c, void *stream,
+                                    const struct wk_err *err)
 {
     struct top_job j = {};
     if (c->n < 1 || c->n > (uint32_t)CUDA_SAMPLER_ROWS)
@@ -334,7 +334,8 @@ wk_status cuda_sampler_tops(const struct cuda_sampler *s, const struct cuda_tops
     j.a_run = c->a_run;
     j.fours = c->stride % 4 == 0 && (uintptr_t)c->logits % 16 == 0;
     memcpy(j.of, c->of, c->n * sizeof *j.of);
-    return cuda_launch("row_tops", row_tops, dim3(c->n), dim3(TOP_BLOCK), 0, false, stream, err, s->space, j);
+    return cuda_launch("row_top_logprobs", row_top_logprobs, dim3(c->n), dim3(TOP_BLOCK), 0, false, stream, err,
+                       s->space, j);
 }
 
 const uint32_t *cuda_sampler_last(const struct cuda_sampler *s) { return s->space.last; }

@@ -95,7 +95,8 @@ static void ask(struct bench *b, const struct shape *p, uint32_t number, struct 
     t.st.asks = a->ask;
 }
 
-static void check_tops(const struct bench *b, const struct asked *a, const struct sampler_top *got, const uint32_t *ids)
+static void check_top_logprobs(const struct bench *b, const struct asked *a, const struct sampler_top *got,
+                               const uint32_t *ids)
 {
     for (uint32_t i = 0; i < a->n; i++) {
         struct sampler_top want;
@@ -122,15 +123,15 @@ static void submit(struct bench *b)
 
 static void collect(const struct bench *b, const struct asked *a, uint32_t *ids, const uint32_t *want)
 {
-    static struct sampler_top tops[ROWS];
+    static struct sampler_top top_logprobs[ROWS];
     bool failed[SEQUENCES];
-    struct step_ids out = { .ids = ids, .failed = failed, .tops = tops };
+    struct step_ids out = { .ids = ids, .failed = failed, .top_logprobs = top_logprobs };
     if (cuda->collect(b->x, &out, &err)) fail_msg("%s", text);
     for (uint32_t s = 0; s < a->n_seqs; s++) {
         assert_false(failed[s]);
         if (ids[s] != want[s]) fail_msg("sequence %u: id %u, expected %u", s, ids[s], want[s]);
     }
-    check_tops(b, a, tops, ids);
+    check_top_logprobs(b, a, top_logprobs, ids);
 }
 
 /* Until its masks come, a step is neither followed by another nor collected; older ones are. */
@@ -204,14 +205,14 @@ static void test_ahead(void **state)
     bench_open(&b, ZOO_DENSE, FUSE_ALL, true, NULL, 0);
     for (uint32_t asks = 0; asks < 2; asks++) {
         const struct sampler_params p = { .temperature = 0.8f, .top_p = 1, .repetition_penalty = 1, .seed = 3 };
-        static struct sampler_top tops[ROWS];
+        static struct sampler_top top_logprobs[ROWS];
         bool failed[SEQUENCES];
         assert_int_equal(cuda->sampler_set(b.x, 0, &p, NULL, 0, &err), WK_OK);
         b.s[0].position = 0;
         for (uint32_t i = 0, done = 0; done < STEPS; i++) {
             const struct step_ask a = { .id = TOKEN_LAST, .top = 5 };
             uint32_t ids[SEQUENCES];
-            struct step_ids out = { .ids = ids, .failed = failed, .tops = tops };
+            struct step_ids out = { .ids = ids, .failed = failed, .top_logprobs = top_logprobs };
             memset(&t, 0, sizeof t);
             if (i < STEPS) {
                 add(&b, &t, 0, i ? 1 : 6, i ? ROW_GENERATED : ROW_PROMPT, i ? 0 : 5);
@@ -223,7 +224,8 @@ static void test_ahead(void **state)
             if (i + 1 < STEP_QUEUE) continue;
             if (cuda->collect(b.x, &out, &err)) fail_msg("%s", text);
             assert_false(failed[0]);
-            if (asks && done % 3) assert_true(tops[0].id == ids[0] && tops[0].n == 5 && tops[0].sum > 0);
+            if (asks && done % 3)
+                assert_true(top_logprobs[0].id == ids[0] && top_logprobs[0].n == 5 && top_logprobs[0].sum > 0);
             got[asks][done++] = ids[0];
         }
     }
@@ -242,8 +244,8 @@ static void test_failures(void **state)
     uint64_t all[WORDS];
     uint32_t ids[SEQUENCES];
     bool failed[SEQUENCES];
-    static struct sampler_top tops[ROWS];
-    struct step_ids out = { .ids = ids, .failed = failed, .tops = tops };
+    static struct sampler_top top_logprobs[ROWS];
+    struct step_ids out = { .ids = ids, .failed = failed, .top_logprobs = top_logprobs };
     struct step_ask asks[6];
     const uint64_t *masks[6] = { NULL };
     memset(all, 0xff, sizeof all);
@@ -262,12 +264,12 @@ static void test_failures(void **state)
     if (cuda->collect(b.x, &out, &err)) fail_msg("%s", text);
     assert_true(failed[0] && !failed[1] && failed[2]);
     assert_true(ids[0] == UINT32_MAX && ids[1] < V && ids[2] == UINT32_MAX);
-    assert_int_equal(tops[0].id, 4);
-    assert_int_equal(tops[0].n, 20);
-    assert_int_equal(tops[1].id, UINT32_MAX);
-    assert_int_equal(tops[3].id, ids[1]);
-    assert_int_equal(tops[4].id, UINT32_MAX);
-    assert_int_equal(tops[5].id, UINT32_MAX);
+    assert_int_equal(top_logprobs[0].id, 4);
+    assert_int_equal(top_logprobs[0].n, 20);
+    assert_int_equal(top_logprobs[1].id, UINT32_MAX);
+    assert_int_equal(top_logprobs[3].id, ids[1]);
+    assert_int_equal(top_logprobs[4].id, UINT32_MAX);
+    assert_int_equal(top_logprobs[5].id, UINT32_MAX);
     static const struct {
         struct step_ask ask;
         const char *word;

@@ -57,7 +57,7 @@ struct rig {
     uint64_t *d_masks, *words; /* [rows] masks */
     struct cuda_masks masks;
     bool masked;
-    struct cuda_top *tops, *d_tops;                                     /* [ring][rows + 1] */
+    struct cuda_top *top_logprobs, *d_top_logprobs;                     /* [ring][rows + 1] */
     uint32_t ends[SLOTS][SAMPLER_MAX_ENDS], n_ends[SLOTS], held[SLOTS], /* held: ids before an end may come */
         over[SLOTS]; /* over: what the slot gives from now on; 0: it runs */
 };
@@ -75,11 +75,11 @@ static void rig_open(struct rig *r, uint32_t n, uint32_t rows, uint64_t stride)
     cuda_ok(cudaHostAlloc((void **)&r->ring, (size_t)CUDA_RING * rows * sizeof *r->ring, cudaHostAllocMapped));
     cuda_ok(cudaHostGetDevicePointer((void **)&r->d_ring, r->ring, 0));
     const size_t masks = (size_t)rows * cuda_mask_words(n) * sizeof *r->words,
-                 tops = (size_t)CUDA_RING * (rows + 1) * sizeof *r->tops;
+                 top_logprobs = (size_t)CUDA_RING * (rows + 1) * sizeof *r->top_logprobs;
     cuda_ok(cudaMalloc((void **)&r->d_masks, masks));
-    cuda_ok(cudaHostAlloc((void **)&r->tops, tops, cudaHostAllocMapped));
-    cuda_ok(cudaHostGetDevicePointer((void **)&r->d_tops, r->tops, 0));
-    memset(r->tops, 0, tops);
+    cuda_ok(cudaHostAlloc((void **)&r->top_logprobs, top_logprobs, cudaHostAllocMapped));
+    cuda_ok(cudaHostGetDevicePointer((void **)&r->d_top_logprobs, r->top_logprobs, 0));
+    memset(r->top_logprobs, 0, top_logprobs);
     r->words = malloc(masks);
     r->logits = malloc(rows * stride * sizeof(float));
     assert_non_null(r->words);
@@ -99,7 +99,7 @@ static void rig_close(struct rig *r)
     cuda_ok(cudaFree(r->d_serial));
     cuda_ok(cudaFree(r->d_masks));
     cuda_ok(cudaFreeHost(r->ring));
-    cuda_ok(cudaFreeHost(r->tops));
+    cuda_ok(cudaFreeHost(r->top_logprobs));
     free(r->words);
     free(r->logits);
 }
@@ -440,7 +440,7 @@ static void check_top(const struct rig *r, const struct cuda_top_row *of, const 
 }
 
 /* Of some rows of a sampled batch, in any order: of the id that was drawn, or of any. */
-static void test_tops(void **state)
+static void test_top_logprobs(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < N_SIZES && sizes[k].n <= largest; k++) {
@@ -462,19 +462,20 @@ static void test_tops(void **state)
                 of[i] = (struct cuda_top_row){ .row = (uint16_t)((i + round) % rows),
                                                .top = (uint16_t)(below(&seed, 3) ? below(&seed, 21) : 20),
                                                .id = below(&seed, 2) ? TOKEN_LAST : below(&seed, r.n) };
-            const struct cuda_tops c = { .n = n,
-                                         .of = of,
-                                         .seq = r.d_seq,
-                                         .logits = r.d_logits,
-                                         .stride = r.stride,
-                                         .serial = r.d_serial,
-                                         .out = r.d_tops,
-                                         .first = 1,
-                                         .a_run = r.rows + 1 };
-            ok(cuda_sampler_tops(r.device, &c, NULL, &err));
+            const struct cuda_top_logprobs c = { .n = n,
+                                                 .of = of,
+                                                 .seq = r.d_seq,
+                                                 .logits = r.d_logits,
+                                                 .stride = r.stride,
+                                                 .serial = r.d_serial,
+                                                 .out = r.d_top_logprobs,
+                                                 .first = 1,
+                                                 .a_run = r.rows + 1 };
+            ok(cuda_sampler_top_logprobs(r.device, &c, NULL, &err));
             cuda_ok(cudaDeviceSynchronize());
             for (uint32_t i = 0; i < n; i++)
-                check_top(&r, &of[i], &r.tops[(size_t)(r.serial % CUDA_RING) * (r.rows + 1) + 1 + of[i].row], ids);
+                check_top(&r, &of[i], &r.top_logprobs[(size_t)(r.serial % CUDA_RING) * (r.rows + 1) + 1 + of[i].row],
+                          ids);
         }
         rig_close(&r);
     }
@@ -681,7 +682,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_masks_clusters),
         cmocka_unit_test(test_masks_no_clusters),
         cmocka_unit_test(test_draw),
-        cmocka_unit_test(test_tops),
+        cmocka_unit_test(test_top_logprobs),
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_neighbours),
         cmocka_unit_test(test_ends),

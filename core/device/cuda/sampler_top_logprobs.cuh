@@ -1,12 +1,12 @@
-/* sampler_tops.cuh: log probabilities: of a row of logits the largest, the sum of weights, and the best ids, exactly as
- * sampler_top of core/sample finds them. A block a row; rows that do not ask are not looked at.
+/* sampler_top_logprobs.cuh: log probabilities: of a row of logits the largest, the sum of weights, and the best ids,
+ * exactly as sampler_top of core/sample finds them. A block a row; rows that do not ask are not looked at.
  *
  * Logits are read twice. First every thread finds the best of its own ids. As many threads as ids are wanted have a
  * best of at least some rank, which is found bit by bit; all that is wanted is at least of it, and only ids of these
  * threads are, so there is room for them. The second time weights are summed, as integers, what is better than the id
  * asked for is counted, and those ids are kept; each then counts how many are better. */
-#ifndef CORE_DEVICE_CUDA_SAMPLER_TOPS_CUH
-#define CORE_DEVICE_CUDA_SAMPLER_TOPS_CUH
+#ifndef CORE_DEVICE_CUDA_SAMPLER_TOP_LOGPROBS_CUH
+#define CORE_DEVICE_CUDA_SAMPLER_TOP_LOGPROBS_CUH
 
 #include "device/cuda/sampler_row.cuh"
 
@@ -86,7 +86,8 @@ static __device__ void give_top(const struct top_job &j, uint32_t row, const str
     if (threadIdx.x == 0) *(volatile uint32_t *)&out->serial = serial;
 }
 
-static __global__ void __launch_bounds__(TOP_BLOCK) row_tops(struct space v, const __grid_constant__ struct top_job j)
+static __global__ void __launch_bounds__(TOP_BLOCK)
+    row_top_logprobs(struct space v, const __grid_constant__ struct top_job j)
 {
     __shared__ u64 found[TOP_FOUND], best_rank, own_rank;
     __shared__ uint32_t n_found;
