@@ -75,7 +75,7 @@ static wk_status segments_of(struct executor *x, const struct tape_launch *l, st
     return WK_OK;
 }
 
-/* The same rows with a slot for each head, in tmp where they do not follow each other without gaps. */
+/* The same rows with a slot for each head, in f32_scratch where they do not follow each other without gaps. */
 static void by_head(const struct executor *x, struct cuda_product_stage *p, uint32_t which, const struct cuda_value *v,
                     uint32_t heads)
 {
@@ -86,7 +86,7 @@ static void by_head(const struct executor *x, struct cuda_product_stage *p, uint
     slots->stride = slots->width;
     if (v->form == VALUE_ACT || v->stride == v->width) return;
     p->padded[which] = v;
-    slots->data = (uint8_t *)x->tmp[which];
+    slots->data = (uint8_t *)x->f32_scratch[which];
 }
 
 /* A product by heads is one of experts whose choice is known. */

@@ -127,7 +127,7 @@ struct cuda_product_stage {
     const struct cuda_value *out;       /* [rows] NULL: the step's logits, or results by segment */
     struct cuda_value by_head[2];       /* of heads: input and result, with a slot for each head */
     const struct cuda_value *padded[2]; /* of heads: the same as they lie, where between rows there is more than
-                                           heads: by_head is then in tmp; NULL: it is where they lie */
+                                           heads: by_head is then in f32_scratch; NULL: it is where they lie */
     const struct tape_op *norm, *glu, *map[4]; /* norm: of x before; glu, map: of the result; NULL: none */
     const float *norm_w, *norm_b;              /* [k]; NULL: none */
 };
@@ -219,7 +219,8 @@ enum cuda_layout {
     LAYOUT_VALUE = 0, /* as struct cuda_value says: F32 rows or acts */
     LAYOUT_CALLS,     /* few rows: acts as panels or runs, where the calls of both stages can, else as rows */
     LAYOUT_PANELS,    /* prompts: acts as panels, from large products to large products */
-    LAYOUT_COLUMNS    /* prompts: q, k and v as F32 rows side by side in tmp, without their biases, for attention */
+    LAYOUT_COLUMNS /* prompts: q, k and v as F32 rows side by side in f32_scratch, without their biases, for attention
+                    */
 };
 /* A value of the tape and one stage that reads it. A layout other than the value's has no other reader. */
 struct cuda_edge {
@@ -345,8 +346,8 @@ struct executor {
     struct cuda_batch batch;      /* device addresses of the inputs; rows and seqs are set by run */
     uint8_t *host;                /* the ring of prepare's blocks, in pinned memory */
     uint8_t *act;                 /* converted rows of a product */
-    float *tmp[2];                /* results before cuda_finish, rows of products by heads; [1] follows [0] */
-    void *expanded, *gemm_space;  /* expanded: f16 weights, panels, or what products of few rows need besides */
+    float *f32_scratch[2];        /* results before cuda_finish, rows of products by heads; [1] follows [0] */
+    void *scratch, *gemm_space;   /* scratch: f16 weights, panels, or what products of few rows need besides */
     void *q_half, *attend_space;  /* queries as f16; sums of attention that is cut by position */
     uint32_t *attend_counters;    /* parts of it that have ended; zero between launches */
     uint32_t *route_ticket;       /* one, for routes and large products */

@@ -343,7 +343,7 @@ static uint64_t value_bytes(struct executor *x, uint32_t v)
 }
 
 struct sizes {
-    uint64_t act, tmp, expanded, q_half, attend, counters, tickets, running;
+    uint64_t act, f32_scratch, scratch, q_half, attend, counters, tickets, running;
 };
 
 static void product_sizes(const struct executor *x, const struct tape_launch *l, struct sizes *z)
@@ -356,23 +356,23 @@ static void product_sizes(const struct executor *x, const struct tape_launch *l,
     const uint64_t n = most_rows(x, rows) > x->run_rows ? most_rows(x, rows) : x->run_rows,
                    results = n * (experts && !l->heads ? x->values[l->route].slots : slots);
     most(&z->act, act_bytes(n * slots, width));
-    if (l->heads) most(&z->tmp, n * x->values[l->x].width);
+    if (l->heads) most(&z->f32_scratch, n * x->values[l->x].width);
     uint64_t columns = 0;
     for (uint32_t g = 0; g < l->n_seg; g++) {
         const struct cuda_matrix *m =
             cuda_is_router(x, &l->seg[g]) ? NULL : cuda_matrix_of(x, l->seg[g].tensor, l->seg[g].first, l->seg[g].n);
         if (m && cuda_expands(m)) columns += cuda_stride(l->seg[g].n);
         if (m && !experts)
-            most(&z->expanded, module_workspace(m->module, m->type->ggml_type, m->k,
-                                                results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
-        if (!l->logits) most(&z->tmp, results * cuda_stride(l->seg[g].n));
+            most(&z->scratch, module_workspace(m->module, m->type->ggml_type, m->k,
+                                               results < WK_CUDA_ROWS ? (uint32_t)results : WK_CUDA_ROWS));
+        if (!l->logits) most(&z->f32_scratch, results * cuda_stride(l->seg[g].n));
     }
     if (panel_experts(x, l))
-        most(&z->expanded, wk_cuda_panel_bytes(width, wk_cuda_panel_places(panel_experts(x, l), results)));
+        most(&z->scratch, wk_cuda_panel_bytes(width, wk_cuda_panel_places(panel_experts(x, l), results)));
     if (rows != ROWS_ALL || experts) return;
-    /* Side by side; tmp is there twice. */
-    most(&z->expanded, columns * wk_act_k(width) * 2);
-    most(&z->tmp, (results * columns + 1) / 2);
+    /* Side by side; f32_scratch is there twice. */
+    most(&z->scratch, columns * wk_act_k(width) * 2);
+    most(&z->f32_scratch, (results * columns + 1) / 2);
 }
 
 static struct sizes measure(const struct executor *x)
@@ -400,7 +400,7 @@ static struct sizes measure(const struct executor *x)
     }
     for (uint32_t i = 0; i < p->n_ops; i++)
         if (p->ops[i].kind == WK_OP_ROUTE || p->ops[i].kind == WK_OP_LINEAR_HEADS) z.tickets = 1;
-    z.tmp = (z.tmp + 63) & ~63ull; /* both halves aligned */
+    z.f32_scratch = (z.f32_scratch + 63) & ~63ull; /* both halves aligned */
     return z;
 }
 
@@ -531,9 +531,9 @@ static void carve_workspace(struct executor *x, struct cuda_carve *c)
     uint64_t pairs = 0;
     for (uint32_t i = 0; i < x->prepare.n_rope_tables; i++) pairs += x->prepare.rope_table[i].n;
     x->act = carve(c, z.act, 1);
-    x->tmp[0] = carve(c, 2 * z.tmp, sizeof *x->tmp[0]);
-    x->tmp[1] = x->tmp[0] ? x->tmp[0] + z.tmp : NULL;
-    x->expanded = carve(c, z.expanded, 1);
+    x->f32_scratch[0] = carve(c, 2 * z.f32_scratch, sizeof *x->f32_scratch[0]);
+    x->f32_scratch[1] = x->f32_scratch[0] ? x->f32_scratch[0] + z.f32_scratch : NULL;
+    x->scratch = carve(c, z.scratch, 1);
     x->gemm_space = carve(c, cuda_gemm_workspace(), 1);
     x->q_half = carve(c, z.q_half, 1);
     x->attend_space = carve(c, z.attend, 1);

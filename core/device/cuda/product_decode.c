@@ -232,7 +232,7 @@ static wk_status product_call(struct executor *x, const struct cuda_product_stag
                                  .n_seg = c->n_seg,
                                  .input = input_from(i, at),
                                  .out_group = c->out_group,
-                                 .workspace = x->expanded };
+                                 .workspace = x->scratch };
     for (uint32_t g = 0; g < c->n_seg; g++) {
         const struct cuda_segment *seg = &p->seg[c->first_seg + g];
         q.seg[g] = (struct wk_cuda_segment){ .tiles = seg->m->data,
@@ -309,7 +309,8 @@ static wk_status decode_glu(struct executor *x, const struct cuda_product_stage 
                             const struct product_input *i, uint32_t first, uint32_t rows, const struct wk_err *err)
 {
     struct product_output to = cuda_stage_output(x, p, r);
-    const struct product_output half[2] = { cuda_plain_output(x->tmp[0], to.n), cuda_plain_output(x->tmp[1], to.n) };
+    const struct product_output half[2] = { cuda_plain_output(x->f32_scratch[0], to.n),
+                                            cuda_plain_output(x->f32_scratch[1], to.n) };
     const struct wk_cuda_layout l = passed(x, p->result, r, rows);
     if (l.out != WK_CUDA_OUT_ACT) to.out.kind = l.out, to.out.y_stride = wk_cuda_row_places(rows);
     if (cuda_glu_together(p))
@@ -334,7 +335,7 @@ static wk_status decode_single(struct executor *x, const struct cuda_product_sta
     if (inside)
         return cuda_product_calls(x, p, r, i, &(struct product_call){ .n_seg = 1, .epilogue = true, .out = { to } },
                                   rows * p->slots, err);
-    const struct product_output plain = cuda_plain_output(x->tmp[0], to.n);
+    const struct product_output plain = cuda_plain_output(x->f32_scratch[0], to.n);
     wk_status s =
         cuda_product_calls(x, p, r, i, &(struct product_call){ .n_seg = 1, .out = { plain } }, rows * p->slots, err);
     return s ? s : cuda_product_finish(x, p, &plain, NULL, false, first, rows, &to, err);

@@ -36,7 +36,7 @@ static wk_status experts_input(struct executor *x, const struct cuda_product_sta
     }
     wk_status s = cuda_product_input(x, p, r, 0, rows, &i->acts, err);
     i->panels.shift = i->acts.in.shift;
-    i->panels.x = x->expanded;
+    i->panels.x = x->scratch;
     return s;
 }
 
@@ -52,7 +52,7 @@ static wk_status experts_panels(struct executor *x, const struct cuda_product_st
                                    .group = group,
                                    .groups = p->route->groups,
                                    .x = i->acts.in.x,
-                                   .y = x->expanded,
+                                   .y = x->scratch,
                                    .places = i->panels.x_stride };
     return cuda_panels(&c, x->stream, err);
 }
@@ -105,7 +105,7 @@ static wk_status experts_single(struct executor *x, const struct cuda_product_st
                                 const struct wk_err *err)
 {
     const bool is_value = to->out.kind == WK_CUDA_OUT_F32 && !p->n_map;
-    const struct product_output plain = is_value ? *to : cuda_plain_output(x->tmp[0], to->n);
+    const struct product_output plain = is_value ? *to : cuda_plain_output(x->f32_scratch[0], to->n);
     wk_status s = experts_segment(x, p, r, i, g, rows * p->slots, &plain, err);
     return s || is_value ? s : cuda_product_finish(x, p, &plain, NULL, false, 0, rows, to, err);
 }
@@ -128,7 +128,8 @@ wk_status cuda_prefill_experts(struct executor *x, const struct cuda_product_sta
         };
         return experts_call(x, p, &i, 0, 2, rows * p->slots, &out, err);
     }
-    const struct product_output half[2] = { cuda_plain_output(x->tmp[0], to.n), cuda_plain_output(x->tmp[1], to.n) };
+    const struct product_output half[2] = { cuda_plain_output(x->f32_scratch[0], to.n),
+                                            cuda_plain_output(x->f32_scratch[1], to.n) };
     for (uint32_t g = 0; g < 2 && !s; g++) s = experts_segment(x, p, r, &i, g, rows * p->slots, &half[g], err);
     return s ? s : cuda_product_finish(x, p, &half[0], &half[1], false, 0, rows, &to, err);
 }
@@ -197,7 +198,7 @@ wk_status cuda_enqueue_route(struct executor *x, const struct cuda_stage *s, con
 {
     const struct cuda_router_segment *g = &s->route.router.routers[0];
     struct cuda_route route = cuda_route_call(x, &s->route.choice, s->rows);
-    struct cuda_router c = { .y = x->tmp[0], .y_stride = cuda_stride(g->n) };
+    struct cuda_router c = { .y = x->f32_scratch[0], .y_stride = cuda_stride(g->n) };
     if (cuda_route_plain(&route)) c.route = route;
     wk_status st = cuda_enqueue_router(x, &s->route.router, g, r, rows, &c, err);
     if (st || c.route.k) return st;

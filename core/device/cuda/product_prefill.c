@@ -52,7 +52,7 @@ static struct product_output joined_output(const struct executor *x, const struc
                                            const struct run *r, uint32_t n)
 {
     const struct product_output to = cuda_stage_output(x, p, r);
-    return to.out.kind == WK_CUDA_OUT_ACT || p->glu ? cuda_plain_output(x->tmp[0], n) : to;
+    return to.out.kind == WK_CUDA_OUT_ACT || p->glu ? cuda_plain_output(x->f32_scratch[0], n) : to;
 }
 
 /* Does a launch of its own finish them? A sum is rounded once: the residual is then added there,
@@ -72,7 +72,8 @@ static bool straight(const struct cuda_product_stage *p, const struct columns *l
 static struct product_output sibling_output(const struct executor *x, const struct cuda_product_stage *p,
                                             const struct run *r, const struct columns *l)
 {
-    return straight(p, l) ? cuda_value_output(p->seg[l->seg[0]].out, r, l->n) : cuda_plain_output(x->tmp[0], l->n);
+    return straight(p, l) ? cuda_value_output(p->seg[l->seg[0]].out, r, l->n)
+                          : cuda_plain_output(x->f32_scratch[0], l->n);
 }
 
 static struct cuda_gemm_call large_call(const struct executor *x, const struct cuda_product_stage *p,
@@ -83,7 +84,7 @@ static struct cuda_gemm_call large_call(const struct executor *x, const struct c
     return (struct cuda_gemm_call){ .rows = items,
                                     .n = l->n,
                                     .k = p->k,
-                                    .w = x->expanded,
+                                    .w = x->scratch,
                                     .w_stride = k32,
                                     .x = in->x,
                                     .x_stride = k32,
@@ -138,7 +139,7 @@ static wk_status large_product(struct executor *x, const struct cuda_product_sta
                                           .n_rows = m->n,
                                           .flags = WK_CUDA_DEPENDENT,
                                           .tiles = m->data,
-                                          .y = (uint8_t *)x->expanded + (uint64_t)l->at[g] * k32 * 2,
+                                          .y = (uint8_t *)x->scratch + (uint64_t)l->at[g] * k32 * 2,
                                           .y_stride = k32 };
         s = type_expand(m->type, &e, x->stream, err);
     }
@@ -196,9 +197,9 @@ void cuda_attend_columns(const struct executor *x, const struct cuda_product_sta
 {
     uint32_t g = 0;
     const struct columns l = next_columns(p, &g);
-    a->q = x->tmp[0];
-    a->k = x->tmp[0] + l.at[1];
-    a->v = x->tmp[0] + l.at[2];
+    a->q = x->f32_scratch[0];
+    a->k = x->f32_scratch[0] + l.at[1];
+    a->v = x->f32_scratch[0] + l.at[2];
     a->q_stride = a->k_stride = a->v_stride = cuda_stride(l.n);
     a->q_bias = p->seg[0].bias;
     a->k_bias = p->seg[1].bias;

@@ -167,7 +167,7 @@ static wk_status heads_product(struct executor *x, const struct cuda_product_sta
     const wk_status s = cuda_decode_siblings(x, p, r, i, 0, 1, rows, err);
     const struct cuda_value *to = p->padded[1];
     if (s || !to) return s;
-    return cuda_copy_rows(x, rows, to->width, (struct cuda_rows){ x->tmp[1], to->width, NULL },
+    return cuda_copy_rows(x, rows, to->width, (struct cuda_rows){ x->f32_scratch[1], to->width, NULL },
                           (float *)(void *)to->data, to->stride, err);
 }
 
@@ -196,7 +196,7 @@ static wk_status enqueue_product(struct executor *x, const struct cuda_stage *s,
     wk_status st = WK_OK;
     if (p->padded[0])
         st = cuda_copy_rows(x, rows, p->padded[0]->width,
-                            (struct cuda_rows){ cuda_f32(p->padded[0]), p->padded[0]->stride, NULL }, x->tmp[0],
+                            (struct cuda_rows){ cuda_f32(p->padded[0]), p->padded[0]->stride, NULL }, x->f32_scratch[0],
                             p->padded[0]->width, err);
     if (!st) st = cuda_product_input(x, p, r, first, rows, &i, err);
     if (st) return st;
