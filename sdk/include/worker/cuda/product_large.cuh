@@ -221,7 +221,7 @@ __device__ __forceinline__ void wk_weights_made(const typename F::scales &s, con
             for (uint32_t i = 0; i < 8; i++)
                 f[0][i / 4][i % 4] = wk_h2_mul(f[0][i / 4][i % 4], F::half_scale(s, 2 * h + b, i % 2));
         } else {
-            wk_halves<F, FAR>(q, s, u, 2 * h + b, f);
+            wk_f16_weights<F, FAR>(q, s, u, 2 * h + b, f);
         }
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) a[2 * b + i / 4][i % 4] = f[0][i / 4][i % 4];

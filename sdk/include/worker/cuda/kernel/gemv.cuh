@@ -393,7 +393,7 @@ __device__ __forceinline__ void wk_gemv_finish(const wk_product_args &p, const u
  * two of a launch there is room for one of the next, or of another kernel. */
 template <int COLUMNS, class... F> constexpr uint32_t wk_gemv_blocks()
 {
-    return COLUMNS == 1 && ((wk_has_halves<F>::yes && !wk_is_exact<F>::yes) && ...) ? 3 : 2;
+    return COLUMNS == 1 && ((wk_has_f16_weights<F>::yes && !wk_is_exact<F>::yes) && ...) ? 3 : 2;
 }
 
 template <int COLUMNS, class... F>

@@ -175,7 +175,7 @@ __device__ __forceinline__ void wk_lm_head_unit(float (&c)[2][NT][4], const type
         uint4 y[NT];
 #pragma unroll
         for (int n = 0; n < NT; n++) y[n] = x.read(b, n);
-        wk_halves<T, FAR>(q, s, 0, b, v);
+        wk_f16_weights<T, FAR>(q, s, 0, b, v);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             wk_mma(c[0][n], v[0][0], y[n].x, y[n].y);

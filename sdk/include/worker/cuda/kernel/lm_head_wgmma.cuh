@@ -231,7 +231,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint32_t f[1][2][4];
-            wk_halves<T, FAR>(q[i], s[i], 0, h, f);
+            wk_f16_weights<T, FAR>(q[i], s[i], 0, h, f);
 #pragma unroll
             for (uint32_t j = 0; j < 4; j++) b[ACCUMULATOR][2 * i + h][j] = f[0][ACCUMULATOR][j];
         }

@@ -273,7 +273,7 @@ __device__ __forceinline__ void wk_resident_unit(float (&c)[2][NT][4], const typ
     typename T::quants q;
     T::load(q, w, PLACE, lane);
 #pragma unroll
-    for (uint32_t b = 0; b < runs; b++) wk_halves<T, FAR>(q, s, PLACE, b, v[b]);
+    for (uint32_t b = 0; b < runs; b++) wk_f16_weights<T, FAR>(q, s, PLACE, b, v[b]);
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncwarp();
 #pragma unroll

@@ -107,7 +107,7 @@ __device__ __forceinline__ void wk_resident_cluster_unit(uint32_t (*to)[4], cons
 #pragma unroll
     for (uint32_t b = 0; b < T::unit / 32; b++) {
         uint32_t both[1][2][4];
-        wk_halves<T, FAR>(q, s, place, b, both);
+        wk_f16_weights<T, FAR>(q, s, place, b, both);
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) to[b][j] = both[0][ACCUMULATOR][j];
     }

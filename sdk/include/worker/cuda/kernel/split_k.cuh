@@ -124,7 +124,7 @@ __device__ __forceinline__ void wk_split_k_make(const typename T::quants &q, con
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t f[1][2][4];
-        wk_halves<T, FAR>(q, s, place, 2 * half + h, f);
+        wk_f16_weights<T, FAR>(q, s, place, 2 * half + h, f);
 #pragma unroll
         for (int j = 0; j < 4; j++) wk_wgmma_replace<wk_is_half<T>()>(to[h][j], f[0][ACCUMULATOR][j], zero);
     }

@@ -21,7 +21,7 @@ __device__ __forceinline__ void wk_add_unit(float (&c)[2][NT][4], const typename
         uint4 v[ahead];
 #pragma unroll
         for (int n = 0; n < ahead; n++) v[n] = x.read(b, n);
-        wk_halves<T, FAR>(q, s, PLACE, b, w);
+        wk_f16_weights<T, FAR>(q, s, PLACE, b, w);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             wk_mma(c[0][n], w[0][0], v[n % ahead].x, v[n % ahead].y);
