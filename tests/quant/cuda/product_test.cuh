@@ -72,7 +72,7 @@ struct matrix {
     unsigned char *tiles; /* device */
 };
 /* far: in a unit of three the scales are larger by so many binary orders, less one, at most: some are beyond what a
- * format's short way holds (wk_far), others beside them not. */
+ * format's short way holds (wk_wide_range), others beside them not. */
 static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, uint32_t far = 1)
 {
     const uint32_t in_row = k / f->block, in_unit = f->block < 64 ? 64 / f->block : 1;

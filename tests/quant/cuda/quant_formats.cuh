@@ -109,7 +109,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
             F::load(q, at, place, lane);
             for (uint32_t b = 0; place == u % F::super && b < F::unit / 32; b++) {
                 wk_weights32<F> of;
-                if (wk_far<F>(s))
+                if (wk_wide_range<F>(s))
                     of.template make<true>(q, s, place, b);
                 else
                     of.template make<false>(q, s, place, b);

@@ -206,7 +206,7 @@ __device__ __forceinline__ void wk_weights_rounded(const typename F::scales &s, 
                 wk_two_halves(v[i % 2][i / 4 * 4 + i % 4 / 2 * 2], v[i % 2][i / 4 * 4 + i % 4 / 2 * 2 + 1]);
     }
 }
-template <class F, bool FAR>
+template <class F, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_weights_made(const typename F::scales &s, const typename F::quants &q, uint32_t u,
                                                 uint32_t h, uint32_t (&a)[4][4])
 {
@@ -221,7 +221,7 @@ __device__ __forceinline__ void wk_weights_made(const typename F::scales &s, con
             for (uint32_t i = 0; i < 8; i++)
                 f[0][i / 4][i % 4] = wk_h2_mul(f[0][i / 4][i % 4], F::half_scale(s, 2 * h + b, i % 2));
         } else {
-            wk_f16_weights<F, FAR>(q, s, u, 2 * h + b, f);
+            wk_f16_weights<F, WIDE_RANGE>(q, s, u, 2 * h + b, f);
         }
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) a[2 * b + i / 4][i % 4] = f[0][i / 4][i % 4];
@@ -237,7 +237,7 @@ __device__ __forceinline__ void wk_weights(const typename F::scales &s, const ty
         else
             wk_weights_rounded<F>(s, q, u, h, a);
     } else {
-        if (wk_far<F>(s))
+        if (wk_wide_range<F>(s))
             wk_weights_made<F, true>(s, q, u, h, a);
         else
             wk_weights_made<F, false>(s, q, u, h, a);

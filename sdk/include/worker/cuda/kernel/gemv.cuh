@@ -90,7 +90,7 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
 
 /* One unit of a tile, at its place in the super-unit, times COLUMNS (1 or 8): y[accumulator] += . x: this lane's column
  * at the unit's first k. */
-template <class F, int COLUMNS, uint32_t PLACE, bool FAR>
+template <class F, int COLUMNS, uint32_t PLACE, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_gemv_unit(float y[2][4], const typename F::scales &s, const typename F::quants &q,
                                              const __half *x, uint32_t lane)
 {
@@ -99,39 +99,39 @@ __device__ __forceinline__ void wk_gemv_unit(float y[2][4], const typename F::sc
     for (uint32_t b = 0; b < F::unit / 32; b++) {
         uint32_t x4[4];
         wk_weights32<F> w;
-        w.template make<FAR>(q, s, PLACE, b);
+        w.template make<WIDE_RANGE>(q, s, PLACE, b);
         wk_column_words<F>(x4, x, b, t);
         w.add(y, x4);
     }
 }
 
 /* The units from v on that share scales. */
-template <class F, int COLUMNS, bool FAR>
+template <class F, int COLUMNS, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_gemv_super(float y[2][4], typename F::scales &s, const unsigned char *at,
                                               const __half *x, uint32_t lane)
 {
     typename F::quants q;
     F::load(q, at, 0, lane);
-    wk_gemv_unit<F, COLUMNS, 0, FAR>(y, s, q, x, lane);
+    wk_gemv_unit<F, COLUMNS, 0, WIDE_RANGE>(y, s, q, x, lane);
     if constexpr (F::super == 2) {
         F::load(s, at + F::offset(1), 1, lane);
         F::load(q, at + F::offset(1), 1, lane);
-        wk_gemv_unit<F, COLUMNS, 1, FAR>(y, s, q, x + F::unit, lane);
+        wk_gemv_unit<F, COLUMNS, 1, WIDE_RANGE>(y, s, q, x + F::unit, lane);
     }
 }
-/* N units of a stage. Whether any is far is asked once, so that those which are not, as a rule all, are one run of
- * instructions; else they are taken one by one. */
+/* N units of a stage. Whether any has a wide range is asked once, so that those without, as a rule all, are one
+ * run of instructions; else they are taken one by one. */
 template <class F, int COLUMNS, uint32_t N>
 __device__ __forceinline__ void wk_gemv_units(float y[2][4], const unsigned char *at, const __half *x, uint32_t lane)
 {
     typename F::scales s[N / F::super];
-    uint32_t far = 0;
+    uint32_t wide_range = 0;
 #pragma unroll
     for (uint32_t v = 0; v < N; v += F::super) {
         F::load(s[v / F::super], at + F::offset(v), 0, lane);
-        far |= wk_far<F>(s[v / F::super]);
+        wide_range |= wk_wide_range<F>(s[v / F::super]);
     }
-    if (!far) {
+    if (!wide_range) {
 #pragma unroll
         for (uint32_t v = 0; v < N; v += F::super)
             wk_gemv_super<F, COLUMNS, false>(y, s[v / F::super], at + F::offset(v), x + v * F::unit, lane);

@@ -162,7 +162,7 @@ __device__ __forceinline__ void wk_lm_head_bring(const wk_lm_head_args &a, uint3
     }
 }
 
-template <class T, int NT, bool FAR>
+template <class T, int NT, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_lm_head_unit(float (&c)[2][NT][4], const typename T::scales &s,
                                                 const unsigned char *w, const wk_run_words<T, NT> &x, uint32_t lane)
 {
@@ -175,7 +175,7 @@ __device__ __forceinline__ void wk_lm_head_unit(float (&c)[2][NT][4], const type
         uint4 y[NT];
 #pragma unroll
         for (int n = 0; n < NT; n++) y[n] = x.read(b, n);
-        wk_f16_weights<T, FAR>(q, s, 0, b, v);
+        wk_f16_weights<T, WIDE_RANGE>(q, s, 0, b, v);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             wk_mma(c[0][n], v[0][0], y[n].x, y[n].y);
@@ -205,7 +205,7 @@ __device__ __forceinline__ void wk_lm_head_sums(const wk_lm_head_args &a, unsign
             for (uint32_t u = p.k_step_units; u; u--, w += T::offset(1), x = x.runs(T::unit / 32)) {
                 typename T::scales s;
                 T::load(s, w, 0, lane);
-                if (wk_far<T>(s))
+                if (wk_wide_range<T>(s))
                     wk_lm_head_unit<T, NT, true>(c, s, w, x, lane);
                 else
                     wk_lm_head_unit<T, NT, false>(c, s, w, x, lane);

@@ -226,12 +226,12 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
             T::load(q[i], at + T::offset(i), 0, lane);
         }
     }
-    template <uint32_t ACCUMULATOR, bool FAR> __device__ __forceinline__ void make_unit(uint32_t i)
+    template <uint32_t ACCUMULATOR, bool WIDE_RANGE> __device__ __forceinline__ void make_unit(uint32_t i)
     {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             uint32_t f[1][2][4];
-            wk_f16_weights<T, FAR>(q[i], s[i], 0, h, f);
+            wk_f16_weights<T, WIDE_RANGE>(q[i], s[i], 0, h, f);
 #pragma unroll
             for (uint32_t j = 0; j < 4; j++) b[ACCUMULATOR][2 * i + h][j] = f[0][ACCUMULATOR][j];
         }
@@ -241,7 +241,7 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
     {
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
-            if (wk_far<T>(s[i]))
+            if (wk_wide_range<T>(s[i]))
                 make_unit<ACCUMULATOR, true>(i);
             else
                 make_unit<ACCUMULATOR, false>(i);

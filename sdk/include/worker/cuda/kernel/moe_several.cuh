@@ -254,7 +254,7 @@ __device__ __forceinline__ void wk_moe_several_stage(float y[2][PARTS][2][4], co
                                                      const __half *x, uint32_t apart, uint32_t lane)
 {
     const uint32_t t = lane % 4;
-    auto unit = [&](auto place, auto any_far, const typename F::scales s[2], const unsigned char *from,
+    auto unit = [&](auto place, auto any_wide_range, const typename F::scales s[2], const unsigned char *from,
                     const __half *xs) {
         typename F::quants q[2];
         F::load(q[0], from, place, lane);
@@ -267,7 +267,7 @@ __device__ __forceinline__ void wk_moe_several_stage(float y[2][PARTS][2][4], co
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
                 wk_weights32<F> w;
-                if (any_far && wk_far<F>(s[i]))
+                if (any_wide_range && wk_wide_range<F>(s[i]))
                     w.template make<true>(q[i], s[i], place, b);
                 else
                     w.template make<false>(q[i], s[i], place, b);
@@ -283,15 +283,15 @@ __device__ __forceinline__ void wk_moe_several_stage(float y[2][PARTS][2][4], co
         typename F::scales s[2];
         F::load(s[0], at + F::offset(v), 0, lane);
         F::load(s[1], at + half + F::offset(v), 0, lane);
-        auto super = [&](auto any_far) {
-            unit(first(), any_far, s, at + F::offset(v), x + v * F::unit);
+        auto super = [&](auto any_wide_range) {
+            unit(first(), any_wide_range, s, at + F::offset(v), x + v * F::unit);
             if constexpr (F::super == 2) {
                 F::load(s[0], at + F::offset(v + 1), 1, lane);
                 F::load(s[1], at + half + F::offset(v + 1), 1, lane);
-                unit(second(), any_far, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
+                unit(second(), any_wide_range, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
             }
         };
-        if (wk_far<F>(s[0]) || wk_far<F>(s[1]))
+        if (wk_wide_range<F>(s[0]) || wk_wide_range<F>(s[1]))
             super(std::true_type());
         else
             super(std::false_type());

@@ -264,7 +264,7 @@ __device__ __forceinline__ void wk_resident_norm(const wk_resident_args &a, uint
 }
 
 /* A unit, first made, then, when they are there, multiplied by the activations. */
-template <class T, int NT, uint32_t PLACE, bool FAR>
+template <class T, int NT, uint32_t PLACE, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_resident_unit(float (&c)[2][NT][4], const typename T::scales &s,
                                                  const unsigned char *w, const wk_run_words<T, NT> &x, uint32_t lane)
 {
@@ -273,7 +273,7 @@ __device__ __forceinline__ void wk_resident_unit(float (&c)[2][NT][4], const typ
     typename T::quants q;
     T::load(q, w, PLACE, lane);
 #pragma unroll
-    for (uint32_t b = 0; b < runs; b++) wk_f16_weights<T, FAR>(q, s, PLACE, b, v[b]);
+    for (uint32_t b = 0; b < runs; b++) wk_f16_weights<T, WIDE_RANGE>(q, s, PLACE, b, v[b]);
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncwarp();
 #pragma unroll
@@ -285,14 +285,14 @@ __device__ __forceinline__ void wk_resident_unit(float (&c)[2][NT][4], const typ
             wk_mma(c[1][n], v[b][0][1], y.z, y.w);
         }
 }
-template <class T, int NT, bool FAR>
+template <class T, int NT, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_resident_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w,
                                                   const wk_run_words<T, NT> &x, uint32_t lane)
 {
-    wk_resident_unit<T, NT, 0, FAR>(c, s, w, x, lane);
+    wk_resident_unit<T, NT, 0, WIDE_RANGE>(c, s, w, x, lane);
     if constexpr (T::super == 2) {
         T::load(s, w + T::offset(1), 1, lane);
-        wk_resident_unit<T, NT, 1, FAR>(c, s, w + T::offset(1), x.runs(T::unit / 32), lane);
+        wk_resident_unit<T, NT, 1, WIDE_RANGE>(c, s, w + T::offset(1), x.runs(T::unit / 32), lane);
     }
 }
 
@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(32 * WK_K_SLICES, NT == 1 && wk_resident_norms
                  u -= T::super, from += T::offset(T::super), xs = xs.runs(T::super * (T::unit / 32))) {
                 typename T::scales s;
                 T::load(s, from, 0, lane);
-                if (wk_far<T>(s))
+                if (wk_wide_range<T>(s))
                     wk_resident_super<T, NT, true>(c, s, from, xs, lane);
                 else
                     wk_resident_super<T, NT, false>(c, s, from, xs, lane);

@@ -100,14 +100,14 @@ template <int NT, class F> struct wk_resident_cluster_rows {
 };
 
 /* A K step's weights for one accumulator: of each run what its product wants. */
-template <class T, int ACCUMULATOR, bool FAR>
+template <class T, int ACCUMULATOR, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_resident_cluster_unit(uint32_t (*to)[4], const typename T::scales &s,
                                                          const typename T::quants &q, uint32_t place)
 {
 #pragma unroll
     for (uint32_t b = 0; b < T::unit / 32; b++) {
         uint32_t both[1][2][4];
-        wk_f16_weights<T, FAR>(q, s, place, b, both);
+        wk_f16_weights<T, WIDE_RANGE>(q, s, place, b, both);
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) to[b][j] = both[0][ACCUMULATOR][j];
     }
@@ -126,7 +126,7 @@ __device__ __forceinline__ void wk_resident_cluster_make(const wk_product_args &
         typename T::quants q;
         T::load(s, w + T::offset(u), place, lane);
         T::load(q, w + T::offset(u), place, lane);
-        if (wk_far<T>(s))
+        if (wk_wide_range<T>(s))
             wk_resident_cluster_unit<T, ACCUMULATOR, true>(to + u * runs, s, q, place);
         else
             wk_resident_cluster_unit<T, ACCUMULATOR, false>(to + u * runs, s, q, place);

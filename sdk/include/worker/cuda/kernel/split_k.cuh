@@ -117,14 +117,14 @@ __device__ __forceinline__ void wk_split_k_panels(const wk_product_args &p, uint
 }
 
 /* 64 values of a unit, the half-th: what accumulator `ACCUMULATOR` multiplies of them. */
-template <class T, int ACCUMULATOR, bool FAR>
+template <class T, int ACCUMULATOR, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_split_k_make(const typename T::quants &q, const typename T::scales &s,
                                                 uint32_t place, uint32_t half, uint32_t (&to)[2][4], uint32_t zero)
 {
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t f[1][2][4];
-        wk_f16_weights<T, FAR>(q, s, place, 2 * half + h, f);
+        wk_f16_weights<T, WIDE_RANGE>(q, s, place, 2 * half + h, f);
 #pragma unroll
         for (int j = 0; j < 4; j++) wk_wgmma_replace<wk_is_half<T>()>(to[h][j], f[0][ACCUMULATOR][j], zero);
     }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void wk_split_k_sums(float (&c)[NT][4], const wk_prod
     };
     auto make = [&](uint32_t i, uint32_t(&to)[2][4]) {
         const uint32_t place = T::super > 1 ? i / halves : 0;
-        if (wk_far<T>(s))
+        if (wk_wide_range<T>(s))
             wk_split_k_make<T, ACCUMULATOR, true>(q, s, place, i % halves, to, zero);
         else
             wk_split_k_make<T, ACCUMULATOR, false>(q, s, place, i % halves, to, zero);

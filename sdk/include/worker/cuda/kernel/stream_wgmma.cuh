@@ -323,14 +323,14 @@ struct wk_stream_wgmma_ring {
 };
 
 /* 64 values of a unit, the half-th, as f16. */
-template <class T, bool FAR>
+template <class T, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_stream_wgmma_make(const typename T::quants &q, const typename T::scales &s,
                                                      uint32_t place, uint32_t half, uint32_t (&to)[4][4], uint32_t zero)
 {
 #pragma unroll
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t f[1][2][4];
-        wk_f16_weights<T, FAR>(q, s, place, 2 * half + h, f);
+        wk_f16_weights<T, WIDE_RANGE>(q, s, place, 2 * half + h, f);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             wk_wgmma_replace<wk_is_half<T>()>(to[2 * h + j / 4][j % 4], f[0][j / 4][j % 4], zero);
@@ -349,7 +349,7 @@ __device__ __forceinline__ void wk_stream_wgmma_piece(const typename T::quants &
                                                       uint32_t place, uint32_t half, uint32_t (&to)[4][4],
                                                       uint32_t zero)
 {
-    if (wk_far<T>(s))
+    if (wk_wide_range<T>(s))
         wk_stream_wgmma_make<T, true>(q, s, place, half, to, zero);
     else
         wk_stream_wgmma_make<T, false>(q, s, place, half, to, zero);

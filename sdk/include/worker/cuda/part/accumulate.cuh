@@ -10,7 +10,7 @@
 #include <worker/cuda/part/weights.cuh>
 
 /* A unit at its place in the super-unit; x: of its first run. */
-template <class T, int NT, uint32_t PLACE, bool FAR>
+template <class T, int NT, uint32_t PLACE, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_add_unit(float (&c)[2][NT][4], const typename T::scales &s,
                                             const typename T::quants &q, const wk_run_words<T, NT> &x)
 {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void wk_add_unit(float (&c)[2][NT][4], const typename
         uint4 v[ahead];
 #pragma unroll
         for (int n = 0; n < ahead; n++) v[n] = x.read(b, n);
-        wk_f16_weights<T, FAR>(q, s, PLACE, b, w);
+        wk_f16_weights<T, WIDE_RANGE>(q, s, PLACE, b, w);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             wk_mma(c[0][n], w[0][0], v[n % ahead].x, v[n % ahead].y);
@@ -31,17 +31,17 @@ __device__ __forceinline__ void wk_add_unit(float (&c)[2][NT][4], const typename
         }
     }
 }
-template <class T, int NT, bool FAR>
+template <class T, int NT, bool WIDE_RANGE>
 __device__ __forceinline__ void wk_add_super(float (&c)[2][NT][4], typename T::scales &s, const unsigned char *w,
                                              const wk_run_words<T, NT> &x, uint32_t lane)
 {
     typename T::quants q;
     T::load(q, w, 0, lane);
-    wk_add_unit<T, NT, 0, FAR>(c, s, q, x);
+    wk_add_unit<T, NT, 0, WIDE_RANGE>(c, s, q, x);
     if constexpr (T::super == 2) {
         T::load(s, w + T::offset(1), 1, lane);
         T::load(q, w + T::offset(1), 1, lane);
-        wk_add_unit<T, NT, 1, FAR>(c, s, q, x.runs(T::unit / 32));
+        wk_add_unit<T, NT, 1, WIDE_RANGE>(c, s, q, x.runs(T::unit / 32));
     }
 }
 template <class T, int NT, uint32_t N>
@@ -52,7 +52,7 @@ __device__ __forceinline__ void wk_add_units(float (&c)[2][NT][4], const unsigne
     for (uint32_t u = 0; u < N; u += T::super) {
         typename T::scales s;
         T::load(s, w + T::offset(u), 0, lane);
-        if (wk_far<T>(s))
+        if (wk_wide_range<T>(s))
             wk_add_super<T, NT, true>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);
         else
             wk_add_super<T, NT, false>(c, s, w + T::offset(u), x.runs(u * (T::unit / 32)), lane);

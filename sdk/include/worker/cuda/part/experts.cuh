@@ -187,13 +187,14 @@ __device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const uns
                                                  uint32_t apart, uint32_t lane)
 {
     const uint32_t t = lane % 4;
-    auto unit = [&](auto place, auto far, const typename F::scales &s, const unsigned char *from, const __half *xs) {
+    auto unit = [&](auto place, auto wide_range, const typename F::scales &s, const unsigned char *from,
+                    const __half *xs) {
         typename F::quants q;
         F::load(q, from, place, lane);
 #pragma unroll
         for (uint32_t b = 0; b < F::unit / 32; b++) {
             wk_weights32<F> w;
-            w.template make<far>(q, s, place, b);
+            w.template make<wide_range>(q, s, place, b);
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 uint32_t x4[4];
@@ -208,14 +209,14 @@ __device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const uns
     for (uint32_t v = 0; v < N; v += F::super) {
         typename F::scales s;
         F::load(s, at + F::offset(v), 0, lane);
-        auto super = [&](auto far) {
-            unit(first(), far, s, at + F::offset(v), x + v * F::unit);
+        auto super = [&](auto wide_range) {
+            unit(first(), wide_range, s, at + F::offset(v), x + v * F::unit);
             if constexpr (F::super == 2) {
                 F::load(s, at + F::offset(v + 1), 1, lane);
-                unit(second(), far, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
+                unit(second(), wide_range, s, at + F::offset(v + 1), x + (v + 1) * F::unit);
             }
         };
-        if (wk_far<F>(s))
+        if (wk_wide_range<F>(s))
             super(std::true_type());
         else
             super(std::false_type());

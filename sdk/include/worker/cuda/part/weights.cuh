@@ -54,21 +54,27 @@ template <class F> struct wk_is_int8<F, decltype(static_cast<void>(F::int8_unsca
 template <class F> constexpr bool wk_is_half() { return F::block == 1 && F::block_bytes == 2 && !wk_is_exact<F>::yes; }
 template <class F> __host__ __device__ constexpr float wk_unscale() { return wk_has_f16_weights<F>::unscale; }
 
-/* Is the unit one of the few that need wk_f16_weights' second way (FAR)? Known once its scales are loaded, the same in
- * all lanes. A kernel branches on it once a unit or super-unit. */
-template <class S> __device__ __forceinline__ auto wk_far_of(const S &s, int) -> decltype(s.far) { return s.far; }
-template <class S> __device__ __forceinline__ uint32_t wk_far_of(const S &, long) { return 0; }
-template <class F> __device__ __forceinline__ bool wk_far(const typename F::scales &s) { return wk_far_of(s, 0) != 0; }
+/* Is the unit one of the few that need wk_f16_weights' second way (WIDE_RANGE)? Known once its scales are loaded, the
+ * same in all lanes. A kernel branches on it once a unit or super-unit. */
+template <class S> __device__ __forceinline__ auto wk_wide_range_of(const S &s, int) -> decltype(s.far)
+{
+    return s.far;
+}
+template <class S> __device__ __forceinline__ uint32_t wk_wide_range_of(const S &, long) { return 0; }
+template <class F> __device__ __forceinline__ bool wk_wide_range(const typename F::scales &s)
+{
+    return wk_wide_range_of(s, 0) != 0;
+}
 
 /* 32 values of k, number b of the unit (u: any unit of the same place in a super-unit), by a whole warp: A of two
  * m16n8k16. Not for exact formats. */
-template <class F, bool FAR = false>
+template <class F, bool WIDE_RANGE = false>
 __device__ __forceinline__ void wk_f16_weights(const typename F::quants &q, const typename F::scales &s, uint32_t u,
                                                uint32_t b, uint32_t a[1][2][4])
 {
     static_assert(!wk_is_exact<F>::yes && F::parts == 1, "one f16 a weight");
     if constexpr (wk_has_f16_weights<F>::yes) {
-        F::template halves<FAR>(q, s, u, b, a);
+        F::template halves<WIDE_RANGE>(q, s, u, b, a);
     } else {
         F::fragments(q, b, a);
         uint32_t scale = 0, less = 0;
@@ -114,7 +120,7 @@ template <class F> __device__ __forceinline__ float2 wk_sum_scale(const typename
 template <class F> struct wk_weights32 {
     uint32_t a[F::parts][2][4];
     float2 scale; /* exact: of rows g and g + 8 */
-    template <bool FAR>
+    template <bool WIDE_RANGE>
     __device__ __forceinline__ void make(const typename F::quants &q, const typename F::scales &s, uint32_t u,
                                          uint32_t b)
     {
@@ -123,7 +129,7 @@ template <class F> struct wk_weights32 {
             F::fragments(q, b, a);
             scale = wk_sum_scale<F>(s, b, 0);
         } else {
-            wk_f16_weights<F, FAR>(q, s, u, b, a);
+            wk_f16_weights<F, WIDE_RANGE>(q, s, u, b, a);
         }
     }
     __device__ __forceinline__ void add(float y[2][4], const uint32_t x[4]) const
