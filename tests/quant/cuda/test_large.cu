@@ -1,7 +1,7 @@
 /* test_large.cu: products of experts with many items each (worker/cuda/product_large.cuh) against a plain kernel in F64
- * on the weights that products take (halves.cuh): a gated activation from panels to panels, then a product of those to
- * rows; what lies behind, between and beyond stays as it was; and an item's bits do not depend on the others. Exit
- * status 77: no GPU here that has them. */
+ * on the weights that products take (part/weights.cuh): a gated activation from panels to panels, then a product of
+ * those to rows; what lies behind, between and beyond stays as it was; and an item's bits do not depend on the others.
+ * Exit status 77: no GPU here that has them. */
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

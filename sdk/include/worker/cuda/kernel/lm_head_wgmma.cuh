@@ -126,13 +126,13 @@ __device__ __forceinline__ uint32_t wk_lm_head_wgmma_read(uint32_t at)
 struct __align__(16) wk_lm_head_wgmma_tiles
 {
     const unsigned char *from; /* the tile; not used where there is none */
-    uint32_t next, unit;       /* which of the K steps' places comes next; the warp's tile of all */
+    uint32_t next, item;       /* which of the K steps' places comes next; the warp's tile of all */
     uint32_t sums, unused[3];  /* the tile that is multiplied */
     __device__ __forceinline__ void locate(const wk_product_args &p, uint32_t tile)
     {
         uint32_t seg = 0;
         next = 0;
-        unit = tile;
+        item = tile;
         if (tile >= p.items) return;
         wk_tile_segment(p, seg, tile);
         from = p.seg[seg].tiles + (uint64_t)tile * p.seg[0].tile_stride;
@@ -144,7 +144,7 @@ struct __align__(16) wk_lm_head_wgmma_tiles
         __syncwarp();
         wk_lm_head_wgmma_tiles now;
         *reinterpret_cast<uint4 *>(&now) = *reinterpret_cast<const uint4 *>(this);
-        if (now.unit >= p.items) return;
+        if (now.item >= p.items) return;
         const uint32_t whole = p.seg[0].k_step_bytes, tile_bytes = p.seg[0].tile_bytes,
                        at = wk_lm_head_wgmma_read(order + now.next * 4);
         uint32_t bytes = whole;
@@ -157,7 +157,7 @@ struct __align__(16) wk_lm_head_wgmma_tiles
             __syncwarp();
         }
         const unsigned char *const place = now.from + at;
-        if (++now.next == p.k_steps) now.locate(p, now.unit + each);
+        if (++now.next == p.k_steps) now.locate(p, now.item + each);
         if (wk_elected()) {
             const uint64_t once = wk_fetch_once();
             wk_bar_expect(bar, bytes);
@@ -204,10 +204,10 @@ template <class T, int NT> struct wk_lm_head_wgmma_warp {
         wk_bar_init_done();
         wk_lm_head_wgmma_order(p, panel, reinterpret_cast<uint32_t *>(shared + a.order_at));
         __syncthreads();
-        const uint32_t unit = warp * gridDim.x + blockIdx.x, each = wk_lm_head_wgmma_warps(NT) * gridDim.x;
-        tiles->locate(p, unit);
-        tiles->sums = unit;
-        left = unit < p.items ? (p.items - unit + each - 1) / each * p.k_steps : 0;
+        const uint32_t item = warp * gridDim.x + blockIdx.x, each = wk_lm_head_wgmma_warps(NT) * gridDim.x;
+        tiles->locate(p, item);
+        tiles->sums = item;
+        left = item < p.items ? (p.items - item + each - 1) / each * p.k_steps : 0;
 #pragma unroll 1
         for (uint32_t i = a.depth; i; i--, turn()) ask();
     }
@@ -348,10 +348,10 @@ __device__ __forceinline__ void wk_lm_head_wgmma_sum(const wk_product_args &p, u
     }
     wk_lm_head_wgmma_add(even, two, even);
     wk_lm_head_wgmma_add(even, four, even);
-    const uint32_t unit = tiles->sums;
+    const uint32_t item = tiles->sums;
     __syncwarp();
-    if (lane == 0) tiles->sums = unit + wk_lm_head_wgmma_warps(NT) * gridDim.x;
-    if (unit < p.items) wk_lm_head_wgmma_outputs(p, unit, even, lane);
+    if (lane == 0) tiles->sums = item + wk_lm_head_wgmma_warps(NT) * gridDim.x;
+    if (item < p.items) wk_lm_head_wgmma_outputs(p, item, even, lane);
 }
 
 template <int NT, class F>

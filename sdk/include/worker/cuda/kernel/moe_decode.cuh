@@ -1,12 +1,12 @@
 /* worker/cuda/kernel/moe_decode.cuh: products of experts whose items lie by expert: each used expert's weights are read
  * once for up to sixteen of its items.
  *
- * A unit of work is a tile (glu: a pair) of one expert for one chunk of its items. Units in the order (expert, chunk,
+ * A work unit is a tile (glu: a pair) of one expert for one chunk of its items. Work units in the order (expert, chunk,
  * tile) are dealt in runs of equal length to a grid that fills the GPU, from the counts that the device made: a block
  * keeps a chunk's activations for all its tiles and seldom sees more than two chunks. Inside, a block is a pipeline
- * like that of kernel/gemv.cuh: a warp streams tiles through rings across units, eight warps share a tile's k, warps
- * finish. One item at a time: two blocks a multiprocessor; more: one block with two groups of eight warps, which have
- * the tiles by turns, each from a ring of its own, and the activations once. So there is room for stages of whole
+ * like that of kernel/gemv.cuh: a warp streams tiles through rings across work units, eight warps share a tile's k,
+ * warps finish. One item at a time: two blocks a multiprocessor; more: one block with two groups of eight warps, which
+ * have the tiles by turns, each from a ring of its own, and the activations once. So there is room for stages of whole
  * tiles, and with weights of four bits the issue of instructions is as scarce as bandwidth: what a stage costs besides
  * its products counts, and so does what the streaming warp does between two copies. A block that finds its part of the
  * work also lets the next launch begin only then: so products that follow each other on one choice of experts can
@@ -143,9 +143,9 @@ __device__ __forceinline__ void wk_moe_decode_stream_whole(const wk_experts_args
     uint32_t more = p.stages_in_flight; /* stages that may still be asked for before one has arrived */
     const uint64_t once = wk_fetch_once();
     for (; walk.left; walk.next(a))
-        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
+        for (uint32_t work_unit = walk.tile, last = work_unit + walk.work_units(a); work_unit < last; work_unit++)
             for (uint32_t j = 0; j < in_item; j++) {
-                uint32_t tile, s = wk_item_segment(p, unit, &tile);
+                uint32_t tile, s = wk_item_segment(p, work_unit, &tile);
                 if (p.glu) s = j;
                 const wk_segment_args &seg = p.seg[s];
                 const unsigned char *from = seg.tiles + ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
@@ -200,7 +200,7 @@ __device__ __forceinline__ void wk_moe_decode_multiply(const wk_experts_args &a,
     if (!a.known) row = wk_moe_decode_row<COLUMNS>(a, walk, lane);
     for (; walk.left; walk.next(a), row = wk_moe_decode_row<COLUMNS>(a, walk, lane)) {
         wk_moe_decode_inputs<COLUMNS>(a, shared, walk, row, group, k_slice, lane);
-        const uint32_t tiles = walk.units(a) * in_item, parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
+        const uint32_t tiles = walk.work_units(a) * in_item, parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
 #pragma unroll 1
         for (uint32_t i = turn == group ? 0 : 1; i < tiles; i += shape::groups) {
             float y[shape::parts][2][4] = {};
@@ -262,17 +262,17 @@ __device__ __forceinline__ void wk_moe_decode_finish_one(const wk_experts_args &
     o.on = lane < 16;
     for (; walk.left; walk.next(a)) {
         o.row = __ldcg(a.groups + 2 * a.experts + 1 + walk.at);
-        uint32_t unit = walk.tile;
-        const uint32_t last = unit + walk.units(a);
-        o.seg = wk_item_segment(p, unit, &o.tile);
+        uint32_t work_unit = walk.tile;
+        const uint32_t last = work_unit + walk.work_units(a);
+        o.seg = wk_item_segment(p, work_unit, &o.tile);
         wk_output_more next = wk_output_ahead(p, o, walk.expert);
 #pragma unroll 1
-        for (; unit < last; unit++) {
+        for (; work_unit < last; work_unit++) {
             const uint32_t place = sum.i; /* pairs begin at even places */
             const wk_output_at now = o;
             const wk_output_more more = next;
-            if (unit + 1 < last) {
-                o.seg = wk_item_segment(p, unit + 1, &o.tile);
+            if (work_unit + 1 < last) {
+                o.seg = wk_item_segment(p, work_unit + 1, &o.tile);
                 next = wk_output_ahead(p, o, walk.expert);
             }
             wk_stage_wait(bars.summed(place), sum.parity);

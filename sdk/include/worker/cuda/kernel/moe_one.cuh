@@ -1,11 +1,11 @@
 /* worker/cuda/kernel/moe_one.cuh: products of one row's experts: each item has an expert of its own, and which
  * item and which tiles of it a block has is known before the experts are.
  *
- * Block (rank, i) of a grid of top_k x workers has a run of units, tiles (glu: pairs), of item `rank`. The pipeline is
- * that of kernel/moe_decode.cuh, but no two warps meet once the wait for the preceding launch has ended: the streaming
- * one reads the expert's number and asks for its tiles at once, the multiplying ones bring the input meanwhile, of
- * which all is known but what it holds. What lies between the wait and the first copy is time in which memory does
- * nothing: one journey, for the number.
+ * Block (rank, i) of a grid of top_k x workers has a run of work units, tiles (glu: pairs), of item `rank`. The
+ * pipeline is that of kernel/moe_decode.cuh, but no two warps meet once the wait for the preceding launch has ended:
+ * the streaming one reads the expert's number and asks for its tiles at once, the multiplying ones bring the input
+ * meanwhile, of which all is known but what it holds. What lies between the wait and the first copy is time in which
+ * memory does nothing: one journey, for the number.
  *
  * Order: that of part/weights.cuh. */
 #ifndef WORKER_CUDA_KERNEL_MOE_ONE_CUH
@@ -21,7 +21,7 @@
 #include <worker/cuda/part/prologue.cuh>
 #include <worker/cuda/part/ring.cuh>
 
-/* A block's units: the run of its item's. */
+/* A block's work units: the run of its item's. */
 __device__ __forceinline__ wk_experts_walk wk_moe_one_walk(const wk_experts_args &a)
 {
     const uint32_t each = a.p.items / gridDim.y, rest = a.p.items % gridDim.y;
@@ -74,10 +74,10 @@ __device__ __forceinline__ void wk_moe_one_stream_whole(const wk_experts_args &a
              expert = 0; /* more: rounds that may still be asked for before one has arrived */
     bool chosen = false;
 #pragma unroll 1
-    for (uint32_t unit = walk.tile, last = unit + walk.left; unit < last; unit++)
+    for (uint32_t work_unit = walk.tile, last = work_unit + walk.left; work_unit < last; work_unit++)
 #pragma unroll 1
         for (uint32_t j = 0; j < in_item; j++) {
-            uint32_t tile, s = wk_item_segment(p, unit, &tile);
+            uint32_t tile, s = wk_item_segment(p, work_unit, &tile);
             if (p.glu) s = j;
             const wk_segment_args &seg = p.seg[s];
             const unsigned char *from = seg.tiles + ((uint64_t)expert * seg.n_tiles + tile) * seg.tile_stride;
@@ -153,8 +153,8 @@ __device__ __forceinline__ void wk_moe_one_multiply(const wk_experts_args &a, co
     }
 }
 
-/* The finishing warp: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. What a unit reads
- * besides sums is asked for one ahead. */
+/* The finishing warp: 16 rows of a tile in 16 lanes, with glu the second segment's in the upper ones. What a work unit
+ * reads besides sums is asked for one ahead. */
 __device__ __forceinline__ void wk_moe_one_finish(const wk_experts_args &a, const wk_experts_walk &walk,
                                                   const unsigned char *shared, const wk_experts_bars &bars,
                                                   uint32_t lane)
@@ -172,8 +172,8 @@ __device__ __forceinline__ void wk_moe_one_finish(const wk_experts_args &a, cons
     o.on = lane < 16;
     o.row = blockIdx.x;
 #pragma unroll 1
-    for (uint32_t unit = walk.tile; unit < last; unit++) {
-        o.seg = wk_item_segment(p, unit, &o.tile);
+    for (uint32_t work_unit = walk.tile; work_unit < last; work_unit++) {
+        o.seg = wk_item_segment(p, work_unit, &o.tile);
         const wk_place to(p, o, expert);
         const float other = to.ahead();
         wk_stage_wait(bars.summed(sum.i), sum.parity);

@@ -1,12 +1,12 @@
 /* worker/cuda/kernel/moe_several.cuh: products of experts whose items lie by expert, up to sixteen items of an expert
  * at once (one: kernel/moe_decode.cuh).
  *
- * Units as there, but a unit is a pair of tiles, of gate and up, or two neighbours, and blocks have runs of equal cost.
- * A multiprocessor has one block: two groups of eight multiplying warps, one warp that streams and three that finish.
- * The groups have units by turns, each from a ring of its own; a warp has a K slice of both tiles of its group's unit,
- * so that activations, which all groups find in shared memory once, are loaded once for two tiles: at sixteen columns
- * they would otherwise take all that shared memory can give, and what a K step costs besides its products is paid once
- * for two. A stage of a ring: a K step of each K slice of both tiles, or a piece of one.
+ * Work units as there, but one is a pair of tiles, of gate and up, or two neighbours, and blocks have runs of equal
+ * cost. A multiprocessor has one block: two groups of eight multiplying warps, one warp that streams and three that
+ * finish. The groups have work units by turns, each from a ring of its own; a warp has a K slice of both tiles of its
+ * group's work unit, so that activations, which all groups find in shared memory once, are loaded once for two tiles:
+ * at sixteen columns they would otherwise take all that shared memory can give, and what a K step costs besides its
+ * products is paid once for two. A stage of a ring: a K step of each K slice of both tiles, or a piece of one.
  *
  * Order: that of part/weights.cuh. An item's bits depend on its expert's weights and its own input alone. */
 #ifndef WORKER_CUDA_KERNEL_MOE_SEVERAL_CUH
@@ -24,18 +24,18 @@
 #include <worker/cuda/part/weights.cuh>
 
 /* By columns, 8 or 16. parts: of eight columns; multiply, finish: warps that do. A cell: a K slice's sums of a tile, 16
- * rows of a part's columns; a tile: all of its cells; a place: of a unit. */
+ * rows of a part's columns; a tile: all of its cells; a place: of a work unit. */
 enum {
     WK_MOE_SEVERAL_TILES = 2,
     WK_MOE_SEVERAL_GROUPS = 2,
     WK_MOE_SEVERAL_STAGES = 12, /* most of both rings */
-    WK_MOE_SEVERAL_PLACES = 2,  /* units whose sums may wait to be finished: one of each group */
+    WK_MOE_SEVERAL_PLACES = 2,  /* work units whose sums may wait to be finished: one of each group */
     WK_MOE_SEVERAL_MULTIPLY = WK_MOE_SEVERAL_GROUPS * WK_K_SLICES,
     WK_MOE_SEVERAL_FINISH = 3,
     WK_MOE_SEVERAL_THREADS = 32 * (WK_MOE_SEVERAL_MULTIPLY + WK_MOE_SEVERAL_FINISH + 1),
     WK_MOE_SEVERAL_CELL = 16 * 8 * 4,
     WK_MOE_SEVERAL_COST8 = 5,
-    WK_MOE_SEVERAL_COST16 = 7, /* of a unit for up to so many columns, about */
+    WK_MOE_SEVERAL_COST16 = 7, /* of a work unit for up to so many columns, about */
     WK_MOE_SEVERAL_BARS = 2 * (WK_MOE_SEVERAL_STAGES + WK_MOE_SEVERAL_PLACES)
 };
 template <int COLUMNS> struct wk_moe_several_shape {
@@ -58,17 +58,17 @@ struct wk_moe_several_bars : wk_pipeline_bars<WK_MOE_SEVERAL_STAGES, WK_MOE_SEVE
     }
 };
 
-/* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. A unit
- * of a chunk of more than eight columns costs more, and blocks are dealt equal costs. */
+/* A block's way through its work units: those from `tile` on of a chunk of an expert's items, then the next chunk's. A
+ * work unit of a chunk of more than eight columns costs more, and blocks are dealt equal costs. */
 struct wk_moe_several_walk {
     uint32_t left, used, expert, at, end, tile; /* cost; number among the used experts; places of the chunk's first item
-                                                   and behind the expert's last; first unit here */
+                                                   and behind the expert's last; first work unit here */
     static __device__ __forceinline__ uint32_t cost(uint32_t columns)
     {
         return columns > 8 ? WK_MOE_SEVERAL_COST16 : WK_MOE_SEVERAL_COST8;
     }
     __device__ __forceinline__ uint32_t columns(const wk_experts_args &a) const { return min(a.capacity, end - at); }
-    __device__ __forceinline__ uint32_t units(const wk_experts_args &a) const
+    __device__ __forceinline__ uint32_t work_units(const wk_experts_args &a) const
     {
         const uint32_t here = columns(a) > 8 ? (left + WK_MOE_SEVERAL_COST16 - 1) / WK_MOE_SEVERAL_COST16
                                              : (left + WK_MOE_SEVERAL_COST8 - 1) / WK_MOE_SEVERAL_COST8;
@@ -76,7 +76,7 @@ struct wk_moe_several_walk {
     }
     __device__ __forceinline__ void next(const wk_experts_args &a)
     {
-        left -= min(left, units(a) * cost(columns(a)));
+        left -= min(left, work_units(a) * cost(columns(a)));
         tile = 0;
         at = min(at + a.capacity, end);
         if (at < end || !left) return;
@@ -86,8 +86,8 @@ struct wk_moe_several_walk {
     }
 };
 
-/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once. A unit is
- * the block's in whose share its cost begins. */
+/* Where the block begins, by one warp, for all to read. All that is known of 32 experts is asked for at once. A work
+ * unit is the block's in whose share its cost begins. */
 __device__ __forceinline__ void wk_moe_several_start(const wk_experts_args &a, wk_moe_several_walk *to, uint32_t lane)
 {
     const uint32_t *const first = a.groups + a.experts;
@@ -151,27 +151,28 @@ __device__ __forceinline__ void wk_moe_several_zeros(const wk_experts_args &a, u
 
 /* ---- streaming ----------------------------------------------------------------------------------------- */
 
-/* The block's units one after the other, as places of their tiles. */
-struct wk_moe_several_units {
+/* The block's work units one after the other, as places of their tiles. */
+struct wk_moe_several_work_units {
     wk_moe_several_walk walk;
-    uint32_t unit, last;
-    __device__ __forceinline__ explicit wk_moe_several_units(const wk_experts_args &a, const wk_moe_several_walk &from)
-        : walk(from), unit(from.tile), last(from.tile + (from.left ? from.units(a) : 0))
+    uint32_t work_unit, last;
+    __device__ __forceinline__ explicit wk_moe_several_work_units(const wk_experts_args &a,
+                                                                  const wk_moe_several_walk &from)
+        : walk(from), work_unit(from.tile), last(from.tile + (from.left ? from.work_units(a) : 0))
     {
     }
     __device__ __forceinline__ bool next(const wk_experts_args &a,
                                          const unsigned char *tiles[2]) /* false: there is none */
     {
         const wk_product_args &p = a.p;
-        if (unit == last) {
+        if (work_unit == last) {
             if (!walk.left) return false;
             walk.next(a);
             if (!walk.left) return false;
-            unit = 0;
-            last = walk.units(a);
+            work_unit = 0;
+            last = walk.work_units(a);
         }
         uint32_t tile;
-        const wk_segment_args &seg = p.seg[wk_item_segment(p, unit++, &tile)];
+        const wk_segment_args &seg = p.seg[wk_item_segment(p, work_unit++, &tile)];
         if (!p.glu) tile *= 2;
         const uint64_t at = ((uint64_t)walk.expert * seg.n_tiles + tile) * seg.tile_stride;
         tiles[0] = seg.tiles + at;
@@ -193,15 +194,15 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
     const uint32_t depth = p.depth, stage_bytes = p.stage_bytes, half = stage_bytes / 2, stages = p.stages,
                    tile_bytes = p.seg[0].tile_bytes;
     wk_turn turn = { 0, 1 };
-    wk_moe_several_units units(a, walk);
+    wk_moe_several_work_units work_units(a, walk);
     const uint64_t once = wk_fetch_once();
     for (;;) {
         const unsigned char *tiles[WK_MOE_SEVERAL_GROUPS][2];
-        if (!units.next(a, tiles[0])) return;
-        const uint32_t groups = units.next(a, tiles[1]) ? 2 : 1;
-        /* A unit that begins a chunk waits with its group until the one before has ended: stages of that one must not
-         * wait in turn for it to give a stage back. */
-        const bool apart = groups == 2 && units.unit == 1 && depth < stages;
+        if (!work_units.next(a, tiles[0])) return;
+        const uint32_t groups = work_units.next(a, tiles[1]) ? 2 : 1;
+        /* A work unit that begins a chunk waits with its group until the one before has ended: stages of that one must
+         * not wait in turn for it to give a stage back. */
+        const bool apart = groups == 2 && work_units.work_unit == 1 && depth < stages;
         const wk_turn begin = turn;
         for (uint32_t first = 0, end = apart ? 1 : groups; first < groups; first = end, end = groups) {
             uint32_t at = 0, left = p.run;
@@ -316,8 +317,8 @@ struct wk_moe_several_ring {
     }
 };
 
-/* A K slice's sums of a unit. A stage holds a K step of each K slice, or a piece of one, of UNITS units; own: those
- * with one of this K slice. */
+/* A K slice's sums of a work unit. A stage holds a K step of each K slice, or a piece of one, of UNITS units; own:
+ * those with one of this K slice. */
 template <class F, int PARTS, uint32_t UNITS>
 __device__ __forceinline__ void wk_moe_several_sums(float y[2][PARTS][2][4], const wk_experts_args &a,
                                                     wk_moe_several_ring &ring, const __half *x, uint32_t own,
@@ -411,14 +412,14 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
                                  { 0, 0 } };
     uint32_t turn = 0, sum = 1,
              row = a.known ? wk_moe_several_row<COLUMNS>(a, walk, lane)
-                           : 0; /* turn: group that has the next unit; sum: parity of its place; row: asked for ahead of
-                                   the wait if it may be */
+                           : 0; /* turn: group that has the next work unit; sum: parity of its place; row: asked for
+                                   ahead of the wait if it may be */
     wk_depend();
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
     if (!a.known) row = wk_moe_several_row<COLUMNS>(a, walk, lane);
     for (; walk.left; walk.next(a), row = wk_moe_several_row<COLUMNS>(a, walk, lane)) {
         wk_moe_several_inputs<COLUMNS>(a, shared, walk.columns(a), row, group, k_slice, lane);
-        const uint32_t here = walk.units(a), parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
+        const uint32_t here = walk.work_units(a), parts = shape::parts > 1 ? (walk.columns(a) + 7) / 8 : 1;
 #pragma unroll 1
         for (uint32_t i = turn == group ? 0 : 1; i < here; i += WK_MOE_SEVERAL_GROUPS) {
             float y[2][shape::parts][2][4] = {};
@@ -446,7 +447,7 @@ __device__ __forceinline__ void wk_moe_several_multiply(const wk_experts_args &a
             wk_stage_wait(bars.finished(group), sum);
             sum ^= 1u;
             uint32_t own_lane =
-                lane; /* computed again for each unit: what is kept would take registers from the loop over k */
+                lane; /* computed again for each work unit: what is kept would take registers from the loop over k */
             asm volatile("" : "+r"(own_lane));
             const uint32_t in_cell = wk_experts_cell(own_lane / 4, own_lane % 4 * 2);
             unsigned char *const cells = shared + p.red_at + group * shape::place + k_slice * WK_MOE_SEVERAL_CELL;
@@ -478,17 +479,17 @@ struct wk_moe_several_at {
     {
         return { o.seg, o.tile + 1, o.row, o.on && o.tile + 1 < p.seg[o.seg].n_tiles };
     }
-    __device__ __forceinline__ void ahead(const wk_product_args &p, uint32_t unit, uint32_t expert)
+    __device__ __forceinline__ void ahead(const wk_product_args &p, uint32_t work_unit, uint32_t expert)
     {
-        o.seg = wk_item_segment(p, unit, &o.tile);
+        o.seg = wk_item_segment(p, work_unit, &o.tile);
         if (!p.glu) o.tile *= 2;
         more = wk_four_ahead(p, o, expert);
         if (!p.glu) second = wk_four_ahead(p, other(p), expert);
     }
 };
 
-/* A finishing warp: the parts of all units go round among them. All see each unit's sums come and let its place go, so
- * that none misses a barrier's parity. What a part reads besides sums is asked for one ahead. */
+/* A finishing warp: the parts of all work units go round among them. All see each work unit's sums come and let its
+ * place go, so that none misses a barrier's parity. What a part reads besides sums is asked for one ahead. */
 template <int COLUMNS>
 __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, wk_moe_several_walk walk,
                                                       const unsigned char *shared, const wk_moe_several_bars &bars,
@@ -501,7 +502,8 @@ __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, 
     wk_turn sum = { 0, 0 };
     uint32_t own = warp; /* number of the warp's next part among the chunk's */
     for (; walk.left; walk.next(a)) {
-        const uint32_t columns = walk.columns(a), many = shape::parts > 1 && columns > 8 ? 1 : 0, units = walk.units(a);
+        const uint32_t columns = walk.columns(a), many = shape::parts > 1 && columns > 8 ? 1 : 0,
+                       work_units = walk.work_units(a);
         uint32_t rows[shape::parts];
 #pragma unroll
         for (uint32_t part = 0; part < shape::parts; part++)
@@ -509,7 +511,7 @@ __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, 
                              ? __ldcg(a.groups + 2 * a.experts + 1 + walk.at + part * 8 + lane / 4)
                              : UINT32_MAX;
         auto ahead = [&] {
-            if (own >> many >= units) return;
+            if (own >> many >= work_units) return;
             next.o.row = shape::parts > 1 && (own & many) ? rows[shape::parts - 1] : rows[0];
             next.o.on = next.o.row != UINT32_MAX;
             if (!next.o.on) next.o.row = 0;
@@ -517,13 +519,13 @@ __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, 
         };
         ahead();
 #pragma unroll 1
-        for (uint32_t unit = 0; unit < units; unit++) {
+        for (uint32_t work_unit = 0; work_unit < work_units; work_unit++) {
             const uint32_t finished = bars.finished(sum.i);
             const unsigned char *const sums =
                 cells + sum.i * shape::place + (own & many) * (WK_K_SLICES * WK_MOE_SEVERAL_CELL);
             wk_stage_wait(bars.summed(sum.i), sum.parity);
             sum.next(WK_MOE_SEVERAL_PLACES);
-            if (own >> many != unit) {
+            if (own >> many != work_unit) {
                 wk_bar_arrive_warp(finished, lane);
                 continue;
             }
@@ -538,7 +540,7 @@ __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, 
             wk_four_output(p, now.o, now.more, v, up);
             if (!p.glu) wk_four_output(p, now.other(p), now.second, up, v);
         }
-        own -= units << many;
+        own -= work_units << many;
     }
 }
 

@@ -1,4 +1,4 @@
-/* worker/cuda/part/experts.cuh: products of a mixture of experts, generated rows: units of work, their order, and the
+/* worker/cuda/part/experts.cuh: products of a mixture of experts, generated rows: work units, their order, and the
  * pipeline of a block. */
 #ifndef WORKER_CUDA_PART_EXPERTS_CUH
 #define WORKER_CUDA_PART_EXPERTS_CUH
@@ -32,7 +32,7 @@ enum {
 
 /* What the kernels of experts are given. */
 struct wk_experts_args {
-    wk_product_args p;      /* items: units of a chunk: tiles of a segment, one or WK_MOE_SEVERAL_TILES; glu: pairs */
+    wk_product_args p; /* items: work units of a chunk: tiles of a segment, one or WK_MOE_SEVERAL_TILES; glu: pairs */
     const uint32_t *groups; /* the items by expert (worker/quant_cuda.h), the caller's */
     const uint32_t *chosen; /* moe_one: [top_k] experts of the row's items, the caller's */
     uint32_t experts;       /* of the layer */
@@ -44,15 +44,18 @@ struct wk_experts_args {
     uint32_t start_at; /* shared memory: offset of struct wk_experts_walk of each block, or moe_several's */
     uint32_t ring;     /* moe_several: bytes from a group's ring to the next one's */
 };
-/* A block's way through its units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
+/* A block's way through its work units: those from `tile` on of a chunk of an expert's items, then the next chunk's. */
 struct wk_experts_walk {
-    uint32_t left, used, expert, at, end, tile; /* units; number among the used experts; places of the chunk's first
-                                                   item and behind the expert's last; first unit here */
-    __device__ __forceinline__ uint32_t units(const wk_experts_args &a) const { return min(left, a.p.items - tile); }
+    uint32_t left, used, expert, at, end, tile; /* work units; number among the used experts; places of the chunk's
+                                                   first item and behind the expert's last; first work unit here */
+    __device__ __forceinline__ uint32_t work_units(const wk_experts_args &a) const
+    {
+        return min(left, a.p.items - tile);
+    }
     __device__ __forceinline__ uint32_t columns(const wk_experts_args &a) const { return min(a.capacity, end - at); }
     __device__ __forceinline__ void next(const wk_experts_args &a)
     {
-        left -= units(a);
+        left -= work_units(a);
         tile = 0;
         at = min(at + a.capacity, end);
         if (at < end || !left) return;
@@ -148,9 +151,9 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
     wk_experts_order<GROUPS> now(1), old(0);
     uint32_t more = p.stages_in_flight;
     for (; walk.left; walk.next(a))
-        for (uint32_t unit = walk.tile, last = unit + walk.units(a); unit < last; unit++)
+        for (uint32_t work_unit = walk.tile, last = work_unit + walk.work_units(a); work_unit < last; work_unit++)
             for (uint32_t j = 0; j < in_item; j++) {
-                uint32_t tile, s = wk_item_segment(p, unit, &tile);
+                uint32_t tile, s = wk_item_segment(p, work_unit, &tile);
                 if (p.glu) s = j;
                 const wk_segment_args &seg = p.seg[s];
                 const unsigned char *const from =

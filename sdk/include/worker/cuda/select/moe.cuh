@@ -11,7 +11,7 @@
 #include <worker/cuda/select/gemv.cuh>
 #include <worker/cuda/select/plan.cuh>
 
-/* What does not depend on the kernel. tiles: of a segment to a unit. */
+/* What does not depend on the kernel. tiles: of a segment to a work unit. */
 static inline void wk_moe_begin(wk_plan &plan, uint32_t tiles)
 {
     const wk_cuda_product *p = plan.product;
@@ -76,8 +76,8 @@ static inline const char *wk_shape_moe_decode(wk_plan &plan, uint32_t)
     a.bars_at = ring + bars_at;
     w.start_at = ring + start_at;
     plan.shared = ring + fixed;
-    const uint64_t units = (uint64_t)a.rows * a.items, most = (uint64_t)a.blocks * wk_processors(plan);
-    plan.grid_x = (uint32_t)(units < most ? units : most);
+    const uint64_t work_units = (uint64_t)a.rows * a.items, most = (uint64_t)a.blocks * wk_processors(plan);
+    plan.grid_x = (uint32_t)(work_units < most ? work_units : most);
     return NULL;
 }
 /* moe_one: one row, whose items have the blocks in equal parts. */
@@ -138,8 +138,8 @@ static inline const char *wk_shape_moe_several(wk_plan &plan, uint32_t variant)
     a.bars_at = rings + bars_at;
     w.start_at = rings + start_at;
     plan.shared = rings + fixed;
-    const uint64_t units = (uint64_t)a.rows * a.items;
-    plan.grid_x = (uint32_t)(units < wk_processors(plan) ? units : wk_processors(plan));
+    const uint64_t work_units = (uint64_t)a.rows * a.items;
+    plan.grid_x = (uint32_t)(work_units < wk_processors(plan) ? work_units : wk_processors(plan));
     return NULL;
 }
 
