@@ -46,8 +46,8 @@ static const char *const ignored_keys[] = { "vocab_size", "tensor_data_layout", 
 /* ---- the models ---------------------------------------------------------------------------------------- */
 
 struct granite {
-    struct wk_decoder d;  /* its feed-forward is that of an expert, where there are any */
-    uint32_t X, K, Fs;    /* experts, of which K a token; 0: dense. Feed-forward of the shared expert; 0: none */
+    struct wk_decoder d; /* its feed-forward is that of an expert, where there are any */
+    uint32_t X, K, Fs;   /* experts, of which K a token; 0: dense. Feed-forward of the shared expert; 0: none */
     float embedding, attention, residual, logits; /* scales; the last as a factor */
 };
 
@@ -123,8 +123,9 @@ static wk_value experts(const struct wk_builder *b, wk_value h, const struct gra
 
 static void granite_record(const struct wk_builder *b, const void *model)
 {
-    static const char *const dense[3] = { "ffn_gate", "ffn_up", "ffn_down" },
-                             *const shared[3] = { "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp" };
+    static const char *const dense[3] = { "ffn_gate", "ffn_up", "ffn_down" }, *const shared[3] = { "ffn_gate_shexp",
+                                                                                                   "ffn_up_shexp",
+                                                                                                   "ffn_down_shexp" };
     const struct granite *m = model;
     const struct wk_decoder *d = &m->d;
     const struct wk_op_attention att = { .heads = d->H, .kv_heads = d->G, .scale = m->attention };

@@ -33,8 +33,8 @@ static struct gguf_build *make(uint32_t file)
                                             { "logit_scale", 8, false } };
     static const struct arch_key of_experts[] = { { "expert_count", T_X, true }, { "expert_used_count", T_K, true } };
     static const struct arch_shape layer[] = {
-        { "attn_norm.weight", 1, T_E, 1 },         { "attn_q.weight", T_H * T_D, T_E, 1 },
-        { "attn_k.weight", T_G * T_D, T_E, 1 },    { "attn_v.weight", T_G * T_D, T_E, 1 },
+        { "attn_norm.weight", 1, T_E, 1 },           { "attn_q.weight", T_H * T_D, T_E, 1 },
+        { "attn_k.weight", T_G * T_D, T_E, 1 },      { "attn_v.weight", T_G * T_D, T_E, 1 },
         { "attn_output.weight", T_E, T_H * T_D, 1 }, { "ffn_norm.weight", 1, T_E, 1 },
     };
     static const struct arch_shape dense[] = { { "ffn_gate.weight", T_F, T_E, 1 },
@@ -185,7 +185,9 @@ static void relations(void **state)
         { DENSE, { "rope.dimension_count", 10, true }, "at most the 8 values of a head" },
         { DENSE, { "block_count", 4, true }, "blk.3.attn_norm.weight: missing in the file" },
         { DENSE, { "block_count", 2, true }, "blk.2.attn_norm.weight is in the file, nothing reads it" },
-        { DENSE, { "expert_count", 8, true }, "granite.expert_count is 8, granite.expert_shared_feed_forward_length is 0; granite is served without" },
+        { DENSE,
+          { "expert_count", 8, true },
+          "granite.expert_count is 8, granite.expert_shared_feed_forward_length is 0; granite is served without" },
         { DENSE, { "expert_shared_feed_forward_length", 8, true }, "granite.expert_shared_feed_forward_length" },
         { DENSE, { "n_deepstack_layers", 2, true }, "granite.n_deepstack_layers" },
         { MOE, { "expert_used_count", 9, true }, "expert_used_count is 9, must be 1 to expert_count, 8" },
@@ -206,9 +208,12 @@ static void relations(void **state)
 static void surplus_tensors(void **state)
 {
     (void)state;
-    static const struct arch_surplus rows[] = { { DENSE, "blk.0.attn_q.bias" },      { DENSE, "blk.0.ffn_gate_inp.weight" },
-                                                { DENSE, "rope_freqs.weight" },      { MOE, "blk.0.ffn_up_shexp.weight" },
-                                                { MOE, "blk.0.exp_probs_b.bias" },   { SHARED, "blk.0.ffn_gate.weight" },
+    static const struct arch_surplus rows[] = { { DENSE, "blk.0.attn_q.bias" },
+                                                { DENSE, "blk.0.ffn_gate_inp.weight" },
+                                                { DENSE, "rope_freqs.weight" },
+                                                { MOE, "blk.0.ffn_up_shexp.weight" },
+                                                { MOE, "blk.0.exp_probs_b.bias" },
+                                                { SHARED, "blk.0.ffn_gate.weight" },
                                                 { SHARED, "blk.0.ffn_gate_inp_shexp.weight" } };
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
@@ -216,8 +221,8 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers),    cmocka_unit_test(feed_forward), cmocka_unit_test(no_scales),
-        ARCH_EVERY_PLUGIN(test),     cmocka_unit_test(arrays),       cmocka_unit_test(rotation),
+        cmocka_unit_test(layers),    cmocka_unit_test(feed_forward),    cmocka_unit_test(no_scales),
+        ARCH_EVERY_PLUGIN(test),     cmocka_unit_test(arrays),          cmocka_unit_test(rotation),
         cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

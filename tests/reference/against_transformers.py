@@ -201,6 +201,17 @@ def granite(key, w):
     return llama_like(key, neighbours(w, head), model, norms, more)
 
 
+def smollm3(key, w):
+    config = transformers.SmolLM3Config(
+        **sizes(key),
+        vocab_size=len(w("token_embd.weight")),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base")},
+    )
+    norms = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    head = key("embedding_length") // key("attention.head_count")
+    return llama_like(key, neighbours(w, head), transformers.SmolLM3ForCausalLM(config), norms)
+
+
 def olmo2(key, w):
     """The file's yarn_attn_factor is the library's own, rounded to 32 bits: left out."""
     theta, pattern = key("rope.freq_base"), key("attention.sliding_window_pattern")
@@ -390,6 +401,7 @@ MODELS = {
     "granitemoe": granite,
     "mamba2": mamba2,
     "olmo2": olmo2,
+    "smollm3": smollm3,
 }
 
 

@@ -41,7 +41,7 @@ FUSED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv.2", "attn_v": "attn_qkv.3"}
 FUSED.update({"attn_q.rope": "attn_qkv.rope", "attn_k.rope": "attn_qkv.2.rope"})
 NAMES = {"qwen3": HEAD_NORMS, "qwen3moe": HEAD_NORMS, "phi3": FUSED, "gpt2": FUSED}
 NAMES.update({"gemma3": HEAD_NORMS, "olmo2": HEAD_NORMS})
-PAIRS = {"llama", "granite", "granitemoe"}  # rotate neighbours; the others rotate halves
+PAIRS = {"llama", "granite", "granitemoe", "smollm3"}  # rotate neighbours; the others rotate halves
 GPT_OSS = {"gpt-oss", "gptoss"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
 
@@ -183,7 +183,8 @@ class Model(Network):
 
     def rotation_of(self, layer):
         """The same of one layer; None: it does not rotate."""
-        return None if self.arch == "gpt2" else (self.freq, self.mscale)
+        still = self.arch == "gpt2" or (self.arch == "smollm3" and layer % 4 == 3)
+        return None if still else (self.freq, self.mscale)
 
     def rope(self, x, freq, mscale):
         y, n = list(x), len(freq)

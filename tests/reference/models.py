@@ -42,6 +42,7 @@ FAMILIES = {
             "rope.scaling.attn_factor": 1.19,
         },
     ),
+    "smollm3": ("smollm3", 64, 96, 4, 2, 16, 5, {"rope.freq_base": 50000.0}),
     "gpt2": ("gpt2", 64, 96, 4, 4, 16, 2, {}),
     "gpt-oss": ("gpt-oss", 64, 32, 8, 2, 16, 2, {"rope.scaling.type": "yarn", **GPT_OSS}),
     "gpt-oss-truncate": (
@@ -75,8 +76,9 @@ def put_attention(w, family, b):
     if arch in ("phi3", "gpt2"):
         w.matrix(b + "attn_qkv", E, (H + 2 * G) * D, 0.3)
     else:
+        wide = 1 if arch == "smollm3" else 2  # more layers, and wide ones magnify roundings
         for name, heads in (("attn_q", H), ("attn_k", G), ("attn_v", G)):
-            w.matrix(b + name, E, heads * D, 2 / math.sqrt(E))
+            w.matrix(b + name, E, heads * D, wide / math.sqrt(E))
             if arch in ("qwen2", "gpt-oss", "gptoss") or family == "llama-biases":
                 w.vector(b + name + ".bias", heads * D, 0.0)
     if arch in ("qwen3", "qwen3moe"):
@@ -131,7 +133,7 @@ def put_outside(w, family):
     arch, E, _, _, _, D, _, _ = FAMILIES[family]
     w.matrix("token_embd", E, n_tokens(family), 1.0)
     w.vector("output_norm.weight", E)
-    if arch not in ("qwen2", "qwen3", "gpt2"):  # those are tied
+    if arch not in ("qwen2", "qwen3", "smollm3", "gpt2"):  # those are tied
         w.matrix("output", E, n_tokens(family))
     if family == "llama-biases":
         w.vector("output.bias", n_tokens(family), 0.0)
