@@ -70,6 +70,14 @@
     "104d3}"                                                                                                           \
     "\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
 
+/* superbpe cuts digits, and nothing else, before each three that are left of their run. The published expression is an
+ * empty match that looks ahead, (?=(\d{3})+(?!\d)), once at every place; here what lies between two cuts is one match,
+ * and a run is looked over at its beginning alone: one or two digits, if threes follow, else three. Numbers that are no
+ * digits (U+00BD) are of a run's text, too. */
+#define FIRST_DIGITS "\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})*+(?!\\p{Nd}))"
+#define OTHERS "[^\\p{Nd}]++(?:" FIRST_DIGITS ")?"
+#define SUPERBPE "(?:(?<!\\p{Nd})" FIRST_DIGITS "|\\p{Nd}{3})(?:" OTHERS ")*+|(?:" OTHERS ")++"
+
 enum { IGNORE_MERGES = 1, ADD_BOS = 2 };
 
 static const struct definition {
@@ -93,6 +101,7 @@ static const struct definition {
     { "falcon", 0, { "[\\p{P}\\$\\+<=>\\^~\\|`]++", GPT2, "[0-9][0-9][0-9]" } },
     { "bloom poro-chat gpt3-finnish", 0, { BLOOM } },
     { "viking", 0, { BLOOM, "\\p{N}" } },
+    { "superbpe", 0, { "\\p{N}++", SUPERBPE } },
     { "seed-coder", 0, { SEED_CODER } },
     { "bailingmoe bailingmoe2 llada-moe", 0, { BAILING } },
     { "deepseek-llm",

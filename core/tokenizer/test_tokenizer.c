@@ -108,10 +108,10 @@ static void test_long_texts(void **state)
 
 /* ---- byte-level BPE ------------------------------------------------------------------------------------ */
 
-static const char *const pres[] = { "gpt-2",        "llama-bpe",      "dbrx",       "glm4",       "qwen2",
-                                    "qwen35",       "gpt-4o",         "tekken",     "default",    "starcoder",
-                                    "falcon",       "bloom",          "viking",     "seed-coder", "bailingmoe",
-                                    "deepseek-llm", "deepseek-coder", "deepseek-v3" };
+static const char *const pres[] = { "gpt-2",    "llama-bpe",    "dbrx",           "glm4",       "qwen2",
+                                    "qwen35",   "gpt-4o",       "tekken",         "default",    "starcoder",
+                                    "falcon",   "bloom",        "viking",         "seed-coder", "bailingmoe",
+                                    "superbpe", "deepseek-llm", "deepseek-coder", "deepseek-v3" };
 
 /* decode(encode(x)) == x for all bytes, all pairs of bytes and random texts, well-formed or not. */
 static void test_round_trip(void **state)
@@ -182,7 +182,10 @@ static void test_pretokenizers(void **state)
         { "deepseek-llm", "a|12|  " },
         { "deepseek-llm", "a|  |12" },
         { "bloom", "a| b|,| c" },
-        { "gpt-2", "a|\xFF|\xC3|b" }, /* stray bytes are pieces of their own */
+        { "superbpe", "By the way, |1|234|567| is not |89|.|\xD9\xA1|\xD9\xA2\xD9\xA3\xD9\xA4|123|456|." },
+        { "superbpe", "a|123\xC2\xBD"
+                      "45|b|12\xC2\xBD|345|678|c|\xC2\xBD|123" }, /* U+00BD is a number, but no digit */
+        { "gpt-2", "a|\xFF|\xC3|b" },                             /* stray bytes are pieces of their own */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct pretokenizer p;

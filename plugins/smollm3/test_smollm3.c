@@ -25,14 +25,10 @@ static struct gguf_build *make_of(uint32_t file, uint32_t layers)
                                      { "rope.dimension_count", T_D, true },
                                      { "rope.freq_base", 5e6, false } };
     static const struct arch_shape layer[] = {
-        { "attn_norm.weight", 1, T_E, 1 },
-        { "attn_q.weight", T_H * T_D, T_E, 1 },
-        { "attn_k.weight", T_G * T_D, T_E, 1 },
-        { "attn_v.weight", T_G * T_D, T_E, 1 },
-        { "attn_output.weight", T_E, T_H * T_D, 1 },
-        { "ffn_norm.weight", 1, T_E, 1 },
-        { "ffn_gate.weight", T_F, T_E, 1 },
-        { "ffn_up.weight", T_F, T_E, 1 },
+        { "attn_norm.weight", 1, T_E, 1 },           { "attn_q.weight", T_H * T_D, T_E, 1 },
+        { "attn_k.weight", T_G * T_D, T_E, 1 },      { "attn_v.weight", T_G * T_D, T_E, 1 },
+        { "attn_output.weight", T_E, T_H * T_D, 1 }, { "ffn_norm.weight", 1, T_E, 1 },
+        { "ffn_gate.weight", T_F, T_E, 1 },          { "ffn_up.weight", T_F, T_E, 1 },
         { "ffn_down.weight", T_E, T_F, 1 },
     };
     static const struct arch_shape outside[] = { { "token_embd.weight", T_V, T_E, 1 },
