@@ -242,6 +242,45 @@ def olmo2(key, w):
     return llama_like(key, w, model, norms)
 
 
+def decoder(key, w, names):
+    """names: {name in the library's layer: tensor}, of what the file has, with its biases."""
+    embedding = w("token_embd.weight")
+    head = w("output.weight") if w.has("output.weight") else embedding
+    t = {"model.embed_tokens.weight": embedding, "lm_head.weight": head, "model.norm.weight": w("output_norm.weight")}
+    names = {"self_attn.%s_proj" % end: "attn_" + end for end in "qkv"} | {"self_attn.o_proj": "attn_output"} | names
+    for l in range(key("block_count")):
+        for theirs, ours in names.items():
+            for end in (".weight", ".bias"):
+                if w.has("blk.%d.%s" % (l, ours) + end):
+                    t["model.layers.%d.%s" % (l, theirs) + end] = w("blk.%d.%s" % (l, ours) + end)
+    return t
+
+
+GATED = {"mlp.%s_proj" % name: "ffn_" + name for name in ("gate", "up", "down")}
+
+
+def cohere(key, w):
+    second = key("attention.sliding_window") is not None
+    settings = dict(
+        **common(key),
+        vocab_size=w.tensors["token_embd.weight"][0][1],
+        num_key_value_heads=key("attention.head_count_kv"),
+        layer_norm_eps=key("attention.layer_norm_epsilon"),
+        logit_scale=key("logit_scale"),
+        max_position_embeddings=key("context_length"),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base")},
+        eos_token_id=0,
+    )
+    if second:
+        config = transformers.Cohere2Config(**settings, sliding_window=key("attention.sliding_window"))
+        model = transformers.Cohere2ForCausalLM(config)
+    else:
+        config = transformers.CohereConfig(**settings, use_qk_norm=w.has("blk.0.attn_q_norm.weight"))
+        model = transformers.CohereForCausalLM(config)
+    norms = {"input_layernorm": "attn_norm", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+    return fill(model, decoder(key, w, {**norms, **GATED}))
+
+
 def deepseek2(key, w):
     v3, H, rope = key("expert_gating_func", 1) == 2, key("attention.head_count"), key("rope.dimension_count")
     head = key("attention.key_length_mla", key("attention.key_length"))
@@ -394,6 +433,8 @@ def bert(key, w):
 
 MODELS = {
     "bert": bert,
+    "cohere2": cohere,
+    "command-r": cohere,
     "deepseek2": deepseek2,
     "gemma2": gemma2,
     "gemma3": gemma3,

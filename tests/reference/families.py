@@ -1,6 +1,7 @@
 """Every tiny model there is, and the forward pass of each: which module has which."""
 
 import bert
+import cohere
 import deepseek2
 import forward
 import gemma2
@@ -11,9 +12,11 @@ import models
 import olmo2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, gemma2, gemma3, granite, deepseek2, mamba2, olmo2, bert)
+MODULES = (models, cohere, gemma2, gemma3, granite, deepseek2, mamba2, olmo2, bert)
 PASSES = {
     "bert": bert.Bert,
+    "cohere2": cohere.Cohere,
+    "command-r": cohere.Cohere,
     "deepseek2": deepseek2.DeepSeek2,
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,

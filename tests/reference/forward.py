@@ -41,7 +41,15 @@ FUSED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv.2", "attn_v": "attn_qkv.3"}
 FUSED.update({"attn_q.rope": "attn_qkv.rope", "attn_k.rope": "attn_qkv.2.rope"})
 NAMES = {"qwen3": HEAD_NORMS, "qwen3moe": HEAD_NORMS, "phi3": FUSED, "gpt2": FUSED}
 NAMES.update({"gemma3": HEAD_NORMS, "olmo2": HEAD_NORMS})
-PAIRS = {"llama", "granite", "granitemoe", "smollm3"}  # rotate neighbours; the others rotate halves
+LAYER_NORMS = {"gpt2", "command-r", "cohere2"}
+PAIRS = {
+    "llama",
+    "granite",
+    "granitemoe",
+    "smollm3",
+    "command-r",
+    "cohere2",
+}  # rotate neighbours; the others rotate halves
 GPT_OSS = {"gpt-oss", "gptoss"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
 
@@ -49,7 +57,7 @@ OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_si
 class Network:
     """One sequence of a model: keys, weights, and what a step leaves behind."""
 
-    layer_norms = False  # norms have a mean and a bias
+    layer_norms = False  # norms have a mean, and a bias where the file has one
     encoder = False  # one row of a whole text, by embed(), instead of logits behind every token, by step()
 
     def __init__(self, meta, tensors):
@@ -105,7 +113,7 @@ class Network:
     def norm(self, x, name):
         w = self.t[name + ".weight"][1]
         if self.layer_norms:
-            b, mean = self.t[name + ".bias"][1], math.fsum(x) / len(x)
+            b, mean = self.t.get(name + ".bias", (None, [0.0] * len(x)))[1], math.fsum(x) / len(x)
             s = 1.0 / math.sqrt(math.fsum((v - mean) ** 2 for v in x) / len(x) + self.eps)
             return [(v - mean) * s * w[i] + b[i] for i, v in enumerate(x)]
         s = 1.0 / math.sqrt(math.fsum(v * v for v in x) / len(x) + self.eps)
@@ -153,7 +161,7 @@ class Model(Network):
         self.H = self.key("attention.head_count")
         self.G = self.key("attention.head_count_kv", self.H)
         self.D = self.key("attention.key_length", self.E // self.H)
-        self.layer_norms = self.arch == "gpt2"
+        self.layer_norms = self.arch in LAYER_NORMS
         self.eps = self.key("attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon")
         self.experts = self.key("expert_count", 0)
         self.scale = 1 / math.sqrt(self.D)

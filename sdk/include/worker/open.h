@@ -135,11 +135,12 @@ static inline wk_status wk_rope_pairs_open(const struct wk_meta *meta, uint32_t 
     return WK_OK;
 }
 
-/* ---- decoders: rotary positions, RMS norms, one shape for all layers ------------------------------------- */
+/* ---- decoders: rotary positions, one shape for all layers ------------------------------------------------- */
 
-/* What every such file says, as the first rows of a plugin's table: WK_KEYS_DECODER stands before all others, and these
- * are its indices; the plugin's own begin at WK_DECODER_KEYS. Ranges: several times what published models have, small
- * enough that every product of two of them stays inside 32 bits. */
+/* What every such file says, as the first rows of a plugin's table: WK_KEYS_DECODER, of layer norms
+ * WK_KEYS_LAYER_NORM_DECODER, stands before all others, and these are its indices; the plugin's own begin at
+ * WK_DECODER_KEYS. Ranges: several times what published models have, small enough that every product of two of them
+ * stays inside 32 bits. */
 enum {
     WK_DECODER_CONTEXT,
     WK_DECODER_EMBEDDING,
@@ -158,7 +159,7 @@ enum { WK_DECODER_MAX_HEAD = 1024, WK_DECODER_MAX_CONTEXT = 1 << 27, WK_DECODER_
 /* Absent: as many heads of k and v as of q; key_length as wk_heads_open has it; the whole head rotates, by base 10000.
  */
 /* clang-format off */
-#define WK_KEYS_DECODER                                                                                            \
+#define WK_KEYS_DECODER_OF(epsilon)                                                                                \
     { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, WK_DECODER_MAX_CONTEXT, 0 },                               \
     { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },                                            \
     { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, WK_DECODER_MAX_LAYERS, 0 },                                   \
@@ -167,10 +168,12 @@ enum { WK_DECODER_MAX_HEAD = 1024, WK_DECODER_MAX_CONTEXT = 1 << 27, WK_DECODER_
     { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER, 1, 1024, 0 },                                       \
     { "attention.key_length", WK_KEY_U32, WK_KEY_PER_LAYER, 2, WK_DECODER_MAX_HEAD, 0 },                           \
     { "attention.value_length", WK_KEY_U32, WK_KEY_PER_LAYER, 1, WK_DECODER_MAX_HEAD, 0 },                         \
-    { "attention.layer_norm_rms_epsilon", WK_KEY_F32, WK_KEY_REQUIRED, 1e-12, 0.1, 0 },                            \
+    { epsilon, WK_KEY_F32, WK_KEY_REQUIRED, 1e-12, 0.1, 0 },                                                       \
     { "rope.dimension_count", WK_KEY_U32, WK_KEY_PER_LAYER, 2, WK_DECODER_MAX_HEAD, 0 },                           \
     { "rope.freq_base", WK_KEY_F32, WK_KEY_PER_LAYER, 2, 1e12, 10000 }
 /* clang-format on */
+#define WK_KEYS_DECODER WK_KEYS_DECODER_OF("attention.layer_norm_rms_epsilon")
+#define WK_KEYS_LAYER_NORM_DECODER WK_KEYS_DECODER_OF("attention.layer_norm_epsilon")
 
 struct wk_decoder {
     uint32_t L, E, F, V;  /* layers, embedding, feed-forward, vocabulary */
@@ -180,7 +183,7 @@ struct wk_decoder {
     double rope_base;
     const char *head; /* the tensor that makes logits; see wk_vocabulary_open */
 };
-/* Fills d from a table that begins with WK_KEYS_DECODER. */
+/* Fills d from a table that begins with one of these. */
 static inline wk_status wk_decoder_open(const struct wk_meta *meta, struct wk_decoder *d, const struct wk_err *err)
 {
     const struct wk_head_keys keys = { WK_DECODER_EMBEDDING,  WK_DECODER_HEADS,        WK_DECODER_KV_HEADS,
@@ -200,6 +203,14 @@ static inline wk_status wk_decoder_open(const struct wk_meta *meta, struct wk_de
     status = wk_rope_pairs_open(meta, WK_DECODER_ROPE_DIM, d->D, &d->pairs, err);
     if (status != WK_OK) return status;
     return wk_vocabulary_open(meta, &d->V, &d->head, err);
+}
+
+/* For a plugin whose positions nothing scales: rope.scaling.type, a TEXT key, is "none" or not there. */
+static inline wk_status wk_rope_unscaled_open(const struct wk_meta *meta, uint32_t type_key, const struct wk_err *err)
+{
+    if (!wk_meta_has(meta, type_key) || strcmp(wk_meta_text(meta, type_key), "none") == 0) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none alone is served",
+                   wk_meta_text(meta, type_key));
 }
 
 #ifdef __cplusplus
