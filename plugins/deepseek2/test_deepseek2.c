@@ -11,10 +11,15 @@
 
 /* ---- toy files ----------------------------------------------------------------------------------------- */
 
-/* V2-Lite; the same with its matrices whole, as files of before the split have them; V2; V3. */
-enum { LITE, WHOLE, V2, V3, FILES };
+/* V2-Lite; the same with its matrices whole, as files of before the split have them; V2; V3; V3's first files, with
+ * whole matrices and another name of the bias. */
+enum { LITE, WHOLE, V2, V3, V3_WHOLE, FILES };
 /* Of the latent row; of a head: what does not rotate, what does, its value; of experts, and of the shared ones. */
 enum { LATENT = 16, NOPE = 12, ROPE = 4, VALUE = 8, QUERY = 24, FX = 20, SHARED = 2 };
+
+static bool is_whole(uint32_t file) { return file == WHOLE || file == V3_WHOLE; }
+static bool is_lite(uint32_t file) { return file == LITE || file == WHOLE; }
+static bool is_v3(uint32_t file) { return file == V3 || file == V3_WHOLE; }
 
 static void put_attention(struct gguf_build *g, uint32_t l, uint32_t file)
 {
@@ -31,11 +36,11 @@ static void put_attention(struct gguf_build *g, uint32_t l, uint32_t file)
                                                { "attn_q_a_norm.weight", 1, QUERY, 1 },
                                                { "attn_q_b.weight", T_H * (NOPE + ROPE), QUERY, 1 } };
     arch_put_layer(g, l, all, ARCH_COUNT(all));
-    if (file == WHOLE)
+    if (is_whole(file))
         arch_put_layer(g, l, whole, ARCH_COUNT(whole));
     else
         arch_put_layer(g, l, split, ARCH_COUNT(split));
-    if (file == LITE || file == WHOLE)
+    if (is_lite(file))
         arch_put_layer(g, l, lite, ARCH_COUNT(lite));
     else
         arch_put_layer(g, l, large, ARCH_COUNT(large));
@@ -53,18 +58,19 @@ static void put_feed_forward(struct gguf_build *g, uint32_t l, uint32_t file)
                                                  { "ffn_gate_shexp.weight", SHARED * FX, T_E, 1 },
                                                  { "ffn_up_shexp.weight", SHARED * FX, T_E, 1 },
                                                  { "ffn_down_shexp.weight", T_E, SHARED * FX, 1 } },
-                                   bias[] = { { "exp_probs_b.bias", 1, T_X, 1 } };
+                                   bias[] = { { "exp_probs_b.bias", 1, T_X, 1 } },
+                                   first[] = { { "exp_probs_b", 1, T_X, 1 } };
     if (l == 0) {
         arch_put_layer(g, l, dense, ARCH_COUNT(dense));
         return;
     }
     arch_put_layer(g, l, experts, ARCH_COUNT(experts));
-    if (file == V3) arch_put_layer(g, l, bias, ARCH_COUNT(bias));
+    if (is_v3(file)) arch_put_layer(g, l, is_whole(file) ? first : bias, 1);
 }
 
 static struct gguf_build *make(uint32_t file)
 {
-    const bool whole = file == WHOLE;
+    const bool whole = is_whole(file);
     const struct arch_key keys[] = { { "context_length", T_C, true },
                                      { "embedding_length", T_E, true },
                                      { "block_count", T_L, true },
@@ -88,7 +94,7 @@ static struct gguf_build *make(uint32_t file)
                           split[] = { { "attention.key_length_mla", NOPE + ROPE, true },
                                       { "attention.value_length_mla", VALUE, true } },
                           large[] = { { "attention.q_lora_rank", QUERY, true },
-                                      { "expert_gating_func", file == V3 ? 2 : 1, true },
+                                      { "expert_gating_func", is_v3(file) ? 2 : 1, true },
                                       { "expert_group_count", 4, true },
                                       { "expert_group_used_count", 2, true } };
     static const struct arch_shape outside[] = { { "token_embd.weight", T_V, T_E, 1 },
@@ -97,8 +103,8 @@ static struct gguf_build *make(uint32_t file)
     struct gguf_build *g = gguf_build_new("deepseek2");
     arch_put_keys(g, "deepseek2", keys, ARCH_COUNT(keys));
     if (!whole) arch_put_keys(g, "deepseek2", split, ARCH_COUNT(split));
-    if (file == V2 || file == V3) arch_put_keys(g, "deepseek2", large, ARCH_COUNT(large));
-    if (file == V3) gguf_build_bool(g, "deepseek2.expert_weights_norm", 1);
+    if (!is_lite(file)) arch_put_keys(g, "deepseek2", large, ARCH_COUNT(large));
+    if (is_v3(file)) gguf_build_bool(g, "deepseek2.expert_weights_norm", 1);
     gguf_build_str(g, "deepseek2.rope.scaling.type", "yarn");
     arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
     for (uint32_t l = 0; l < T_L; l++) {
@@ -115,6 +121,7 @@ static const char *without(uint32_t file, const char *tensor)
     if (strcmp(tensor, "output.weight") == 0) return NULL;
     if (strcmp(tensor, "blk.0.attn_kv_b.weight") == 0) return "attention.key_length_mla is missing";
     if (strcmp(tensor, "blk.1.exp_probs_b.bias") == 0) return "blk.2.exp_probs_b.bias is in the file, nothing reads it";
+    if (strcmp(tensor, "blk.1.exp_probs_b") == 0) return "blk.2.exp_probs_b is in the file, nothing reads it";
     return tensor;
 }
 static const char *longer(uint32_t file, const char *tensor)
@@ -135,14 +142,14 @@ static void latent_attention(void **state)
         struct tape_capabilities c;
         struct arch_opened r = arch_record(&test, make(file));
         const struct tape_op *a = arch_op(r.p, "blk.1.attention");
-        const bool whole = file == WHOLE;
+        const bool whole = is_whole(file);
         assert_int_equal(a->u.attn.heads, T_H);
         assert_int_equal(a->u.attn.kv_heads, whole ? T_H : 1);
         assert_int_equal(a->u.attn.value_in_key, whole ? 0 : LATENT);
         assert_int_equal(a->u.attn.head_k, whole ? NOPE + ROPE : LATENT + ROPE);
         assert_int_equal(a->u.attn.head_v, whole ? VALUE : LATENT);
         arch_near((double)a->u.attn.scale, stretch * stretch / sqrt(NOPE + ROPE));
-        assert_int_equal(tape_find_value(r.p, "blk.1.attn_q_b") != TAPE_NONE, file == V2 || file == V3);
+        assert_int_equal(tape_find_value(r.p, "blk.1.attn_q_b") != TAPE_NONE, !is_lite(file));
         if (!whole) {
             assert_int_equal(arch_op(r.p, "blk.1.attn_k_b")->kind, WK_OP_LINEAR_HEADS);
             assert_int_equal(r.p->values[tape_find_value(r.p, "blk.1.attn_v_b")].width, T_H * VALUE);
@@ -202,17 +209,11 @@ static void choice_of_experts(void **state)
     arch_close(&r);
 }
 
-/* Of a key that is absent or 0, and a name of before. */
+/* Of a key that is absent or 0, and the bias's name of before. */
 static void defaults(void **state)
 {
     (void)state;
-    struct gguf_build *g = make(V3);
-    for (uint32_t l = 1; l < T_L; l++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", (unsigned)l);
-        gguf_build_drop(g, name);
-        arch_put_layer(g, l, &(struct arch_shape){ "exp_probs_b", 1, T_X, 1 }, 1);
-    }
+    struct gguf_build *g = make(V3_WHOLE);
     gguf_build_drop(g, "deepseek2.expert_weights_norm");
     gguf_build_f32(g, "deepseek2.expert_weights_scale", 0);
     struct arch_opened r = arch_record(&test, g);

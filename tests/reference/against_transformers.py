@@ -18,7 +18,7 @@ import transformers
 import families
 import gguf
 
-N = 60  # tokens: past every window
+N = 140  # tokens: past every window, and past the positions that YaRN's and LongRoPE's models were first trained on
 BOUND = 1e-9
 
 
@@ -281,6 +281,22 @@ def cohere(key, w):
     return fill(model, decoder(key, w, {**norms, **GATED}))
 
 
+def yarn(key):
+    """DeepSeek's."""
+    if key("rope.scaling.type") != "yarn":
+        return {"rope_type": "default", "rope_theta": key("rope.freq_base")}
+    return {
+        "rope_type": "yarn",
+        "rope_theta": key("rope.freq_base"),
+        "factor": key("rope.scaling.factor"),
+        "original_max_position_embeddings": key("rope.scaling.original_context_length"),
+        "mscale": 10 * key("rope.scaling.yarn_log_multiplier"),
+        "mscale_all_dim": 10 * key("rope.scaling.yarn_log_multiplier"),
+        "beta_fast": 32,
+        "beta_slow": 1,
+    }
+
+
 def deepseek2(key, w):
     v3, H, rope = key("expert_gating_func", 1) == 2, key("attention.head_count"), key("rope.dimension_count")
     head = key("attention.key_length_mla", key("attention.key_length"))
@@ -309,16 +325,7 @@ def deepseek2(key, w):
         topk_group=key("expert_group_used_count", 1),
         rms_norm_eps=key("attention.layer_norm_rms_epsilon"),
         max_position_embeddings=key("context_length"),
-        rope_parameters={
-            "rope_type": "yarn",
-            "rope_theta": key("rope.freq_base"),
-            "factor": key("rope.scaling.factor"),
-            "original_max_position_embeddings": key("rope.scaling.original_context_length"),
-            "mscale": 10 * key("rope.scaling.yarn_log_multiplier"),
-            "mscale_all_dim": 10 * key("rope.scaling.yarn_log_multiplier"),
-            "beta_fast": 32,
-            "beta_slow": 1,
-        },
+        rope_parameters=yarn(key),
         experts_implementation="eager",
         tie_word_embeddings=False,
     )
@@ -351,7 +358,8 @@ def deepseek2(key, w):
             continue
         t[a + "mlp.gate.weight"] = w(b + "ffn_gate_inp.weight")
         if v3:
-            t[a + "mlp.gate.e_score_correction_bias"] = w(b + "exp_probs_b.bias")
+            bias = b + "exp_probs_b"
+            t[a + "mlp.gate.e_score_correction_bias"] = w(bias if w.has(bias) else bias + ".bias")
         gate_up = [w(b + "ffn_%s_exps.weight" % name) for name in ("gate", "up")]
         t[a + "mlp.experts.gate_up_proj"] = torch.cat(gate_up, 1)
         t[a + "mlp.experts.down_proj"] = w(b + "ffn_down_exps.weight")

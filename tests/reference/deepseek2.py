@@ -11,19 +11,23 @@ import gguf
 import models
 from forward import Network, dot, silu_gate
 
-LITE = {
+PLAIN = {
     "expert_feed_forward_length": 32,
     "expert_count": 8,
     "expert_used_count": 3,
     "expert_shared_count": 2,
     "expert_weights_scale": 1.0,
     "leading_dense_block_count": 1,
+    "rope.freq_base": 1000.0,
+}
+LITE = {
+    **PLAIN,
     "rope.scaling.type": "yarn",
     "rope.scaling.factor": 4.0,
     "rope.scaling.original_context_length": 128,
     "rope.scaling.yarn_log_multiplier": 0.0707,
-    "rope.freq_base": 1000.0,
 }
+SIGMOID = {"expert_gating_func": 2, "expert_weights_scale": 2.5}
 GROUPS = {"attention.q_lora_rank": 48, "expert_group_count": 4, "expert_group_used_count": 2}
 KV_LORA, NOPE, ROPE, VALUE = 32, 16, 8, 24  # of the latent row; of a head: what does not rotate, what does, its value
 
@@ -32,10 +36,12 @@ FAMILIES = {
     "deepseek2-lite": (64, 96, 4, 3, LITE),
     "deepseek2-whole": (64, 96, 4, 2, LITE),  # keys and values of all heads by one matrix, as older files have it
     "deepseek2": (64, 96, 4, 3, {**LITE, **GROUPS, "expert_gating_func": 1, "expert_weights_scale": 2.0}),
-    "deepseek3": (
-        64, 96, 4, 3,
-        {**LITE, **GROUPS, "expert_gating_func": 2, "expert_weights_norm": True, "expert_weights_scale": 2.5},
-    ),
+    "deepseek3": (64, 96, 4, 3, {**LITE, **GROUPS, **SIGMOID, "expert_weights_norm": True}),
+    # V3's first files: that matrix whole, and the bias by a name without an end
+    "deepseek3-whole": (64, 96, 4, 2, {**LITE, **GROUPS, **SIGMOID, "expert_weights_norm": True}),
+    # positions not stretched, one group, weights that do not add up to 1
+    "deepseek3-plain": (64, 96, 4, 2, {**PLAIN, **SIGMOID, "expert_group_count": 1, "expert_group_used_count": 1}),
+    "deepseek2-dense": (64, 96, 4, 2, {**LITE, "expert_count": 0, "leading_dense_block_count": 2}),
 }  # fmt: skip
 
 
@@ -75,7 +81,7 @@ def write(path, family):
             continue
         w.matrix(b + "ffn_gate_inp", E, keys["expert_count"], 2 / math.sqrt(E))
         if keys.get("expert_gating_func") == 2:
-            w.vector(b + "exp_probs_b.bias", keys["expert_count"], 0.0, 0.3)
+            w.vector(b + "exp_probs_b" + ("" if whole else ".bias"), keys["expert_count"], 0.0, 0.3)
         put_net(w, b, E, expert, "_exps", keys["expert_count"])
         put_net(w, b, E, expert * keys["expert_shared_count"], "_shexp")
     shape = {"context_length": 512, "embedding_length": E, "block_count": L, "feed_forward_length": F}
@@ -106,10 +112,15 @@ class DeepSeek2(Network):
         self.value = self.key("attention.value_length_mla", self.key("attention.value_length"))
         self.nope = self.head - self.n_rope
         freq = [self.key("rope.freq_base") ** (-2.0 * i / self.n_rope) for i in range(self.n_rope // 2)]
-        stretch = 1 + self.key("rope.scaling.yarn_log_multiplier") * math.log(self.key("rope.scaling.factor"))
-        self.freq, self.scale = self.yarn(freq, True), stretch**2 / math.sqrt(self.head)
+        self.freq, self.scale = freq, 1 / math.sqrt(self.head)
+        if self.key("rope.scaling.type") == "yarn":
+            stretch = 1 + self.key("rope.scaling.yarn_log_multiplier") * math.log(self.key("rope.scaling.factor"))
+            self.freq, self.scale = self.yarn(freq, True), stretch**2 / math.sqrt(self.head)
         self.K, self.V = [[] for _ in range(self.L)], [[] for _ in range(self.L)]
         self.kept += self.K + self.V
+
+    def plain_name(self, name):
+        return name + ".bias" if name.endswith("exp_probs_b") else name
 
     def rope(self, x):
         y = []

@@ -150,7 +150,7 @@ def main(worker, path):
             folder.case(family, F16_CACHE)
     folder.case("phi3", F16_CACHE, context=16, n_prompt=10, suffix=".short")
     # many pages of the cache, windows that have passed, states kept behind pages
-    for family in ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2"):
+    for family in ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2", "deepseek2-lite"):
         folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")
     served = folder.served()
     for kind in [*(k for k in gguf.TYPES if k.lower() in served), *MIXTURES]:
