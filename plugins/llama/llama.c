@@ -1,9 +1,9 @@
 /* llama.c: the Llama family: Llama 2 and 3, TinyLlama, Mistral, Mixtral, Qwen2 and 2.5, Qwen3 (dense and mixture of
- * experts), Phi-3 and 4-mini.
+ * experts).
  *
  * One pre-norm transformer with rotary positions and a gated feed-forward network; what tells the members apart is one
- * row in the table of flavours: how pairs rotate, where biases stand, whether heads are normed, whether q|k|v and
- * gate|up are stored as one tensor. open() checks how the numbers of the file fit together; record() is the paper. */
+ * row in the table of flavours: how pairs rotate, where biases stand, whether heads are normed. open() checks how the
+ * numbers of the file fit together; record() is the paper. */
 #include <math.h>
 #include <string.h>
 
@@ -109,23 +109,22 @@ struct flavour {
     uint32_t rope; /* WK_ROPE_* */
     uint32_t qkv_bias;
     uint32_t head_norm; /* norms q and k over each head, before they rotate */
-    uint32_t fused;     /* q|k|v in attn_qkv, gate|up in ffn_up */
     uint32_t window;    /* honours sliding_window */
     uint32_t experts;   /* 0: never, 1: if the file has any, 2: always */
 };
-/* Windows. llama: Mistral 7B v0.1 was trained with one; files that name it are computed with it. Phi-3's files name a
- * window that its own reference disagrees about by one position; like llama.cpp we attend to everything, which is the
- * same up to 2,047 positions. Qwen's configurations name windows that are switched off. */
+/* Windows. llama: Mistral 7B v0.1 was trained with one; files that name it are computed with it. Qwen's configurations
+ * name windows that are switched off. */
 static const struct flavour flavours[] = {
-    { "llama", WK_ROPE_INTERLEAVED, WK_OPTIONAL, 0, 0, 1, 1 }, { "qwen2", WK_ROPE_HALF, WK_REQUIRED, 0, 0, 0, 0 },
-    { "qwen3", WK_ROPE_HALF, WK_OPTIONAL, 1, 0, 0, 0 },        { "qwen3moe", WK_ROPE_HALF, WK_OPTIONAL, 1, 0, 0, 2 },
-    { "phi3", WK_ROPE_HALF, WK_OPTIONAL, 0, 1, 0, 0 },
+    { "llama", WK_ROPE_INTERLEAVED, WK_OPTIONAL, 0, 1, 1 },
+    { "qwen2", WK_ROPE_HALF, WK_REQUIRED, 0, 0, 0 },
+    { "qwen3", WK_ROPE_HALF, WK_OPTIONAL, 1, 0, 0 },
+    { "qwen3moe", WK_ROPE_HALF, WK_OPTIONAL, 1, 0, 2 },
 };
-static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3moe", "phi3" };
+static const char *const names[] = { "llama", "qwen2", "qwen3", "qwen3moe" };
 
 /* ---- the model, in the letters of the papers ----------------------------------------------------------- */
 
-enum scaling { UNSCALED, LINEAR, YARN, LONGROPE };
+enum scaling { UNSCALED, LINEAR, YARN };
 struct rotation {
     enum scaling scaling;
     uint32_t n; /* pairs that rotate in a head */
@@ -144,7 +143,6 @@ struct llama {
     uint32_t expert_flags; /* WK_ROUTE_* */
     const char *head;      /* "output" or, tied, "token_embd" */
     uint32_t head_bias;    /* WK_OPTIONAL, or WK_NONE: rows of the embedding have none */
-    struct wk_rows wq, wk, wv, wg, wu;
     struct rotation rotation;
 };
 
@@ -166,9 +164,7 @@ static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, cons
     static const struct {
         const char *name;
         enum scaling scaling;
-    } types[] = {
-        { "none", UNSCALED }, { "", LINEAR }, { "linear", LINEAR }, { "yarn", YARN }, { "longrope", LONGROPE }
-    };
+    } types[] = { { "none", UNSCALED }, { "", LINEAR }, { "linear", LINEAR }, { "yarn", YARN } };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(wk_meta_text(meta, ROPE_TYPE), types[i].name) != 0) continue;
         r->scaling = types[i].scaling;
@@ -181,7 +177,7 @@ static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, cons
                            r->beta_fast, r->beta_slow);
         return WK_OK;
     }
-    return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none, linear, yarn and longrope are served",
+    return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none, linear and yarn are served",
                    wk_meta_text(meta, ROPE_TYPE));
 }
 
@@ -219,29 +215,6 @@ static wk_status open_feed_forward(const struct wk_meta *meta, struct llama *m, 
     return WK_OK;
 }
 
-static struct wk_rows rows(const char *name, uint32_t total, uint32_t first, uint32_t n)
-{
-    return (struct wk_rows){ .name = name, .total = total, .first = first, .n = n };
-}
-/* Which tensors, or ranges of tensors, the five projections of a layer are. */
-static void name_projections(struct llama *m)
-{
-    const uint32_t q = m->H * m->D, k = m->G * m->D, v = m->G * m->Dv, F = m->F;
-    if (m->is->fused) {
-        m->wq = rows("attn_qkv", q + k + v, 0, q);
-        m->wk = rows("attn_qkv", q + k + v, q, k);
-        m->wv = rows("attn_qkv", q + k + v, q + k, v);
-        m->wg = rows("ffn_up", 2 * F, 0, F);
-        m->wu = rows("ffn_up", 2 * F, F, F);
-    } else {
-        m->wq = rows("attn_q", q, 0, q);
-        m->wk = rows("attn_k", k, 0, k);
-        m->wv = rows("attn_v", v, 0, v);
-        m->wg = rows("ffn_gate", F, 0, F);
-        m->wu = rows("ffn_up", F, 0, F);
-    }
-}
-
 static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
     struct llama *m = model;
@@ -257,7 +230,6 @@ static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_e
     if (status == WK_OK) status = open_feed_forward(meta, m, err);
     if (status == WK_OK) status = open_rotation(meta, m, err);
     if (status != WK_OK) return status;
-    name_projections(m);
     m->head_bias = wk_meta_has_tensor(meta, "output.weight") ? WK_OPTIONAL : WK_NONE;
     return wk_vocabulary_open(meta, &m->V, &m->head, err);
 }
@@ -269,28 +241,12 @@ static wk_status llama_open(const struct wk_meta *meta, void **model, const stru
 
 /* ---- record -------------------------------------------------------------------------------------------- */
 
-/* Divides by the factors of the file: rope_freqs where Llama 3.1 and later have it; of LongRoPE's two tables the long
- * one if more positions are allocated than the model was first trained on. All tables are read, so that none counts as
- * unknown. */
-static void divide_by_factors(const struct wk_builder *b, const struct rotation *r, double *freq)
-{
-    float all[MAX_HEAD / 2], many[MAX_HEAD / 2], few[MAX_HEAD / 2];
-    if (b->read(b->self, "rope_freqs.weight", all, r->n)) wk_rope_scale_factors(freq, r->n, all);
-    const uint32_t has_many = b->read(b->self, "rope_factors_long.weight", many, r->n),
-                   has_few = b->read(b->self, "rope_factors_short.weight", few, r->n);
-    if (has_many != has_few)
-        wk_refuse(b, "rope_factors_long.weight and rope_factors_short.weight: the file has one without the other");
-    else if (has_many)
-        wk_rope_scale_factors(freq, r->n, b->context > r->original_context ? many : few);
-    else if (r->scaling == LONGROPE)
-        wk_refuse(
-            b, "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
-}
 static struct wk_rope_freqs rotate(const struct wk_builder *b, const struct llama *m, double *freq)
 {
     const struct rotation *r = &m->rotation;
+    float factors[MAX_HEAD / 2]; /* which Llama 3.1 and later have */
     wk_rope_frequencies(freq, r->n, r->base);
-    divide_by_factors(b, r, freq);
+    if (wk_read(b, "rope_freqs.weight", factors, r->n)) wk_rope_scale_factors(freq, r->n, factors);
     if (r->scaling == LINEAR) wk_rope_scale_linear(freq, r->n, r->factor);
     if (r->scaling == YARN) {
         const struct wk_yarn y = { .base = r->base,
@@ -306,8 +262,7 @@ static struct wk_rope_freqs rotate(const struct wk_builder *b, const struct llam
 
 static wk_value feed_forward(const struct wk_builder *b, wk_value h, const struct llama *m)
 {
-    wk_value g = wk_linear_rows(b, h, m->wg, WK_OPTIONAL); /* phi3: ranges of ffn_up                 */
-    wk_value u = wk_linear_rows(b, h, m->wu, WK_OPTIONAL);
+    wk_value g = wk_linear(b, h, "ffn_gate", m->F, WK_OPTIONAL), u = wk_linear(b, h, "ffn_up", m->F, WK_OPTIONAL);
     return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_OPTIONAL);
 }
 static wk_value experts(const struct wk_builder *b, wk_value h, const struct llama *m)
@@ -330,9 +285,9 @@ static void llama_record(const struct wk_builder *b, const void *model)
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name>          */
         wk_value h = wk_rms_norm(b, x, "attn_norm", m->eps);
-        wk_value q = wk_linear_rows(b, h, m->wq, m->is->qkv_bias); /* q = Wq h (+ bq)                  [H*D] */
-        wk_value k = wk_linear_rows(b, h, m->wk, m->is->qkv_bias); /* phi3: wq, wk, wv are row ranges  [G*D] */
-        wk_value v = wk_linear_rows(b, h, m->wv, m->is->qkv_bias); /* of attn_qkv                      [G*D] */
+        wk_value q = wk_linear(b, h, "attn_q", m->H * m->D, m->is->qkv_bias); /* q = Wq h (+ bq)       [H*D] */
+        wk_value k = wk_linear(b, h, "attn_k", m->G * m->D, m->is->qkv_bias);
+        wk_value v = wk_linear(b, h, "attn_v", m->G * m->Dv, m->is->qkv_bias);
         if (m->is->head_norm) {
             q = wk_head_norm(b, q, "attn_q_norm", m->D, m->eps);
             k = wk_head_norm(b, k, "attn_k_norm", m->D, m->eps);
@@ -357,5 +312,5 @@ static const struct wk_arch llama = { .struct_size = sizeof llama,
                                       .record = llama_record,
                                       .close = wk_model_close };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.llama", "arch:llama,qwen2,qwen3,qwen3moe,phi3", .name = "llama",
-              .version = "1.0.0", .arch = &llama);
+WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.llama", "arch:llama,qwen2,qwen3,qwen3moe", .name = "llama", .version = "1.0.0",
+              .arch = &llama);

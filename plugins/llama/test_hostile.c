@@ -51,9 +51,6 @@ static void relations(void **state)
         { QWEN3MOE, { "expert_count", 0, true }, "expert_count is 0; qwen3moe has experts" },
         { LLAMA, { "block_count", 4, true }, "blk.3.attn_norm.weight: missing in the file" },
         { LLAMA, { "block_count", 2, true }, "blk.2.attn_norm.weight is in the file, nothing reads it" },
-        { PHI3_LONG,
-          { "rope.dimension_count", 6, true },
-          "rope_factors_long.weight: the file has 1 rows x 4 columns, the plugin asks for 1 x 3" },
     };
     arch_relations(&llama_test, rows, ARCH_COUNT(rows));
 }
@@ -63,19 +60,10 @@ static void rope_settings_that_do_not_fit(void **state)
     (void)state;
     struct gguf_build *g = llama_file(LLAMA);
     gguf_build_str(g, "llama.rope.scaling.type", "dynamic");
-    arch_must_refuse(&llama_test, g, "rope.scaling.type is dynamic; none, linear, yarn and longrope are served");
-    gguf_build_str(g, "llama.rope.scaling.type", "longrope");
-    arch_must_refuse(
-        &llama_test, g,
-        "rope.scaling.type is longrope, but rope_factors_long.weight and rope_factors_short.weight are missing");
+    arch_must_refuse(&llama_test, g, "rope.scaling.type is dynamic; none, linear and yarn are served");
     gguf_build_str(g, "llama.rope.scaling.type", "yarn");
     gguf_build_f32(g, "llama.rope.scaling.yarn_beta_fast", 0.5f);
     arch_must_refuse(&llama_test, g, "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1");
-    gguf_build_free(g);
-
-    g = llama_file(PHI3_LONG);
-    gguf_build_drop(g, "rope_factors_short.weight");
-    arch_must_refuse(&llama_test, g, "the file has one without the other");
     gguf_build_free(g);
 
     const float factors[T_D / 2] = { 1, 0, NAN, 1 };

@@ -59,12 +59,6 @@ static void what_tells_members_apart(void **state)
     r = arch_record(&llama_test, g);
     assert_int_not_equal(arch_op(r.p, "blk.1.ffn_down_exps")->t[1], TAPE_NONE);
     arch_close(&r);
-    r = arch_record(&llama_test, llama_file(PHI3));
-    const struct tape_op *k = arch_op(r.p, "blk.0.attn_qkv.2"), *u = arch_op(r.p, "blk.0.ffn_up.2");
-    assert_true(k->u.linear.first == T_H * T_D && k->u.linear.n == T_G * T_D);
-    assert_true(u->u.linear.first == T_F && u->u.linear.n == T_F);
-    arch_near((double)arch_op(r.p, "blk.0.attention")->u.attn.scale, 1 / sqrt(T_D));
-    arch_close(&r);
 }
 
 static void heads_of_their_own_length(void **state)
@@ -125,25 +119,6 @@ static void llama3_scaling(void **state)
     arch_close(&r);
 }
 
-static void longrope_chooses_by_context(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t context;
-        double factor;
-    } rows[] = { { 64, 2.5 }, { 65, 64 }, { 0, 64 } }; /* trained on 64 positions */
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct arch_opened r = arch_record_for(&llama_test, llama_file(PHI3_LONG), rows[i].context);
-        const struct tape_op *o = arch_op(r.p, "blk.0.attn_qkv.rope");
-        arch_near(o->u.rope.freq[3], pow(10000, -0.75) / rows[i].factor);
-        arch_near(o->u.rope.mscale, 1.1902381);
-        struct tape_capabilities c;
-        tape_describe(r.p, &c);
-        assert_string_equal(c.positional, "longrope");
-        arch_close(&r);
-    }
-}
-
 static void yarn_scaling(void **state)
 {
     (void)state;
@@ -169,18 +144,16 @@ static void yarn_scaling(void **state)
 static void windows(void **state)
 {
     (void)state;
-    static const struct {
-        enum llama_file which;
-        const char *key;
-        uint32_t window;
-    } rows[] = { { LLAMA, "llama.attention.sliding_window", 48 }, { PHI3, "phi3.attention.sliding_window", 0 } };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct gguf_build *g = llama_file(rows[i].which);
-        gguf_build_u32(g, rows[i].key, 48);
-        struct arch_opened r = arch_record(&llama_test, g);
-        assert_int_equal(arch_op(r.p, "blk.0.attention")->u.attn.window, rows[i].window);
-        arch_close(&r);
-    }
+    struct gguf_build *g = llama_file(LLAMA);
+    gguf_build_u32(g, "llama.attention.sliding_window", 48);
+    struct arch_opened r = arch_record(&llama_test, g);
+    assert_int_equal(arch_op(r.p, "blk.0.attention")->u.attn.window, 48);
+    arch_close(&r);
+    g = llama_file(QWEN2); /* whose window is switched off */
+    gguf_build_u32(g, "qwen2.attention.sliding_window", 48);
+    r = arch_record(&llama_test, g);
+    assert_int_equal(arch_op(r.p, "blk.0.attention")->u.attn.window, 0);
+    arch_close(&r);
 }
 
 /* Mixtral's older files have a tensor for each expert: the same pass, of the same names. */
@@ -248,8 +221,8 @@ static void experts_one_by_one(void **state)
 static void made_files(void **state)
 {
     (void)state;
-    static const char *const names[] = { "llama.gguf", "mistral.gguf",    "qwen2.gguf",       "qwen3.gguf",
-                                         "phi3.gguf",  "llama-yarn.gguf", "llama-biases.gguf" };
+    static const char *const names[] = { "llama.gguf", "mistral.gguf",    "qwen2.gguf",
+                                         "qwen3.gguf", "llama-yarn.gguf", "llama-biases.gguf" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[DATA_PATH_MAX], text[400];
         const struct wk_err err = { text, sizeof text };
@@ -272,7 +245,6 @@ int main(void)
         cmocka_unit_test(heads_of_their_own_length),
         cmocka_unit_test(linear_scaling),
         cmocka_unit_test(llama3_scaling),
-        cmocka_unit_test(longrope_chooses_by_context),
         cmocka_unit_test(yarn_scaling),
         cmocka_unit_test(windows),
         cmocka_unit_test(experts_one_by_one),

@@ -12,10 +12,6 @@ static void attention(struct gguf_build *g, uint32_t l, uint32_t which)
 {
     floats(g, l, "attn_norm.weight", 1, T_E, 1);
     floats(g, l, "attn_output.weight", T_E, T_H * T_D, 1);
-    if (which == PHI3 || which == PHI3_LONG) {
-        floats(g, l, "attn_qkv.weight", (T_H + 2 * T_G) * T_D, T_E, 1);
-        return;
-    }
     floats(g, l, "attn_q.weight", T_H * T_D, T_E, 1);
     floats(g, l, "attn_k.weight", T_G * T_D, T_E, 1);
     floats(g, l, "attn_v.weight", T_G * T_D, T_E, 1);
@@ -41,9 +37,8 @@ static void feed_forward(struct gguf_build *g, uint32_t l, uint32_t which)
         floats(g, l, "ffn_down_exps.weight", T_E, T_F, T_X);
         return;
     }
-    const bool fused = which == PHI3 || which == PHI3_LONG;
-    if (!fused) floats(g, l, "ffn_gate.weight", T_F, T_E, 1);
-    floats(g, l, "ffn_up.weight", fused ? 2 * T_F : T_F, T_E, 1);
+    floats(g, l, "ffn_gate.weight", T_F, T_E, 1);
+    floats(g, l, "ffn_up.weight", T_F, T_E, 1);
     floats(g, l, "ffn_down.weight", T_E, T_F, 1);
     if (which != LLAMA_BIASED) return;
     floats(g, l, "ffn_gate.bias", 1, T_F, 1);
@@ -53,8 +48,7 @@ static void feed_forward(struct gguf_build *g, uint32_t l, uint32_t which)
 
 static const char *architecture_of(uint32_t which)
 {
-    static const char *const names[LLAMA_FILES] = { "llama", "llama",    "llama", "qwen2",
-                                                    "qwen3", "qwen3moe", "phi3",  "phi3" };
+    static const char *const names[LLAMA_FILES] = { "llama", "llama", "llama", "qwen2", "qwen3", "qwen3moe" };
     return names[which];
 }
 
@@ -81,13 +75,6 @@ struct gguf_build *llama_file(uint32_t which)
         attention(g, l, which);
         feed_forward(g, l, which);
     }
-    if (which == PHI3_LONG) {
-        const float few[T_D / 2] = { 1, 1.5f, 2, 2.5f }, many[T_D / 2] = { 1, 4, 16, 64 };
-        gguf_build_floats(g, "rope_factors_short.weight", 1, T_D / 2, 1, few);
-        gguf_build_floats(g, "rope_factors_long.weight", 1, T_D / 2, 1, many);
-        gguf_build_u32(g, "phi3.rope.scaling.original_context_length", 64);
-        gguf_build_f32(g, "phi3.rope.scaling.attn_factor", 1.1902381f);
-    }
     return g;
 }
 
@@ -98,7 +85,7 @@ static const char *without(uint32_t which, const char *tensor)
     if (which == LLAMA_BIASED && strcmp(tensor, "output.weight") == 0)
         return "output.bias is in the file, nothing reads it";
     if (strcmp(tensor, "output.weight") == 0 || (which == LLAMA_BIASED && strstr(tensor, ".bias"))) return NULL;
-    return strncmp(tensor, "rope_", 5) == 0 ? "rope_factors" : tensor;
+    return tensor;
 }
 /* The table of tokens says itself how many there are: a row more is one that the head lacks, or, tied, one token more.
  */

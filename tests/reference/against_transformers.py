@@ -366,6 +366,71 @@ def deepseek2(key, w):
     return fill(getattr(transformers, "Deepseek%sForCausalLM" % kind)(config), t)
 
 
+def glm4(key, w):
+    config = transformers.Glm4Config(
+        **sizes(key),
+        vocab_size=w.tensors["token_embd.weight"][0][1],
+        head_dim=key("embedding_length") // key("attention.head_count"),
+        attention_bias=w.has("blk.0.attn_q.bias"),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base"), "partial_rotary_factor": 0.5},
+    )
+    names = {
+        "input_layernorm": "attn_norm",
+        "post_self_attn_layernorm": "post_attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "post_mlp_layernorm": "post_ffw_norm",
+        "mlp.gate_up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
+    return fill(transformers.Glm4ForCausalLM(config), decoder(key, w, names))
+
+
+def starcoder2(key, w):
+    config = transformers.Starcoder2Config(
+        **common(key),
+        vocab_size=w.tensors["token_embd.weight"][0][1],
+        num_key_value_heads=key("attention.head_count_kv"),
+        norm_epsilon=key("attention.layer_norm_epsilon"),
+        max_position_embeddings=key("context_length"),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base")},
+        sliding_window=None,
+        use_bias=True,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    names.update({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+    t = decoder(key, w, names)
+    t["model.norm.bias"] = w("output_norm.bias")
+    return fill(transformers.Starcoder2ForCausalLM(config), t)
+
+
+def phi3(key, w):
+    """The library takes the long factors by the length of the text, which is past the first range here."""
+    trained = key("rope.scaling.original_context_length")
+    config = transformers.Phi3Config(
+        **sizes(key),
+        vocab_size=w.tensors["token_embd.weight"][0][1],
+        original_max_position_embeddings=trained,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": key("rope.freq_base", 10000.0),
+            "partial_rotary_factor": key("rope.dimension_count")
+            * key("attention.head_count")
+            / key("embedding_length"),
+            "original_max_position_embeddings": trained,
+            "long_factor": w("rope_factors_long.weight").tolist(),
+            "short_factor": w("rope_factors_short.weight").tolist(),
+            "attention_factor": key("rope.scaling.attn_factor"),
+        },
+        tie_word_embeddings=False,
+    )
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    names.update({"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
+    return fill(transformers.Phi3ForCausalLM(config), decoder(key, w, names))
+
+
 def mamba2(key, w):
     inner, H = key("ssm.inner_size"), key("ssm.time_step_rank")
     config = transformers.Mamba2Config(
@@ -446,11 +511,14 @@ MODELS = {
     "deepseek2": deepseek2,
     "gemma2": gemma2,
     "gemma3": gemma3,
+    "glm4": glm4,
     "granite": granite,
     "granitemoe": granite,
     "mamba2": mamba2,
     "olmo2": olmo2,
+    "phi3": phi3,
     "smollm3": smollm3,
+    "starcoder2": starcoder2,
 }
 
 

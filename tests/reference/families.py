@@ -6,13 +6,15 @@ import deepseek2
 import forward
 import gemma2
 import gemma3
+import glm4
 import granite
 import mamba2
 import models
 import olmo2
+import starcoder2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, cohere, gemma2, gemma3, granite, deepseek2, mamba2, olmo2, bert)
+MODULES = (models, cohere, gemma2, gemma3, glm4, granite, deepseek2, mamba2, olmo2, starcoder2, bert)
 PASSES = {
     "bert": bert.Bert,
     "cohere2": cohere.Cohere,
@@ -20,10 +22,12 @@ PASSES = {
     "deepseek2": deepseek2.DeepSeek2,
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,
+    "glm4": glm4.Glm4,
     "granite": granite.Granite,
     "granitemoe": granite.Granite,
     "mamba2": mamba2.Mamba2,
     "olmo2": olmo2.Olmo2,
+    "starcoder2": starcoder2.StarCoder2,
 }
 
 FAMILIES = [name for module in MODULES for name in module.FAMILIES]

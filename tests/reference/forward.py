@@ -41,15 +41,9 @@ FUSED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv.2", "attn_v": "attn_qkv.3"}
 FUSED.update({"attn_q.rope": "attn_qkv.rope", "attn_k.rope": "attn_qkv.2.rope"})
 NAMES = {"qwen3": HEAD_NORMS, "qwen3moe": HEAD_NORMS, "phi3": FUSED, "gpt2": FUSED}
 NAMES.update({"gemma3": HEAD_NORMS, "olmo2": HEAD_NORMS})
-LAYER_NORMS = {"gpt2", "command-r", "cohere2"}
-PAIRS = {
-    "llama",
-    "granite",
-    "granitemoe",
-    "smollm3",
-    "command-r",
-    "cohere2",
-}  # rotate neighbours; the others rotate halves
+LAYER_NORMS = {"gpt2", "command-r", "cohere2", "starcoder2"}
+# rotate neighbours; the others rotate halves
+PAIRS = {"llama", "granite", "granitemoe", "smollm3", "command-r", "cohere2", "glm4"}
 GPT_OSS = {"gpt-oss", "gptoss"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
 

@@ -148,7 +148,8 @@ def main(worker, path):
         families.write(folder.at(family + ".gguf"), family)
         if family != "formats":
             folder.case(family, F16_CACHE)
-    folder.case("phi3", F16_CACHE, context=16, n_prompt=10, suffix=".short")
+    for family in ("phi3", "phi4-mini"):
+        folder.case(family, F16_CACHE, context=16, n_prompt=10, suffix=".short")
     # many pages of the cache, windows that have passed, states kept behind pages
     for family in ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2", "deepseek2-lite"):
         folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")

@@ -42,6 +42,16 @@ FAMILIES = {
             "rope.scaling.attn_factor": 1.19,
         },
     ),
+    # three quarters of a head rotate, tied
+    "phi4-mini": (
+        "phi3", 64, 96, 4, 2, 16, 2,
+        {
+            "rope.dimension_count": 12,
+            "rope.scaling.original_context_length": 16,
+            "rope.scaling.attn_factor": 1.19,
+            "attention.sliding_window": 0,
+        },
+    ),
     "smollm3": ("smollm3", 64, 96, 4, 2, 16, 5, {"rope.freq_base": 50000.0}),
     "gpt2": ("gpt2", 64, 96, 4, 4, 16, 2, {}),
     "gpt-oss": ("gpt-oss", 64, 32, 8, 2, 16, 2, {"rope.scaling.type": "yarn", **GPT_OSS}),
@@ -130,18 +140,19 @@ def n_tokens(family):
 
 
 def put_outside(w, family):
-    arch, E, _, _, _, D, _, _ = FAMILIES[family]
+    arch, E, _, _, _, D, _, keys = FAMILIES[family]
     w.matrix("token_embd", E, n_tokens(family), 1.0)
     w.vector("output_norm.weight", E)
-    if arch not in ("qwen2", "qwen3", "smollm3", "gpt2"):  # those are tied
+    if arch not in ("qwen2", "qwen3", "smollm3", "gpt2") and family != "phi4-mini":  # those are tied
         w.matrix("output", E, n_tokens(family))
     if family == "llama-biases":
         w.vector("output.bias", n_tokens(family), 0.0)
     if family == "llama3":
         w.t["rope_freqs.weight"] = ([D // 2], [1.0, 1.0, 2.5, 8.0])
     if arch == "phi3":
-        w.t["rope_factors_long.weight"] = ([D // 2], [1 + 3 * w.r.random() for _ in range(D // 2)])
-        w.t["rope_factors_short.weight"] = ([D // 2], [1 + 0.2 * w.r.random() for _ in range(D // 2)])
+        n = keys["rope.dimension_count"] // 2
+        w.t["rope_factors_long.weight"] = ([n], [1 + 3 * w.r.random() for _ in range(n)])
+        w.t["rope_factors_short.weight"] = ([n], [1 + 0.2 * w.r.random() for _ in range(n)])
     if arch == "gpt2":
         w.matrix("position_embd", E, 512, 0.5)
         w.vector("output_norm.bias", E, 0.0)
