@@ -4,8 +4,9 @@
 #include "base/utf8.h"
 #include "vocab_builder.h"
 
-static const char *const pres[] = { "gpt-2", "llama-bpe",    "qwen2",          "gpt-4o",      "default",  "falcon",
-                                    "bloom", "deepseek-llm", "deepseek-coder", "deepseek-v3", "superbpe", NULL };
+static const char *const pres[] = { "gpt-2",    "llama-bpe", "qwen2",        "gpt-4o",         "default",
+                                    "falcon",   "bloom",     "deepseek-llm", "deepseek-coder", "deepseek-v3",
+                                    "superbpe", "kimi-k2",   "tiny_aya",     "youtu",          NULL };
 enum { KINDS = sizeof pres / sizeof *pres };
 static struct tokenizer *tokenizers[KINDS];
 

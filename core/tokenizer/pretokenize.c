@@ -26,8 +26,9 @@
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED(suffix) \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "++" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "++" LOWER "*+" suffix
+#define CASED_OF(upper, lower, suffix) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "++" suffix "|[^\\r\\n\\p{L}\\p{N}]?" upper "++" lower "*+" suffix
+#define CASED(suffix) CASED_OF(UPPER, LOWER, suffix)
 #define SYMBOLS " ?+[^" S "\\p{L}\\p{N}]++"
 #define WORD "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++"
 
@@ -38,6 +39,30 @@
     CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]++|\\p{N}| ?+[^" S "\\p{L}\\p{M}\\p{N}]++[\\r\\n]*+|" LINES
 #define GPT4O CASED(CONTRACTION "?+") "|\\p{N}{1,3}+|" SYMBOLS "[\\r\\n/]*+|" LINES
 #define TEKKEN CASED("") "|\\p{N}|" SYMBOLS "[\\r\\n/]*+|" LINES
+/* Kimi K2's: the same without Chinese characters, which are pieces of their own. PCRE2's classes know no difference:
+ * these name what is not in them. */
+#define HAN                                                                                                     \
+    "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"            \
+    "\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}\\x{16fe2}" \
+    "\\x{16fe3}\\x{16ff0}\\x{16ff1}"                                                                            \
+    "\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2ebe0}\\x{2ebf0}-\\x{2ee5d}\\x{2f800}-\\x{2fa1d}\\x{30000}-\\x{323af}"
+#define UPPER_NOT_HAN "[^\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN "]"
+#define LOWER_NOT_HAN "[^\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN "]"
+#define CASED_NOT_HAN CASED_OF(UPPER_NOT_HAN, LOWER_NOT_HAN, CONTRACTION "?+")
+#define KIMI "[" HAN "]++|" CASED_NOT_HAN "|\\p{N}{1,3}+|" SYMBOLS "[\\r\\n]*+|" LINES
+/* Tiny Aya's digits in threes from the right, \\d{1,3}(?=(?:\\d{3})*\\b): the whole number first, then its parts, so
+ * that a long one costs linear time. IN_WORD: what \\w is there. */
+#define IN_WORD                                                                                \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}" \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define NUMBER "(?<!\\p{Nd})\\p{Nd}++(?![" IN_WORD "])"
+#define THREES "\\A\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*+\\z)|(?!\\A)\\G\\p{Nd}{3}"
+/* Youtu's first cut: Korean; punctuation of Chinese; Bopomofo; Chinese and Japanese. */
+#define YOUTU_CJK                                                                                                     \
+    "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]++"                                                                      \
+    "|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}" \
+    "\\x{fe30}-\\x{fe4f}]++|[\\x{3105}-\\x{312f}]++|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]++"
+#define YOUTU CASED(CONTRACTION "?+") "|\\p{N}|" SYMBOLS "[\\r\\n/]*+|" LINES
 #define SEED_CODER CONTRACTION "|" WORD "|\\p{N}| ?+[^" S "\\p{L}\\p{N}\\r\\n]++|" LINES
 #define BAILING "'(?i:[sdmt]|ll|ve|re)|" WORD "|\\p{N}|" SYMBOLS "[\\r\\n]*+|[" S "]*[\\r\\n]|" SPACES
 #define BLOOM " ?[^(" S "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]++"
@@ -95,6 +120,9 @@ static const struct definition {
     { "qwen2 deepseek-r1-qwen kormo megrez stablelm2 hunyuan grok-2 solar-open", 0, { QWEN2 } },
     { "qwen35", 0, { QWEN35 } },
     { "gpt-4o llama4 kanana2 minimax-m2", 0, { GPT4O } },
+    { "tiny_aya", 0, { NUMBER, THREES, GPT4O } },
+    { "kimi-k2", IGNORE_MERGES, { KIMI } }, /* as tiktoken, which it was made with, does */
+    { "youtu", IGNORE_MERGES, { YOUTU_CJK, YOUTU } },
     { "tekken", IGNORE_MERGES | ADD_BOS, { TEKKEN } },
     { "default", 0, { "[\\p{P}\\$\\+<=>\\^~\\|]++", GPT2, "\\p{N}++", "[0-9][0-9][0-9]" } },
     { "starcoder refact command-r smollm codeshell exaone minerva-7b", 0, { "\\p{N}", GPT2 } },

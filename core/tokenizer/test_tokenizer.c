@@ -108,10 +108,11 @@ static void test_long_texts(void **state)
 
 /* ---- byte-level BPE ------------------------------------------------------------------------------------ */
 
-static const char *const pres[] = { "gpt-2",    "llama-bpe",    "dbrx",           "glm4",       "qwen2",
-                                    "qwen35",   "gpt-4o",       "tekken",         "default",    "starcoder",
-                                    "falcon",   "bloom",        "viking",         "seed-coder", "bailingmoe",
-                                    "superbpe", "deepseek-llm", "deepseek-coder", "deepseek-v3" };
+static const char *const pres[] = { "gpt-2",    "llama-bpe",    "dbrx",           "glm4",        "qwen2",
+                                    "qwen35",   "gpt-4o",       "tekken",         "default",     "starcoder",
+                                    "falcon",   "bloom",        "viking",         "seed-coder",  "bailingmoe",
+                                    "superbpe", "deepseek-llm", "deepseek-coder", "deepseek-v3", "kimi-k2",
+                                    "tiny_aya", "youtu" };
 
 /* decode(encode(x)) == x for all bytes, all pairs of bytes and random texts, well-formed or not. */
 static void test_round_trip(void **state)
@@ -178,6 +179,14 @@ static void test_pretokenizers(void **state)
         { "starcoder", "a|1|2| b" },
         { "default", "a|,|b| |123|4" },
         { "deepseek-v3", "abc|123|4|\xE4\xBD\xA0\xE5\xA5\xBD|!" },
+        { "kimi-k2", "Hello|World's| HTTP|123|4|\xE4\xBD\xA0\xE5\xA5\xBD|abc|\xE4\xB8\xAD|'s|!\n" },
+        { "kimi-k2",
+          "1\xE3\x80\x87| \xE2\xBA\x80" }, /* U+3007 is a number, U+2E80 a symbol: only a run's first counts */
+        { "kimi-k2", "\xE2\xBA\x80\xE4\xB8\xAD|\xE3\x82\xAB" },
+        { "tiny_aya", "1|234|567| |12|345|,|678|./\n" }, /* threes from the right */
+        { "tiny_aya", "123|4|a| |1|234|.|1|234|567" },   /* but not before a letter */
+        { "tiny_aya", "123|4|_| |12\xC2\xB2|x|Hello|World's|1|234|\xE2\x91\xA0" },
+        { "youtu", "\xE4\xB8\xAD|\xEF\xBC\x8C|\xED\x95\x9C\xEA\xB8\x80|1|2|Hello|World's| !/\n" },
         { "deepseek-coder", "a| b|,|1|2|\n" },
         { "deepseek-llm", "a|12|  " },
         { "deepseek-llm", "a|  |12" },

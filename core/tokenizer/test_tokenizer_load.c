@@ -18,7 +18,8 @@ static const struct wk_err open_err = { error_text, sizeof error_text };
 static const char *const pres[] = { "gpt-2",       "llama-bpe",  "qwen2",      "qwen35",       "gpt-4o",
                                     "tekken",      "default",    "starcoder",  "falcon",       "bloom",
                                     "viking",      "seed-coder", "bailingmoe", "deepseek-llm", "deepseek-coder",
-                                    "deepseek-v3", "superbpe",   NULL /* SPM */ };
+                                    "deepseek-v3", "superbpe",   "kimi-k2",    "tiny_aya",     "youtu",
+                                    NULL /* SPM */ };
 
 static double seconds(void)
 {
