@@ -133,6 +133,7 @@ static const struct form *form_of(const struct http_request *r)
     static const struct form forms[] = {
         { "/v1/messages", "request-id", put_anthropic, steer_retries },
         { "/v1", NULL, put_openai, steer_retries },
+        { "/v2", NULL, put_openai, steer_retries },
         { "/completion", NULL, put_openai, steer_retries }, /* llama-server's own routes have it, too */
         { "/completions", NULL, put_openai, steer_retries },
         { "/infill", NULL, put_openai, steer_retries },

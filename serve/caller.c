@@ -12,7 +12,6 @@
 #include "inside.h"
 #include "log/log.h"
 #include "log_names.h"
-#include "openai_request.h"
 #include "scopes.h"
 #include "stream.h"
 #include "trace.h"
@@ -185,8 +184,8 @@ static bool digest_prompts(struct stream *x, struct serve_caller *c, struct refu
 /* The prompts as the model is given them, so that ids, roles and escapes hide nothing: without their control tokens,
  * and with them. */
 struct prompt_texts {
-    struct audit_text plain[OPENAI_MOST_IN_ALL], marked[OPENAI_MOST_IN_ALL];
-    uint32_t n; /* 0: nobody wants to see them */
+    struct audit_text *plain, *marked; /* [n]; NULL: nobody wants to see them */
+    uint32_t n;
 };
 
 static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct audit_text *out, struct refusal *why)
@@ -202,6 +201,9 @@ static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct 
 
 static bool read_prompts(const struct stream *x, struct prompt_texts *t, struct refusal *why)
 {
+    t->plain = calloc(x->n_prompts, sizeof *t->plain);
+    t->marked = calloc(x->n_prompts, sizeof *t->marked);
+    if (!t->plain || !t->marked) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the prompts");
     t->n = x->n_prompts;
     for (uint32_t i = 0; i < x->n_prompts; i++)
         if (!read_prompt(x, i, false, &t->plain[i], why) || !read_prompt(x, i, true, &t->marked[i], why)) return false;
@@ -214,6 +216,8 @@ static void free_prompts(struct prompt_texts *t)
         free((void *)(uintptr_t)t->plain[i].bytes);
         free((void *)(uintptr_t)t->marked[i].bytes);
     }
+    free(t->plain);
+    free(t->marked);
 }
 
 static bool ask_gate(struct stream *x, const struct policy *p, struct serve_caller *c, const struct prompt_texts *t,
@@ -316,7 +320,7 @@ void caller_ended(struct stream *x, const struct answer *a, const struct ending 
     if (!x->s->gate) return;
     c->tokens_out += a->tokens_out;
     c->tokens_cached += e->f.n_cached;
-    if (a->started) c->used += x->prompts[a->prompt].ids.n + e->f.n_generated;
+    if (a->started) c->used += stream_tokens_in(x, a) + e->f.n_generated;
     if (!e->good && !c->code) c->code = serve_codes[e->why.code].name;
     if (x->n_over < x->n_answers) return;
     /* before the client knows: its next request finds given back what this one did not use */

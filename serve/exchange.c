@@ -166,6 +166,7 @@ static void refused(struct stream *x, struct refusal *why) { rename_fields(excha
 bool exchange_suits(const struct serve_model *m, const struct exchange *e, struct refusal *why)
 {
     if (!m) return true;
+    if (!stream_suits(m, false, why)) return false;
     if (e->q.model && !serve_suits_name(m, e->q.model, "model", why)) return false;
     if (e->interface->chat && !m->chat)
         return refuse(

@@ -114,6 +114,21 @@ static void call_back_again(struct serve *s, const struct serve_model *m)
     if (document) callback_again(s->callback, document);
 }
 
+/* How a model is asked that gives rows. */
+static void say_rows(const struct serve *s, const struct serve_model *m, const char *at)
+{
+    (void)printf("try it:\n"
+                 "  curl %s '%s/v1/%s' -H 'Content-Type: application/json' -d '%s'\n"
+                 "OpenAI's clients: base URL %s/v1, model %s\n"
+                 "Ollama's and llama-server's clients: %s\n"
+                 "Ctrl-C ends it.\n",
+                 s->o->tls_cert ? "-k" : "-s", at, m->facts.ranks ? "rerank" : "embeddings",
+                 m->facts.ranks ? "{\"query\": \"rain\", \"documents\": [\"an umbrella\", \"a fork\"]}"
+                                : "{\"input\": \"an umbrella\"}",
+                 at, m->name, at);
+    (void)fflush(stdout);
+}
+
 /* For people who started it in a terminal: where it is, what it is, and a line that works as it stands. */
 static void say_ready(const struct serve *s, const struct serve_model *m)
 {
@@ -137,6 +152,10 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
         (void)printf("  digest   %s\n", serve_digest(m)[0]
                                             ? serve_digest(m)
                                             : "not known yet: GET /health has it once the weights are sealed");
+    if (f->width) {
+        say_rows(s, m, at.text);
+        return;
+    }
     (void)printf("try it:\n"
                  "  curl %s '%s/execute' -H 'Content-Type: application/json' -d '{\"job_id\": \"first\", "
                  "\"prompt\": \"Write a haiku about GPU computing\"%s, \"max_tokens\": 100}'\n"
@@ -170,6 +189,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
                                       .template = s->o->chat_template,
                                       .template_name = s->o->chat_template_name,
                                       .json_calls = s->o->json_calls };
+    if (m->facts.width && (s->o->handover.leases || s->o->handover.pulls))
+        return fail(why, "MODEL_LOAD_FAILED", "the model gives embeddings: it has no pages to hand over");
     if (grammars_open(model->tokenizer, model->program->n_vocab, &m->grammars, &err))
         return fail(why, "INTERNAL", text);
     if (chat_open(&chat, &m->chat, &chat_err)) (void)snprintf(m->no_chat, sizeof m->no_chat, "%s", chat_text);
@@ -183,8 +204,8 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     m->piece_max = token_text_piece_max(model->tokenizer);
     m->ready_at = (int64_t)time(NULL);
     struct engine_options engine = s->o->engine;
-    if (!engine.max_batch_tokens || engine.max_batch_tokens > model->dev.max_rows)
-        engine.max_batch_tokens = model->dev.max_rows;
+    if (!engine.max_batch_tokens || engine.max_batch_tokens > model->step_rows)
+        engine.max_batch_tokens = model->step_rows;
     engine.page_events = s->kv_events ? KV_EVENTS_RECORDS : 0;
     return (!engine_open(m->model, &engine, &m->engine, &err) && !kv_events_begin(s->kv_events, m->engine, &err)) ||
            fail(why, "INTERNAL", text);

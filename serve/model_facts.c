@@ -1,10 +1,43 @@
 /* model_facts.c: see model_facts.h. */
 #include "serve/model_facts.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "capability/capability.h"
 #include "tape/tape.h"
+
+/* The label that says yes: the only one, or the one of two that is called so. */
+static uint32_t find_positive(const struct model *m)
+{
+    char key[128];
+    struct gguf_strings labels;
+    struct gguf_str label;
+    (void)snprintf(key, sizeof key, "%.60s.classifier.output_labels", m->program->architecture);
+    const struct gguf_kv *kv = gguf_find(m->file, key);
+    if (m->program->embedding_width == 1) return 0;
+    if (m->program->embedding_width != 2 || !kv || kv->count != 2 || gguf_strings_begin(m->file, kv, &labels, NULL))
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < 2 && gguf_strings_next(&labels, &label); i++)
+        if (label.len == 3 && strncasecmp(label.data, "yes", 3) == 0) return i;
+    return UINT32_MAX;
+}
+
+static bool has_two_kinds(const struct gguf *file)
+{
+    const struct gguf_kv *kv = gguf_find(file, "tokenizer.ggml.token_type_count");
+    uint64_t n = 0;
+    return kv && !gguf_u64(file, kv, &n, NULL) && n > 1;
+}
+
+static struct token_bytes find_rank_template(const struct gguf *file)
+{
+    const struct gguf_kv *kv = gguf_find(file, "tokenizer.chat_template.rerank");
+    struct gguf_str text = { 0 };
+    if (kv && (kv->type != GGUF_STRING || gguf_str(file, kv, &text, NULL))) text.data = NULL;
+    return (struct token_bytes){ text.data, text.data ? (size_t)text.len : 0 };
+}
 
 struct model_facts model_facts_of(const struct model *m)
 {
@@ -17,6 +50,11 @@ struct model_facts model_facts_of(const struct model *m)
                              .n_vocab = p->n_vocab,
                              .context = m->dev.context,
                              .trained_context = capabilities_context(p),
+                             .width = p->embedding_width,
+                             .ranks = model_ranks(m),
+                             .positive = find_positive(m),
+                             .two_kinds = has_two_kinds(m->file),
+                             .rank_template = find_rank_template(m->file),
                              .attention_layers = p->n_kv_layers,
                              .total_bytes = m->plan.total,
                              .on_gpu = m->device->handle != NULL,

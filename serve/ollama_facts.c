@@ -157,7 +157,7 @@ static json_t *capabilities_of(const struct serve_model *m)
 {
     bool single;
     const char *why;
-    json_t *list = json_pack("[s]", "completion");
+    json_t *list = json_pack("[s]", m->facts.width ? "embedding" : "completion");
     if (m->chat && (chat_calls(m->chat, &single, &why) || chat_is_harmony(m->chat)))
         (void)json_array_append_new(list, json_string("tools"));
     if (m->chat && chat_thinks(m->chat)) (void)json_array_append_new(list, json_string("thinking"));

@@ -68,6 +68,12 @@ static json_t *model_aliases(const struct serve_model *m)
     return out;
 }
 
+/* What it does, in the words of llama-server and Ollama. */
+static const char *capability_of(const struct serve_model *m)
+{
+    return m->facts.ranks ? "rerank" : m->facts.width ? "embedding" : "completion";
+}
+
 static json_t *model_card(const struct serve *s, const struct serve_model *m)
 {
     char created[32];
@@ -81,7 +87,7 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
     serve_condition(s, &condition);
     return json_pack(
         "{s:s, s:o, s:[], s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:I, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:b, "
-        "s:I, s:f, s:o}",
+        "s:I, s:f, s:o, s:[s]}",
         "id", m->name, "aliases", model_aliases(m), "tags", "object", "model", "type", "model", "display_name", m->name,
         "created_at", created, "created", (json_int_t)m->ready_at, "owned_by", "worker", "root", m->name, "parent",
         "max_model_len", context, "context_length", context, "device", s->device_text, "quantization", m->quant_kind,
@@ -89,7 +95,7 @@ static json_t *model_card(const struct serve *s, const struct serve_model *m)
         condition.healthy ? "healthy" : "unhealthy", "is_moe", experts > 0, "n_experts", (json_int_t)experts,
         "n_active_experts", (json_int_t)(experts ? count_of(m, "expert_used_count") : 0), "structured_output",
         grammars_possible(m->grammars), "ready_at", (json_int_t)m->ready_at, "startup_seconds", s->startup_seconds,
-        "meta", model_meta(m));
+        "meta", model_meta(m), "capabilities", capability_of(m));
 }
 
 /* `models` is what Codex reads, and stops at where it is missing. Entries would have to have all that it knows of

@@ -5,8 +5,8 @@
 #include "inside.h"
 
 #define CHAT_INSTEAD "use POST /v1/chat/completions"
-#define NO_EMBEDDINGS "this worker does not serve embeddings: it generates text; use a server with an embedding model"
-#define NO_RANKING "this worker does not serve reranking, scores and classes: it generates text"
+#define EMBEDDINGS "use POST /v1/embeddings, with a model of embeddings"
+#define RANKING "use POST /v1/rerank, with a reranker; other scores and classes are not served"
 #define NO_RESPONSES "this worker stores no responses; POST /v1/responses makes one"
 #define MESSAGES "this worker serves POST /v1/messages and /v1/messages/count_tokens of Anthropic's interface"
 #define ONE_MODEL                                                                                                   \
@@ -22,7 +22,6 @@
 static const struct {
     const char *path, *text;
 } others[] = {
-    { "/v1/embeddings", NO_EMBEDDINGS },
     { "/v1/responses/", NO_RESPONSES },
     { "/v1/conversations", NO_STORE },
     { "/v1/conversations/", NO_STORE },
@@ -37,11 +36,9 @@ static const struct {
     { "/v1/videos/", NO_MEDIA },
     { "/v1/realtime", NO_MEDIA },
     { "/v1/realtime/", NO_MEDIA },
-    { "/v1/moderations", NO_RANKING },
-    { "/v1/rerank", NO_RANKING },
-    { "/v2/rerank", NO_RANKING },
-    { "/v1/score", NO_RANKING },
-    { "/v1/classify", NO_RANKING },
+    { "/v1/moderations", RANKING },
+    { "/v1/score", RANKING },
+    { "/v1/classify", RANKING },
     { "/v1/files", NO_STORE },
     { "/v1/files/", NO_STORE },
     { "/v1/uploads", NO_STORE },
@@ -76,16 +73,12 @@ static const struct {
 
     { "/models/", BASE_URL "GET /v1/models" },
     { "/chat", CHAT_INSTEAD },
-    { "/embeddings", NO_EMBEDDINGS },
     { "/messages", MESSAGES },
     { "/v1", BASE_URL "GET /v1/models" },
 
-    { "/embedding", NO_EMBEDDINGS },
     { "/slots", "use GET /worker/jobs" },
     { "/slots/", "use GET /worker/jobs" },
     { "/lora-adapters", "this worker does not serve LoRA adapters" },
-    { "/rerank", NO_RANKING },
-    { "/reranking", NO_RANKING },
 
     { "/generate", "use POST /execute or /v1/completions" },
     { "/generate_stream", "use POST /execute, or /v1/completions with \"stream\": true" },
@@ -101,10 +94,10 @@ static const struct {
     { "/abort_request", "use POST /cancel" },
     { "/abort_requests", "use POST /cancel" },
     { "/flush_cache", "there is nothing to flush: a cached page gives way when another needs its place" },
-    { "/pooling", NO_EMBEDDINGS },
-    { "/encode", NO_EMBEDDINGS },
-    { "/score", NO_RANKING },
-    { "/classify", NO_RANKING },
+    { "/pooling", EMBEDDINGS },
+    { "/encode", EMBEDDINGS },
+    { "/score", RANKING },
+    { "/classify", RANKING },
     { "/sleep", "use POST /shutdown" },
     { "/docs", "use GET /openapi.json" },
     { "/redoc", "use GET /openapi.json" },
@@ -116,9 +109,7 @@ static const struct {
     { "/api/copy", ONE_MODEL },
     { "/api/delete", ONE_MODEL },
     { "/api/blobs/", ONE_MODEL },
-    { "/api/embed", NO_EMBEDDINGS },
-    { "/api/embeddings", NO_EMBEDDINGS },
-    { "/api/", "of Ollama's interface this worker serves /api/version, tags, show, ps, chat and generate" },
+    { "/api/", "of Ollama's interface this worker serves /api/version, tags, show, ps, chat, generate and embed" },
 };
 
 const char *serve_other_path(const char *path)

@@ -238,6 +238,7 @@ void serve_parts(struct serve_part out[SERVE_PARTS])
         { serve_ollama_facts_routes, serve_n_ollama_facts_routes },
         { serve_handover_routes, serve_n_handover_routes },
         { serve_router_routes, serve_n_router_routes },
+        { serve_embed_routes, serve_n_embed_routes },
     };
     memcpy(out, all, sizeof all);
 }

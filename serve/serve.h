@@ -110,6 +110,7 @@ struct serve_options {
     uint32_t drain_grace_s; /* between the end of readiness and the first refusal */
     bool quiet;             /* nothing is written for people on standard output: somebody asked for events */
     bool plain_sha256;      /* events have prompt_sha256 besides prompt_hmac */
+    bool matryoshka;        /* a part of the model's embeddings is an embedding, too */
     bool flash_attention;   /* asked for; only --device cuda has it */
     uint32_t flash_tile;
     struct engine_options engine;
@@ -203,12 +204,13 @@ const char *serve_state_name(enum serve_state state);
 extern const struct http_route serve_execute_routes[], serve_openai_routes[], serve_control_routes[],
     serve_health_routes[], serve_metrics_routes[], serve_text_routes[], serve_page_routes[], serve_render_routes[],
     serve_responses_routes[], serve_messages_routes[], serve_admin_routes[], serve_llama_routes[],
-    serve_ollama_routes[], serve_ollama_facts_routes[], serve_handover_routes[], serve_router_routes[];
+    serve_ollama_routes[], serve_ollama_facts_routes[], serve_handover_routes[], serve_router_routes[],
+    serve_embed_routes[];
 extern const uint32_t serve_n_execute_routes, serve_n_openai_routes, serve_n_control_routes, serve_n_health_routes,
     serve_n_metrics_routes, serve_n_text_routes, serve_n_page_routes, serve_n_render_routes, serve_n_responses_routes,
     serve_n_messages_routes, serve_n_admin_routes, serve_n_llama_routes, serve_n_ollama_routes,
-    serve_n_ollama_facts_routes, serve_n_handover_routes, serve_n_router_routes;
-enum { SERVE_PARTS = 16 };
+    serve_n_ollama_facts_routes, serve_n_handover_routes, serve_n_router_routes, serve_n_embed_routes;
+enum { SERVE_PARTS = 17 };
 struct serve_part {
     const struct http_route *routes;
     uint32_t n;

@@ -80,6 +80,14 @@ static const struct stream_prompt *prompt_of(const struct stream *x, const struc
     return &x->prompts[a->prompt];
 }
 
+size_t stream_tokens_in(const struct stream *x, const struct answer *a)
+{
+    size_t n = 0;
+    if (!x->embeds) return prompt_of(x, a)->ids.n;
+    for (uint32_t i = 0; i < x->n_prompts; i++) n += x->prompts[i].ids.n;
+    return n;
+}
+
 /* Only where somebody asked for it: a short prompt can be guessed from it. */
 static struct log_field plain_digest(const struct stream *x, const struct stream_prompt *p)
 {
@@ -113,7 +121,7 @@ static void start(struct stream *x, struct answer *a)
     x->begun = true;
     LOG(LOG_INFO, "execute_start", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
-        log_u("tokens_in", p->ids.n), log_u("seed", a->seed), log_s("state", "prefill"),
+        log_u("tokens_in", stream_tokens_in(x, a)), log_u("seed", a->seed), log_s("state", "prefill"),
         log_u("prompt_chars", p->chars), log_s("prompt_hmac", p->prompt_hmac), log_s("traceparent", http_trace(x->r)),
         plain_digest(x, p));
     if (!x->told) x->form->started(x, a);
@@ -155,9 +163,9 @@ static void narrate_end(const struct stream *x, const struct answer *a, enum job
     LOG(LOG_INFO, "execute_end", NULL, log_s("worker_id", x->s->o->worker_id), log_s("job_id", a->log_id),
         log_s("model_ref", x->m->path), log_u("gpu_device", x->s->info.index), log_s("request_id", http_id(x->r)),
         log_s("state", state), log_s("outcome", e->good ? "finished" : code),
-        log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone), log_u("tokens_in", p->ids.n),
-        log_u("tokens_out", a->tokens_out), log_u("tokens_cached", e->f.n_cached),
-        log_b("completion_hit", e->f.completion_hit),
+        log_s("finish_reason", e->good ? e->reason : NULL), log_b("client_gone", x->gone),
+        log_u("tokens_in", stream_tokens_in(x, a)), log_u("tokens_out", a->tokens_out),
+        log_u("tokens_cached", e->f.n_cached), log_b("completion_hit", e->f.completion_hit),
         log_f("queue_ms", serve_ms_between(e->f.queued_ns, e->f.started_ns)), log_f("first_token_ms", e->first_ms),
         log_f("decode_time_ms", e->decode_ms), log_u("vram_bytes", h.vram_bytes), log_u("seed", a->seed),
         log_u("preemptions", e->f.preemptions), log_u("prompt_chars", p->chars), log_s("prompt_hmac", p->prompt_hmac),
@@ -167,7 +175,7 @@ static void narrate_end(const struct stream *x, const struct answer *a, enum job
 /* How a good end is called. */
 static const char *reason_of(const struct answer *a, enum job_end end)
 {
-    const struct token_calls *c = token_text_calls_of(a->text);
+    const struct token_calls *c = a->text ? token_text_calls_of(a->text) : NULL;
     if (end != JOB_STOP) return "length";
     return c && token_calls_complete(c) ? "tool_calls" : "stop";
 }
@@ -193,12 +201,13 @@ static void tell_end(struct stream *x, struct answer *a, const struct ending *e)
 
 static void finish(struct stream *x, struct answer *a, enum job_end end)
 {
-    const struct token_calls *calls = token_text_calls_of(a->text);
-    struct ending e = { .good = (end == JOB_STOP || end == JOB_LENGTH) && !token_text_failed(a->text) && !a->blocked,
+    const struct token_calls *calls = a->text ? token_text_calls_of(a->text) : NULL;
+    const bool text_failed = a->text && token_text_failed(a->text);
+    struct ending e = { .good = (end == JOB_STOP || end == JOB_LENGTH) && !text_failed && !a->blocked,
                         .reason = reason_of(a, end) };
     if (calls) metrics_tool_calls(token_calls_complete(calls), token_calls_malformed(calls));
     job_figures(a->job, &e.f);
-    if (token_text_failed(a->text))
+    if (text_failed)
         (void)refuse(&e.why, SERVE_INTERNAL, NULL, "no memory for the answer's text");
     else if (a->blocked)
         explain_block(a, &e.why);
@@ -212,7 +221,7 @@ static void finish(struct stream *x, struct answer *a, enum job_end end)
                                                                    : JOB_HAS_FAILED,
                                  .end = e.good ? e.reason : serve_codes[e.why.code].name,
                                  .model_ref = x->m->path,
-                                 .tokens_in = (uint32_t)prompt_of(x, a)->ids.n,
+                                 .tokens_in = (uint32_t)stream_tokens_in(x, a),
                                  .tokens_out = a->tokens_out,
                                  .seconds = serve_seconds(e.f.ended_ns - x->arrived_ns) };
     memcpy(record.id, a->job_id, sizeof record.id);
@@ -267,6 +276,10 @@ static void filter_token(struct stream *x, struct answer *a, const struct job_ev
 static void take_end(struct stream *x, struct answer *a, const struct job_event *e)
 {
     enum job_end end = e->end;
+    if (!a->text) { /* rows */
+        finish(x, a, end);
+        return;
+    }
     if (a->filter) {
         output_filter_end(a->filter);
         release_held(x, a);
@@ -349,7 +362,7 @@ static bool random_id(const char *prefix, char out[ENGINE_JOB_ID_MAX + 1])
 /* Answers with their names and seeds, and room for prompts and jobs. */
 static bool lay_out(struct stream *x, struct refusal *why)
 {
-    const uint32_t n = x->n_prompts * x->each;
+    const uint32_t n = x->embeds ? 1 : x->n_prompts * x->each;
     x->prompts = calloc(x->n_prompts, sizeof *x->prompts);
     x->answers = calloc(n, sizeof *x->answers);
     x->jobs = calloc(n, sizeof *x->jobs);
@@ -414,8 +427,9 @@ static bool check_handle(const struct stream *x, struct refusal *why)
 
 uint32_t stream_prompt_limit(const struct stream *x)
 {
-    const uint32_t context = x->m->facts.context, most = x->s->o->max_tokens_in;
-    return most && most < context - 1 ? most : context - 1;
+    const uint32_t room = x->embeds ? engine_text_most(x->m->engine) : x->m->facts.context - 1,
+                   most = x->s->o->max_tokens_in;
+    return most && most < room ? most : room;
 }
 
 /* The context's refusal says by how much, in the words that clients look for: they shorten and try again. A context
@@ -427,7 +441,7 @@ static bool check_context(const struct stream *x, const struct stream_prompt *p,
     if (n <= limit) return true;
     const uint32_t own = x->m->facts.trained_context;
     char raise[96] = "";
-    if (own > context && limit == context - 1)
+    if (own > context && limit == context - !x->embeds)
         (void)snprintf(raise, sizeof raise, ", or start the worker with --context N, up to %u of this model", own);
     (void)refuse(
         why, SERVE_CONTEXT_LENGTH_EXCEEDED, x->form->field,
@@ -607,6 +621,7 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
 {
     char text[512] = "";
     struct harmony_ids harmony;
+    if (x->embeds) return true;
     if (token_text_open(x->m->facts.tokenizer, x->m->piece_max, x->q.stops, x->q.stop_lens, x->q.n_stops, &a->text,
                         &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
@@ -618,6 +633,24 @@ static bool open_text(struct stream *x, struct answer *a, struct refusal *why)
     if (x->list && output_filter_open(x->list, &a->filter, &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "%s", text);
     return !x->functions || open_calls(x, a, why);
+}
+
+/* Into the list of jobs, before it is submitted; and afterwards. */
+static void enter_job(struct stream *x, struct answer *a, uint32_t n_prompt)
+{
+    a->place.view = (struct job_view){
+        .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = n_prompt, .queued_ns = x->arrived_ns
+    };
+    memcpy(a->place.view.id, a->job_id, sizeof a->place.view.id);
+    memcpy(a->place.owner, serve_caller(x->r)->who.self, sizeof a->place.owner);
+    job_log_enter(x->s->jobs, &a->place);
+}
+
+static void follow_job(struct stream *x, struct answer *a)
+{
+    x->jobs[a->index] = a->job;
+    job_log_follow(x->s->jobs, &a->place, a->job);
+    narrate_state(x, a, "queued");
 }
 
 static bool submit(struct stream *x, struct answer *a, struct refusal *why)
@@ -661,21 +694,49 @@ static bool submit(struct stream *x, struct answer *a, struct refusal *why)
         constraint_close(&constraint);
         return false;
     }
-    a->place.view = (struct job_view){
-        .state = JOB_QUEUED, .priority = x->q.priority, .n_prompt = spec.n_prompt, .queued_ns = x->arrived_ns
-    };
-    memcpy(a->place.view.id, a->job_id, sizeof a->place.view.id);
-    memcpy(a->place.owner, who->self, sizeof a->place.owner);
-    job_log_enter(x->s->jobs, &a->place);
+    enter_job(x, a, spec.n_prompt);
     const enum submit_refusal refusal = engine_submit(x->m->engine, &spec, &a->job, &err);
     if (refusal) {
         constraint_close(&constraint);
         job_log_leave(x->s->jobs, &a->place, NULL);
         return refuse_job(x, refusal, text, why);
     }
-    x->jobs[a->index] = a->job;
-    job_log_follow(x->s->jobs, &a->place, a->job);
-    narrate_state(x, a, "queued");
+    follow_job(x, a);
+    return true;
+}
+
+/* All prompts as the texts of one job. */
+static bool submit_texts(struct stream *x, struct refusal *why)
+{
+    char text[512] = "";
+    struct answer *a = &x->answers[0];
+    const struct gate_caller *who = &serve_caller(x->r)->who;
+    const size_t n = stream_tokens_in(x, a), bytes = (n + x->n_prompts) * sizeof(uint32_t),
+                 rows = (size_t)x->n_prompts * x->m->facts.width * sizeof(float);
+    if (!http_reserve(x->r, bytes * 2 + rows)) return false;
+    uint32_t *ids = n < UINT32_MAX ? malloc(bytes) : NULL, *ends = ids ? ids + n : NULL, at = 0;
+    if (!ids) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the texts");
+    for (uint32_t i = 0; i < x->n_prompts; ends[i++] = at) {
+        memcpy(ids + at, x->prompts[i].ids.ids, x->prompts[i].ids.n * sizeof *ids);
+        at += (uint32_t)x->prompts[i].ids.n;
+    }
+    const struct engine_job spec = { .id = a->job_id,
+                                     .prompt = ids,
+                                     .n_prompt = at,
+                                     .text_ends = ends,
+                                     .n_texts = x->n_prompts,
+                                     .priority = x->q.priority,
+                                     .owner = who->owner,
+                                     .deadline_ns = x->deadline_ns };
+    enter_job(x, a, spec.n_prompt);
+    const enum submit_refusal refusal =
+        engine_submit(x->m->engine, &spec, &a->job, &(struct wk_err){ text, sizeof text });
+    free(ids);
+    if (refusal) {
+        job_log_leave(x->s->jobs, &a->place, NULL);
+        return refuse_job(x, refusal, text, why);
+    }
+    follow_job(x, a);
     return true;
 }
 
@@ -691,6 +752,7 @@ static void take_back(struct stream *x, uint32_t n)
 static bool submit_all(struct stream *x, struct refusal *why)
 {
     const uint32_t most = x->s->o->engine.max_sequences + x->s->o->engine.max_queue;
+    if (x->embeds) return submit_texts(x, why);
     transfer_begin(x);
     if (x->n_answers > most)
         return refuse(
@@ -737,19 +799,32 @@ static void begin_answer(struct stream *x)
     if (!http_reserve(x->r, probs_bytes(x))) stream_told(x); /* that there is no memory for it was answered */
 }
 
+bool stream_suits(const struct serve_model *m, bool embeds, struct refusal *why)
+{
+    if (embeds == (m->facts.width != 0)) return true;
+    return embeds ? refuse(why, SERVE_INVALID_REQUEST, "model",
+                           "model: %s generates text; embeddings and scores need a model that is made for them, or, of "
+                           "one that generates, --pooling",
+                           m->name)
+                  : refuse(why, SERVE_INVALID_REQUEST, "model", "model: %s generates no text: it gives %s; use POST %s",
+                           m->name, m->facts.ranks ? "scores" : "embeddings",
+                           m->facts.ranks ? "/v1/rerank" : "/v1/embeddings");
+}
+
 void stream_run(struct stream *x, const char *prefix)
 {
     struct refusal why = { 0 };
     if (choose(x, prefix, &why) && read_deadline(x, http_header(x->r, "X-Deadline"), &why) &&
-        (x->m = serve_ready(x->s, &why)) && check_handle(x, &why) && transfer_may(x, &why) &&
-        answer_make_grammar(x, &why) && make_prompts(x, &why) && caller_may_begin(x, &why) && submit_all(x, &why)) {
+        (x->m = serve_ready(x->s, &why)) && stream_suits(x->m, x->embeds, &why) && check_handle(x, &why) &&
+        transfer_may(x, &why) && answer_make_grammar(x, &why) && make_prompts(x, &why) && caller_may_begin(x, &why) &&
+        submit_all(x, &why)) {
         caller_rates(x, true);
         begin_answer(x);
         follow(x);
     } else {
         caller_rates(x, false);
         if (x->form->refused) x->form->refused(x, &why);
-        serve_refuse(x->s, x->r, &why);
+        if (why.text[0]) serve_refuse(x->s, x->r, &why); /* else it was answered: there is no memory */
     }
     for (uint32_t i = 0; i < x->n_answers; i++) {
         job_release(x->answers[i].job);

@@ -1,7 +1,8 @@
 /* stream.h: one request for tokens from its prompts to the end of its last job, whatever form the answer has:
  * /execute's events, OpenAI's chunks, or one document.
  *
- * A request has one prompt or several and as many answers to each as it asks for; each answer is a job. The handler's
+ * A request has one prompt or several and as many answers to each as it asks for; each answer is a job. Of a model that
+ * gives embeddings all prompts are one job, of which nothing but the end is told. The handler's
  * thread is the reader of them all. It never blocks the engine: what it is slow to send waits in a job's ring. A client
  * that is gone cancels its own jobs at once; a job that ends badly ends the request, and so the others. No text goes
  * into the log: a digest, lengths and counts. */
@@ -96,7 +97,8 @@ struct stream {
     const struct transfer *transfer; /* what is asked for the prompts' pages, until form->release; NULL: nothing is */
     struct transfer_prompt *handed;  /* [n_prompts]; NULL: nothing */
     bool keeps;                      /* pages were to be kept: the answer says where they are */
-    uint32_t n_prompts, each;        /* answers to each */
+    bool embeds;                     /* the prompts are texts of one job, whose rows the form takes at its end */
+    uint32_t n_prompts, each;        /* answers to each; with embeds 1 */
     struct stream_prompt *prompts;
     struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */
     struct job **jobs;      /* theirs */
@@ -134,6 +136,10 @@ bool stream_event(struct stream *x, const char *event);
 void stream_told(struct stream *x);
 /* The form wants no more of an answer: it ends well, as by a stop string. */
 void stream_cut(struct answer *a);
+/* Tokens of the prompts that the answer reads. */
+size_t stream_tokens_in(const struct stream *x, const struct answer *a);
+/* Does the model do what is asked, to generate or, with embeds, to give rows? */
+bool stream_suits(const struct serve_model *m, bool embeds, struct refusal *why);
 /* Ids that a prompt may have. */
 uint32_t stream_prompt_limit(const struct stream *x);
 /* Log probabilities of a line's id, [1 + n_top] as of job_event; with stream.probs. */

@@ -12,6 +12,7 @@ int command_render(const struct options *o);
 int command_tokenize(const struct options *o);
 int command_detokenize(const struct options *o);
 int command_score(const struct options *o);
+int command_embed(const struct options *o);
 int command_inspect(const struct options *o);
 int command_plan(const struct options *o);
 int command_capabilities(const struct options *o);

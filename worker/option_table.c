@@ -12,7 +12,7 @@
 /* A worker elsewhere, always or instead of a model in this process. */
 #define ASKS (ON(CMD_ADMIN) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) | ON(CMD_MODELS) | ON(CMD_METRICS))
 #define EITHER (ON(CMD_COMPLETE) | ON(CMD_CHAT))
-#define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_BENCH) | ON(CMD_DEBUG))
+#define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_EMBED) | ON(CMD_BENCH) | ON(CMD_DEBUG))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN) | ON(CMD_LIST) | ON(CMD_DOCTOR))
 #define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_RENDER) | ON(CMD_GRAMMAR))
@@ -33,8 +33,9 @@ const struct option_def option_table[OPT_COUNT] = {
                     "bytes" },
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, ON(CMD_RUN), "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
-    [OPT_FILE] = { "file", 'f', OPTION_TEXT, false, TEXTS | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_DEBUG), "FILE", 1,
-                   4096, NULL, "read the text from FILE; - is standard input" },
+    [OPT_FILE] = { "file", 'f', OPTION_TEXT, false,
+                   TEXTS | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_EMBED) | ON(CMD_DEBUG), "FILE", 1, 4096, NULL,
+                   "read the text from FILE; - is standard input" },
     [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "TEXT", 0, TEXT_MAX, NULL,
                    "the text itself" },
     [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "IDS", 1, TEXT_MAX, NULL,
@@ -114,6 +115,8 @@ const struct option_def option_table[OPT_COUNT] = {
                       "read the text of control tokens in the input as those tokens" },
     [OPT_NO_BOS] = { "no-bos", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL,
                      "do not put the beginning-of-sequence token first" },
+    [OPT_QUERY] = { "query", 0, OPTION_TEXT, false, ON(CMD_EMBED), "TEXT", 1, TEXT_MAX, NULL,
+                    "of a reranker, what the texts are scored for" },
     [OPT_LOGITS] = { "logits", 0, OPTION_TEXT, false, ON(CMD_SCORE), "OUT", 1, 4096, NULL,
                      "write the logits to OUT: raw little-endian F32 [tokens, vocabulary]" },
     [OPT_TAP] = { "tap", 0, OPTION_LIST, false, ON(CMD_DEBUG), "NAME", 0, 256, NULL,
@@ -298,6 +301,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_KV_EVENTS_TOPIC] = { "kv-events-topic", 0, OPTION_TEXT, true, ON(CMD_SERVE), "TEXT", 0, 400, NULL,
                               "topic of events, which is empty unless it is given; llm-d wants kv@ADDRESS:PORT@MODEL, "
                               "the worker's address as its router knows it" },
+    [OPT_MATRYOSHKA] = { "matryoshka", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
+                         "the model's embeddings were trained so that the first numbers of one are an embedding, too: "
+                         "requests may ask for so many dimensions" },
     [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                                "let a request of high priority take the place of a lower one, which is computed again "
                                "later" },
@@ -459,6 +465,10 @@ const struct command_def command_table[CMD_COUNT] = {
                     "Prints the perplexity as JSON: every token but the first is predicted from those before it. A "
                     "text longer than the context is "
                     "scored in windows of that length." },
+    [CMD_EMBED] = { "embed", "[TEXT...]", 0, INT32_MAX, "make embeddings of texts, or a reranker's scores",
+                    "Prints a line of JSON for each TEXT, or for each line of --file or of standard input that is not "
+                    "empty: the embedding as the model's file says, brought to length 1; of a reranker the scores of "
+                    "the text for --query, as the model gives them." },
     [CMD_INSPECT] = { "inspect", "FILE", 1, 1, "show what is in a model's file",
                       "Shows metadata, tensor types and what the model asks of a worker (its Model Capability "
                       "Descriptor). Reads no weights." },

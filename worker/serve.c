@@ -376,6 +376,7 @@ static void service_options(struct serving *v)
         .drain_grace_s = option_u32(o, OPT_DRAIN_GRACE),
         .residency_s = option_u32(o, OPT_RESIDENCY),
         .plain_sha256 = option_flag(o, OPT_PLAIN_SHA256),
+        .matryoshka = option_flag(o, OPT_MATRYOSHKA),
         .flash_attention = option_flag(o, OPT_FLASH_ATTENTION),
         .flash_tile = option_u32(o, OPT_FLASH_TILE),
         .quiet = option_text(o, OPT_LOG) && log_is_json(o),

@@ -219,7 +219,7 @@ static void add_ids(struct engine *e, struct step *s)
 
 /* Whose rows are next, of those whom this step has not looked at: an owner's jobs in their order, owners by the most
  * important job, equal ones in turn. *from: all before it were looked at. */
-static struct job *next_reader(const struct engine *e, enum step_kind kind, uint32_t *from)
+struct job *batch_next_reader(const struct engine *e, enum step_kind kind, uint32_t *from)
 {
     struct job *best = NULL;
     for (uint32_t i = *from; i < e->n_running; i++) {
@@ -240,7 +240,7 @@ static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, ui
 {
     uint32_t from = 0;
     e->looks++;
-    for (struct job *j; s->n_rows < most && (j = next_reader(e, kind, &from));) {
+    for (struct job *j; s->n_rows < most && (j = batch_next_reader(e, kind, &from));) {
         const uint32_t end = kind == STEP_PROMPT ? j->n_prompt : job_known(j),
                        n = fit_logits_rows(e, s, j, least(end - j->submitted, most - s->n_rows));
         j->looked = e->looks;
@@ -254,7 +254,7 @@ static void add_chunks(struct engine *e, struct step *s, enum step_kind kind, ui
 
 /* ---- submit -------------------------------------------------------------------------------------------- */
 
-static void tell_started(struct engine *e, const struct step_record *r)
+void batch_tell_started(struct engine *e, const struct step_record *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         struct job *j = r->member[i].job;
@@ -267,10 +267,9 @@ static void tell_started(struct engine *e, const struct step_record *r)
     notifier_flush(&e->notifier);
 }
 
-/* A device that runs a step inside submit can be told to stop; the others are never far behind. False: a job of it is
- * to end already. */
-static bool arm_cancel(struct engine *e, const struct step_record *r)
+bool batch_arm_cancel(struct engine *e, struct step *s, const struct step_record *r)
 {
+    s->cancel = &e->step_cancel;
     __atomic_store_n(&e->step_cancel, false, __ATOMIC_RELAXED);
     bool armed = true;
     for (uint32_t i = 0; i < r->n; i++) {
@@ -280,18 +279,23 @@ static bool arm_cancel(struct engine *e, const struct step_record *r)
     return armed && !(atomic_load(&e->attention) & ATTEND_CLOSE);
 }
 
+void batch_disarm_cancel(const struct step_record *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) atomic_store(&r->member[i].job->in_step, false);
+}
+
+/* A device that runs a step inside submit can be told to stop; the others are never far behind. */
 static wk_status run(struct engine *e, struct step *s, const struct step_record *r, const struct wk_err *err)
 {
     const struct device_ops *d = e->model->device;
     if (d->run_ahead > 1) return d->submit(e->model->executor, s, err);
-    s->cancel = &e->step_cancel;
-    const wk_status status = arm_cancel(e, r) ? d->submit(e->model->executor, s, err) : WK_CANCELLED;
-    for (uint32_t i = 0; i < r->n; i++) atomic_store(&r->member[i].job->in_step, false);
+    const wk_status status = batch_arm_cancel(e, s, r) ? d->submit(e->model->executor, s, err) : WK_CANCELLED;
+    batch_disarm_cancel(r);
     return status;
 }
 
 /* Jobs end with INTERNAL each for itself; that no step succeeds any more is the service's to know. */
-static void count_failure(struct engine *e, const char *text)
+void batch_count_failure(struct engine *e, const char *text)
 {
     struct engine_stats *s = &e->stats;
     (void)snprintf(s->failure_text, sizeof s->failure_text, "%s", text);
@@ -299,12 +303,12 @@ static void count_failure(struct engine *e, const char *text)
     if (s->failures == ENGINE_FAILING) LOG(LOG_ERROR, "engine_failing", text, log_u("steps", s->failures));
 }
 
-static void refused(struct engine *e, const struct step_record *r, wk_status status, const char *text)
+void batch_refused(struct engine *e, const struct step_record *r, wk_status status, const char *text)
 {
     if (e->model->device->dead && e->model->device->dead())
         engine_die(e, text);
     else {
-        if (status != WK_NO_MEMORY) count_failure(e, text);
+        if (status != WK_NO_MEMORY) batch_count_failure(e, text);
         for (uint32_t i = 0; i < r->n; i++)
             if (!r->member[i].job->over)
                 engine_end_job(e, r->member[i].job, status == WK_NO_MEMORY ? JOB_NO_MEMORY : JOB_FAILED, text);
@@ -360,7 +364,7 @@ enum batch_result batch_submit(struct engine *e)
     add_chunks(e, &s, r->kind, most_rows(e, r->kind, &w));
     r->n = s.n_seqs;
     if (!r->n) return BATCH_AGAIN;
-    tell_started(e, r);
+    batch_tell_started(e, r);
     if (e->prefix.events) (void)page_events_turn(&e->prefix); /* what made room for it: the step may take long */
     r->submitted_ns = engine_now();
     const wk_status status = run(e, &s, r, &(struct wk_err){ text, sizeof text });
@@ -369,7 +373,7 @@ enum batch_result batch_submit(struct engine *e)
         return BATCH_SUBMITTED;
     }
     for (uint32_t i = 0; i < r->n; i++) pages_settle(e, r->member[i].job);
-    if (status != WK_CANCELLED) refused(e, r, status, text);
+    if (status != WK_CANCELLED) batch_refused(e, r, status, text);
     return BATCH_AGAIN;
 }
 
@@ -414,7 +418,7 @@ void batch_mask(struct engine *e)
     stats_add(&e->stats.mask_wait_seconds, engine_now() - from);
     e->mask_due = false;
     if (!status) return;
-    refused(e, r, status, text);
+    batch_refused(e, r, status, text);
     if (!e->n_under_way) return; /* the engine died */
     e->n_under_way--;
     for (uint32_t i = 0; i < r->n; i++)
@@ -491,7 +495,7 @@ static void take(struct engine *e, const struct step_member *m, uint32_t id, boo
     if (failed || (m->sampled && id == UINT32_MAX)) {
         const char *why =
             failed ? "a logit became infinite or NaN: the weights are damaged or overflow" : "the device gave no id";
-        count_failure(e, why);
+        batch_count_failure(e, why);
         engine_end_job(e, j, JOB_FAILED, why);
         return;
     }

@@ -256,7 +256,7 @@ static bool submit_ahead(struct engine *e)
 {
     enum batch_result result = BATCH_SUBMITTED;
     while (result == BATCH_SUBMITTED && batch_wants_more(e) && !atomic_load(&e->dead)) {
-        result = batch_submit(e);
+        result = e->embeds ? embed_submit(e) : batch_submit(e);
         atomic_store(&e->steps_under_way, e->n_under_way);
     }
     return result == BATCH_AGAIN || e->n_under_way > 0;
@@ -301,7 +301,7 @@ static wk_status check_options(const struct model *m, const struct engine_option
 {
     const uint32_t rows = m->dev.max_rows;
     if (!m->executor) return wk_fail(err, WK_INVALID, "the model is not loaded");
-    const wk_status s = model_generates(m, err);
+    const wk_status s = m->program->embedding_width ? WK_OK : model_generates(m, err);
     if (s) return s;
     if (m->device->run_ahead < 1 || m->device->run_ahead > STEP_QUEUE)
         return wk_fail(err, WK_INTERNAL, "device %s: %u steps under way: expected 1 to %d", m->device->name,
@@ -347,6 +347,7 @@ static void engine_free(struct engine *e)
     owners_close(&e->owners);
     completions_close(&e->completions);
     batch_close(e);
+    embed_close(e);
     (void)pthread_mutex_destroy(&e->lock);
     (void)pthread_mutex_destroy(&e->published.reading);
     (void)pthread_cond_destroy(&e->called);
@@ -365,6 +366,7 @@ static struct engine *engine_new(struct model *m, const struct engine_options *o
     if (!e) return NULL;
     e->model = m;
     e->o = *o;
+    e->embeds = m->program->embedding_width != 0;
     e->inbox_end = &e->inbox;
     e->imports_in_end = &e->imports_in;
     (void)pthread_mutex_init(&e->lock, NULL);
@@ -389,6 +391,7 @@ wk_status engine_open(struct model *m, const struct engine_options *o, struct en
     if (!s) s = pages_open(e, err);
     if (!s) s = page_events_open(&e->prefix, o->page_events, err);
     if (!s) s = batch_open(e, err);
+    if (!s && e->embeds) s = embed_open(e, err);
     if (!s) s = notifier_open(&e->notifier, o->max_sequences + o->max_queue, err);
     if (!s) {
         stats_publish(e);
@@ -413,6 +416,30 @@ void engine_close(struct engine *e)
 
 /* ---- submit -------------------------------------------------------------------------------------------- */
 
+/* What is wrong of a job that generates. */
+static wk_status check_generation(const struct engine *e, const struct engine_job *spec, const struct wk_err *err)
+{
+    wk_status s;
+    if (spec->n_texts)
+        s = wk_fail(err, WK_INVALID, "%u texts to be rows: the model generates", spec->n_texts);
+    else if (spec->max_tokens < 1)
+        s = wk_fail(err, WK_INVALID, "max_tokens is 0: expected at least 1");
+    else if (spec->n_ends > SAMPLER_MAX_ENDS)
+        s = wk_fail(err, WK_INVALID, "%u ids that end the job: expected at most %d", spec->n_ends, SAMPLER_MAX_ENDS);
+    else if ((spec->probs && spec->top_n > SAMPLER_MAX_TOP) ||
+             (spec->prompt_probs && spec->prompt_top_n > SAMPLER_MAX_TOP))
+        s = wk_fail(err, WK_INVALID, "log probabilities of the best %u ids: expected at most %d",
+                    spec->probs && spec->top_n > SAMPLER_MAX_TOP ? spec->top_n : spec->prompt_top_n, SAMPLER_MAX_TOP);
+    else
+        s = sampler_check(spec->params, e->model->program->n_vocab, err);
+    if (!s && ((spec->after && spec->after->engine != e) || (spec->beside && spec->beside->engine != e)))
+        s = wk_fail(err, WK_INVALID, "the job %s it is another engine's",
+                    spec->after && spec->after->engine != e ? "before" : "beside");
+    if (!s && spec->after && !engine_same_salt(&spec->after->salt, &spec->salt))
+        s = wk_fail(err, WK_INVALID, "the job before it has another salt");
+    return s;
+}
+
 static enum submit_refusal check_spec(const struct engine *e, const struct engine_job *spec, const struct wk_err *err)
 {
     const struct model *m = e->model;
@@ -423,26 +450,14 @@ static enum submit_refusal check_spec(const struct engine *e, const struct engin
         s = wk_fail(err, WK_INVALID, "the job's id has %zu bytes or more: expected 1 to %d", length, ENGINE_JOB_ID_MAX);
     else if (spec->n_prompt < 1)
         s = wk_fail(err, WK_INVALID, "the prompt has no tokens");
-    else if (spec->max_tokens < 1)
-        s = wk_fail(err, WK_INVALID, "max_tokens is 0: expected at least 1");
-    else if (spec->n_ends > SAMPLER_MAX_ENDS)
-        s = wk_fail(err, WK_INVALID, "%u ids that end the job: expected at most %d", spec->n_ends, SAMPLER_MAX_ENDS);
-    else if ((spec->probs && spec->top_n > SAMPLER_MAX_TOP) ||
-             (spec->prompt_probs && spec->prompt_top_n > SAMPLER_MAX_TOP))
-        s = wk_fail(err, WK_INVALID, "log probabilities of the best %u ids: expected at most %d",
-                    spec->probs && spec->top_n > SAMPLER_MAX_TOP ? spec->top_n : spec->prompt_top_n, SAMPLER_MAX_TOP);
-    else
-        s = sampler_check(spec->params, n_vocab, err);
+    else if (!e->embeds)
+        s = check_generation(e, spec, err);
     for (uint32_t i = 0; !s && i < spec->n_prompt; i++)
         if (spec->prompt[i] >= n_vocab)
             s = wk_fail(err, WK_INVALID, "token %u of the prompt is %u: the vocabulary has %u", i, spec->prompt[i],
                         n_vocab);
-    if (!s && ((spec->after && spec->after->engine != e) || (spec->beside && spec->beside->engine != e)))
-        s = wk_fail(err, WK_INVALID, "the job %s it is another engine's",
-                    spec->after && spec->after->engine != e ? "before" : "beside");
-    if (!s && spec->after && !engine_same_salt(&spec->after->salt, &spec->salt))
-        s = wk_fail(err, WK_INVALID, "the job before it has another salt");
     if (s) return SUBMIT_INVALID;
+    if (e->embeds) return embed_check(e, spec, err);
     if (spec->n_prompt >= m->dev.context) {
         (void)wk_fail(err, WK_INVALID, "a prompt of %u tokens leaves no room for an id in a context of %u",
                       spec->n_prompt, m->dev.context);

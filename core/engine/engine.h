@@ -3,7 +3,8 @@
  * Every step is one ragged batch under a token budget: first the next row of every running job, then chunks of prompts.
  * A job is admitted when pages for its prompt and all ids that it may generate can be promised. Its ids depend on
  * itself alone: not on neighbours, chunks, prefix hits, time slices or preemption. The engine knows ids only: text,
- * stop strings and chat templates are the caller's.
+ * stop strings and chat templates are the caller's. Of a model that gives embeddings a job is texts, whole ones of
+ * which are in a step together with others'.
  *
  * Readers never block the engine: a job's events lie in a ring that has room for all of them, written by the engine,
  * read by one thread of the caller. A slow or gone reader costs its own job only. */
@@ -28,7 +29,8 @@ struct engine_options {
                                and preempted jobs keep their sampler's slot: without sequences to spare (twice as many
                                are plenty) no job gives way to a new one. Half of those to spare wait for jobs of high
                                priority while these may preempt */
-    uint32_t max_batch_tokens; /* rows of a step; at most the model's dev.max_rows */
+    uint32_t max_batch_tokens; /* rows of a step; at most the model's dev.max_rows. A text that becomes a row may have
+                                * more, and is a step by itself */
     uint32_t max_queue;        /* jobs beyond max_sequences that are queued, yielded or preempted */
     bool prefix_cache;
     enum engine_eviction eviction; /* of the prefix cache's pages */
@@ -43,13 +45,13 @@ struct engine_options {
 
 /* How a job that runs no more ended, or why it was never taken. */
 enum job_end {
-    JOB_STOP = 0,    /* an id of `ends`, which itself is not given out, or job_stop */
-    JOB_LENGTH,      /* max_tokens ids, or prompt and ids fill the context */
-    JOB_CANCELLED,   /* job_cancel, engine_cancel */
-    JOB_TIMEOUT,     /* its deadline passed */
-    JOB_NO_MEMORY,   /* the KV cache as a whole has too few pages to go on (VRAM_OOM), or the device ran out of memory;
-                        the engine goes on */
-    JOB_FAILED,      /* a logit was NaN or infinite, or the step failed; text says which */
+    JOB_STOP = 0,  /* an id of `ends`, which itself is not given out, or job_stop; of texts: all their rows are there */
+    JOB_LENGTH,    /* max_tokens ids, or prompt and ids fill the context */
+    JOB_CANCELLED, /* job_cancel, engine_cancel */
+    JOB_TIMEOUT,   /* its deadline passed */
+    JOB_NO_MEMORY, /* the KV cache as a whole has too few pages to go on (VRAM_OOM), or the device ran out of memory;
+                      the engine goes on */
+    JOB_FAILED,    /* a logit was NaN or infinite, or the step failed; text says which */
     JOB_DEVICE_LOST, /* the device is dead, and so is the engine */
     JOB_DRAINED,     /* it had not begun when the engine was told to drain */
     JOB_GRAMMAR,     /* its constraint allows no id here, nor an end, or has come to a limit; text says which */
@@ -72,7 +74,12 @@ enum { ENGINE_DIGEST = 32 /* bytes */ };
 struct engine_job {
     const char *id; /* 1 to ENGINE_JOB_ID_MAX bytes; unique among its owner's jobs queued and running */
     const uint32_t *prompt;
-    uint32_t n_prompt;   /* 1 to context - 1; copied */
+    uint32_t n_prompt; /* 1 to context - 1; copied */
+    /* Of a model that gives embeddings the prompt is texts behind each other: text i ends before prompt[text_ends[i]],
+     * rising, the last at n_prompt, and has at most engine_text_most tokens. Each becomes a row (job_pooled), and
+     * nothing is generated: members about ids, samplers and pages say nothing. Else n_texts is 0. Copied. */
+    const uint32_t *text_ends;
+    uint32_t n_texts;
     uint32_t max_tokens; /* at least 1; what does not fit in the context ends with JOB_LENGTH */
     const uint32_t *ends;
     uint32_t n_ends;                     /* at most SAMPLER_MAX_ENDS; copied */
@@ -143,6 +150,8 @@ struct job_figures {
 
 struct engine;
 struct job;
+/* Tokens of a text that becomes a row: it is one step. 0: the model gives no embeddings. [any thread] */
+uint32_t engine_text_most(const struct engine *e);
 
 /* Takes the model's executor for itself until engine_close (the model stays the caller's) and starts the engine's
  * thread. WK_INVALID: an option out of range, by name. [main thread] */
@@ -177,6 +186,9 @@ bool job_next_any(struct job *const *jobs, uint32_t n, uint32_t *which, struct j
  * valid until job_release. All are there when the first EVENT_TOKEN was read. NULL: not (yet) computed, as of a job
  * that ended before, or position 0, which nothing comes before. [the job's reader] */
 const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t position, uint32_t *n_top);
+/* Of a job of texts that ended with JOB_STOP: the row of text i, as many numbers as the model's embedding has; until
+ * job_release. [the job's reader] */
+const float *job_pooled(const struct job *j, uint32_t i);
 /* Ends the job as JOB_STOP (its text holds a stop string) or JOB_CANCELLED, within one step. Events already in the ring
  * stay; idempotent. [any thread] */
 void job_stop(struct job *j);

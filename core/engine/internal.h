@@ -12,6 +12,7 @@
  *   owners.c   whose jobs they are, and whose turn it is
  *   schedule.c who runs: admission, ageing, time slices, preemption
  *   batch.c    steps: what is in them, submit, collect, what their ids mean
+ *   embed.c    steps of texts that become rows
  *   stats.c    counters, histograms, coherent copies of them
  *
  * Who touches what: the engine's thread alone, unless a field says otherwise. `lock` guards the table of ids, the list
@@ -83,7 +84,8 @@ struct job {
     /* As submitted. */
     char id[ENGINE_JOB_ID_MAX + 1];
     uint32_t *prompt, n_prompt, *ends, n_ends;
-    uint32_t most; /* ids: max_tokens, or what the context has room for */
+    uint32_t most;                /* ids: max_tokens, or what the context has room for */
+    uint32_t n_texts, *text_ends; /* 0: it generates */
     struct sampler_params params;
     struct sampler_bias *bias;
     int32_t priority;
@@ -101,6 +103,7 @@ struct job {
      * it. */
     uint32_t *ids;                             /* [most] */
     struct sampler_prob *probs, *prompt_probs; /* [most], [n_prompt], rows: job_row */
+    float *pooled;               /* [n_texts][embedding_width]; all are there before its end is told */
     uint32_t *progress;          /* [n_prompt + 1] rising: rows of the prompt that were computed; NULL: nobody asks */
     _Atomic uint32_t n_progress; /* of them; each is there before the ids that follow from it */
     _Atomic uint32_t n_scored;   /* rows of its prompt whose log probabilities are there */
@@ -139,13 +142,15 @@ struct job {
     uint32_t computed;            /* positions in collected steps */
     uint32_t sampled;             /* ids of submitted steps */
     uint32_t n_ids;               /* ids of collected steps */
-    uint32_t slice;               /* ids since it last began to run */
-    uint64_t waiting_ns;          /* since when it has been waiting */
-    struct owner *owner;          /* from when the thread knows of it until it is over */
-    int64_t rank;                 /* effective priority when it last began to run */
-    int64_t tier;                 /* the same as owners are compared by, also where there is but one */
-    uint64_t looked;              /* the last step that had or could have had rows of its prompt: engine.looks */
-    uint64_t turn;                /* how many began to run before it */
+    uint32_t texts_submitted;           /* whole texts of `submitted`; of those that were computed: texts_done */
+    uint32_t texts_done;
+    uint32_t slice;      /* ids since it last began to run */
+    uint64_t waiting_ns; /* since when it has been waiting */
+    struct owner *owner; /* from when the thread knows of it until it is over */
+    int64_t rank;        /* effective priority when it last began to run */
+    int64_t tier;        /* the same as owners are compared by, also where there is but one */
+    uint64_t looked;     /* the last step that had or could have had rows of its prompt: engine.looks */
+    uint64_t turn;       /* how many began to run before it */
     struct job_pages pages[TAPE_MAX_GROUPS];
     const uint32_t *tables[TAPE_MAX_GROUPS];
     struct engine_lease *lease;            /* a reference; NULL: its pages are not kept for another engine */
@@ -391,6 +396,21 @@ void owners_close(struct owners *o);
 struct owner *owner_enter(struct owners *o, uint64_t key);
 void owner_leave(struct owners *o, struct owner *x);
 
+/* ---- embed.c ------------------------------------------------------------------------------------------- */
+
+/* What steps of texts need. */
+struct texts {
+    uint32_t most;   /* tokens of one: it is one step */
+    uint32_t n_seqs; /* of a step */
+    uint32_t *pages; /* [most pages of a group] 0, 1, 2, ...: a text's page table is a part of it */
+    const uint32_t *(*tables)[TAPE_MAX_GROUPS]; /* [n_seqs] */
+    float *rows;                                /* [n_seqs][embedding_width] */
+};
+wk_status embed_open(struct engine *e, const struct wk_err *err);
+/* May a job's texts be rows of this engine's? */
+enum submit_refusal embed_check(const struct engine *e, const struct engine_job *spec, const struct wk_err *err);
+void embed_close(struct engine *e);
+
 /* ---- the engine ---------------------------------------------------------------------------------------- */
 
 /* Steps are of one kernel class each: generated rows (the next row of every running job; short prompts; ids of
@@ -446,6 +466,7 @@ struct engine {
     _Atomic bool preempt;
     _Atomic int32_t high_priority;
     _Atomic uint32_t timeslice_tokens;
+    bool embeds;      /* the model gives embeddings: jobs are texts, and no page outlives a step */
     bool step_cancel; /* of the step that runs inside submit; atomic builtins alone: the device reads it
                        * as a plain bool */
 
@@ -489,6 +510,7 @@ struct engine {
     struct sampler_top *top_logprobs; /* [most_logits_rows] */
     const uint64_t **masks;           /* [most_logits_rows] */
     uint32_t most_logits_rows;        /* rows of a step */
+    struct texts texts;               /* of a model that gives embeddings */
     struct step masked;               /* the last step, while it waits for masks: seqs, tokens and so on are its */
     bool mask_due;
     double spent[STEP_KINDS]; /* seconds of the device by share: the class that has had less is next */
@@ -564,6 +586,15 @@ enum batch_result batch_submit(struct engine *e); /* one step */
 bool batch_wants_more(const struct engine *e); /* too few steps under way; long ones are soon enough, for what comes new
                                                   waits behind them */
 void batch_collect(struct engine *e);          /* the oldest step */
+/* For embed.c: what all steps do. */
+struct job *batch_next_reader(const struct engine *e, enum step_kind kind, uint32_t *from);
+void batch_tell_started(struct engine *e, const struct step_record *r);
+/* The step's jobs can cancel it until it is disarmed; false: one of them is to end already. */
+bool batch_arm_cancel(struct engine *e, struct step *s, const struct step_record *r);
+void batch_disarm_cancel(const struct step_record *r);
+void batch_refused(struct engine *e, const struct step_record *r, wk_status status, const char *text);
+void batch_count_failure(struct engine *e, const char *text);
+enum batch_result embed_submit(struct engine *e); /* one step of texts, which has run when this returns */
 void batch_mask(struct engine *e); /* masks for the step that waits for them, which is the only one under way */
 
 /* stats.c */

@@ -43,9 +43,11 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     (void)strcpy(j->id, spec->id); /* checked by engine_submit */
     memcpy(j->prompt, spec->prompt, spec->n_prompt * sizeof *j->prompt);
     if (spec->n_ends) memcpy(j->ends, spec->ends, spec->n_ends * sizeof *j->ends);
-    j->params = *spec->params;
-    if (j->params.n_logit_bias) memcpy(j->bias, spec->params->logit_bias, j->params.n_logit_bias * sizeof *j->bias);
+    if (spec->n_texts) memcpy(j->text_ends, spec->text_ends, spec->n_texts * sizeof *j->text_ends);
+    if (spec->params) j->params = *spec->params;
+    if (j->params.n_logit_bias) memcpy(j->bias, j->params.logit_bias, j->params.n_logit_bias * sizeof *j->bias);
     j->params.logit_bias = j->bias;
+    j->n_texts = spec->n_texts;
     j->n_prompt = spec->n_prompt;
     j->n_ends = spec->n_ends;
     j->priority = spec->priority;
@@ -55,7 +57,8 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     if (spec->constraint) j->constraint = *spec->constraint;
     if (spec->constraint && spec->constraint_digest)
         memcpy(j->constraint_digest, spec->constraint_digest, ENGINE_DIGEST);
-    j->completion = !spec->no_completion && !spec->keep && (!spec->constraint || spec->constraint_digest);
+    j->completion =
+        !spec->no_completion && !spec->n_texts && !spec->keep && (!spec->constraint || spec->constraint_digest);
     /* There is nothing to wait for where no page can be shared. */
     if (spec->after && j->engine->prefix.cap && !spec->prompt_probs && spec->n_prompt > KV_PAGE) {
         j->after = spec->after;
@@ -94,13 +97,22 @@ static uint32_t *lay_wide(struct job *j, const struct wide *w)
     return (uint32_t *)(void *)(at + w->generated);
 }
 
+/* Ids that it may generate: none of texts. */
+static uint32_t most_ids(const struct engine *e, const struct engine_job *spec)
+{
+    if (spec->n_texts) return 0;
+    const uint32_t room = e->model->dev.context - spec->n_prompt;
+    return spec->max_tokens < room ? spec->max_tokens : room;
+}
+
 wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **out, const struct wk_err *err)
 {
-    const uint32_t room = e->model->dev.context - spec->n_prompt, n_vocab = e->model->program->n_vocab,
-                   most = spec->max_tokens < room ? spec->max_tokens : room, positions = spec->n_prompt + most - 1;
+    const uint32_t n_vocab = e->model->program->n_vocab, most = most_ids(e, spec),
+                   positions = spec->n_prompt + most - 1, n_bias = spec->params ? spec->params->n_logit_bias : 0;
     const uint32_t n_nodes = e->prefix.cap ? spec->n_prompt / KV_PAGE : 0;
     const uint64_t n_progress = spec->progress ? spec->n_prompt + 1ull : 0;
-    uint64_t words = spec->n_prompt + n_progress + spec->n_ends + most + n_nodes + 2ull * spec->params->n_logit_bias;
+    uint64_t words = spec->n_prompt + n_progress + spec->n_ends + most + n_nodes + 2ull * n_bias +
+                     spec->n_texts * (1ull + e->model->program->embedding_width);
     for (uint32_t g = 0; g < e->n_groups; g++) words += table_cap(&e->pool[g], positions);
     struct job first = { .engine = e,
                          .most = most,
@@ -108,7 +120,7 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
                          .refs = 2,
                          .top = least_top(spec->probs, spec->top_n, n_vocab),
                          .prompt_top = least_top(spec->prompt_probs, spec->prompt_top_n, n_vocab),
-                         .role = spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
+                         .role = !spec->n_texts && spec->n_prompt <= GENERATOR_FEW ? ROW_GENERATED : ROW_PROMPT };
     *out = NULL;
     const struct wide wide = wide_of(&first, spec, n_vocab);
     struct job *j = malloc(sizeof *j + wide.mask + wide.prompt + wide.generated + words * sizeof(uint32_t));
@@ -118,7 +130,7 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
     *j = first;
     uint32_t *at = lay_wide(j, &wide);
     j->bias = (struct sampler_bias *)(void *)at;
-    at += 2ull * spec->params->n_logit_bias;
+    at += 2ull * n_bias;
     j->prompt = at, at += spec->n_prompt;
     j->ends = at, at += spec->n_ends;
     j->nodes = at, at += n_nodes;
@@ -128,7 +140,9 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
         j->tables[g] = j->pages[g].table = at;
         at += j->pages[g].cap;
     }
-    j->ids = at; /* last: what is never generated is never touched */
+    j->text_ends = at, at += spec->n_texts;
+    j->pooled = (float *)(void *)at;
+    j->ids = at; /* last: what is never generated is never touched; a job has ids or rows */
     copy_spec(j, spec);
     j->lease = spec->keep ? lease_new(e, j->prompt, j->n_prompt, lease_refusal(e)) : NULL;
     *out = j;
@@ -316,6 +330,11 @@ const struct sampler_prob *job_prompt_probs(const struct job *j, uint32_t positi
     if (!j->prompt_probs || position < 1 || position > atomic_load(&j->n_scored)) return NULL;
     *n_top = j->prompt_top;
     return job_row(j->prompt_probs, j->prompt_top, position - 1);
+}
+
+const float *job_pooled(const struct job *j, uint32_t i)
+{
+    return j->pooled + (uint64_t)i * j->engine->model->program->embedding_width;
 }
 
 static void ask(struct job *j, uint32_t request)

@@ -61,13 +61,14 @@ wk_status pages_open(struct engine *e, const struct wk_err *err)
     const struct model *m = e->model;
     struct kv_span spans[TAPE_MAX_GROUPS] = { 0 };
     wk_status s = WK_OK;
-    e->n_groups = m->program->n_groups;
+    e->n_groups = e->embeds ? 0 : m->program->n_groups; /* no job holds pages of which none outlives a step */
     for (uint32_t g = 0; !s && g < e->n_groups; g++) {
         spans[g] = kv_span(&m->program->groups[g], m->dev.context);
         s = pool_open(&e->pool[g], m->plan.kv_pages[g], spans[g], err);
     }
     return s ? s
-             : prefix_open(&e->prefix, e->o.prefix_cache ? most_nodes(e) : 0, e->o.eviction, spans, e->n_groups, err);
+             : prefix_open(&e->prefix, e->o.prefix_cache && !e->embeds ? most_nodes(e) : 0, e->o.eviction, spans,
+                           e->n_groups, err);
 }
 
 void pages_close(struct engine *e)

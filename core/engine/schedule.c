@@ -99,12 +99,13 @@ static void count_prefix(struct engine *e, struct job *j, uint32_t found)
     atomic_store(&j->n_cached, found * KV_PAGE);
 }
 
-/* A new job's sampler; false: the device refused, and the job is over. */
+/* A new job's sampler, where it generates; false: the device refused, and the job is over. */
 static bool set_sampler(struct engine *e, struct job *j)
 {
     char text[sizeof j->text] = "";
     const struct wk_err err = { text, sizeof text };
     j->slot = e->slots[--e->n_slots];
+    if (e->embeds) return true;
     const wk_status s =
         e->model->device->sampler_set(e->model->executor, j->slot, &j->params, j->ends, j->n_ends, &err);
     if (!s) return true;

@@ -120,8 +120,15 @@ static wk_status record(struct model *m, const struct model_options *o, const st
     return status ? status : plugin_options_all_asked(err);
 }
 
+/* A text that becomes a row is one step, so every one that the context holds must be. */
+static void widen_steps(struct model *m)
+{
+    m->step_rows = m->dev.max_rows;
+    if (m->program->embedding_width && m->dev.max_rows < m->dev.context) m->dev.max_rows = m->dev.context;
+}
+
 /* Without any, a model still runs on ids; so does one that generates no text where the file's own is of a kind that is
- * not served, as BERT's WordPiece. */
+ * not served. */
 static wk_status open_tokenizer(struct model *m, const char *json, const struct wk_err *err)
 {
     if (!json && !tape_gives_logits(m->program) && !tokenizer_served(m->file)) return WK_OK;
@@ -147,6 +154,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     wk_status s = find_arch(m, o->plugin, err);
     if (!s) s = resolve_options(m, err);
     if (!s) s = record(m, o, err);
+    if (!s) widen_steps(m);
     if (!s) s = open_tokenizer(m, o->tokenizer, err);
     if (!s) s = m->device->plan(m->program, &m->dev, &m->plan, err);
     if (s) {
@@ -217,6 +225,16 @@ wk_status model_generates(const struct model *m, const struct wk_err *err)
     if (m->program->bidirectional)
         return wk_fail(err, WK_UNSUPPORTED, "%s attends in both directions: it generates nothing", m->name);
     return WK_OK;
+}
+
+bool model_ranks(const struct model *m)
+{
+    enum { POOLING_RANK = 4 };
+    char key[TAPE_NAME + 16];
+    uint64_t how = 0;
+    (void)snprintf(key, sizeof key, "%s.pooling_type", m->program->architecture);
+    const struct gguf_kv *kv = gguf_find(m->file, key);
+    return m->program->embedding_width && kv && !gguf_u64(m->file, kv, &how, NULL) && how == POOLING_RANK;
 }
 
 void model_close(struct model *m)

@@ -41,6 +41,7 @@ struct model {
     struct tokenizer *tokenizer; /* NULL: there is none */
     const struct device_ops *device;
     struct device_options dev; /* as resolved */
+    uint32_t step_rows;        /* of a step as asked for; dev.max_rows may be more, for a text that must be one step */
     struct memory_plan plan;
     struct executor *executor;     /* NULL after model_plan */
     char name[MODEL_NAME];         /* model_name */
@@ -82,6 +83,9 @@ wk_status model_load(struct model *m, const struct wk_err *err);
 void model_close(struct model *m); /* NULL allowed */
 /* WK_UNSUPPORTED: its steps give no next tokens. [any thread] */
 wk_status model_generates(const struct model *m, const struct wk_err *err);
+
+/* Are its rows scores of two texts, by the file's pooling_type, and not embeddings? [any thread] */
+bool model_ranks(const struct model *m);
 
 /* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than
  * `available` bytes of the device's memory leave beside the rest of it (of host memory half, of a GPU's all but a

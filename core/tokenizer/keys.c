@@ -8,8 +8,9 @@
 #include "gguf/gguf.h"
 #include "tokenizer/tokenizer.h"
 
-/* How a key is known. The flags change what a text becomes; with their other value they are not served. */
-enum use { READ, CHANGES_NOTHING, ALWAYS_FALSE };
+/* How a key is known. The flags change what a text becomes; with their other value they are not served, or of one
+ * model alone. */
+enum use { READ, CHANGES_NOTHING, ALWAYS_FALSE, FALSE_BUT_OF_BERT };
 
 static const struct {
     const char *name; /* below "tokenizer."; ending in '*': all that begin so */
@@ -31,6 +32,10 @@ static const struct {
     { "ggml.add_bos_token", READ },
     { "ggml.add_eos_token", READ },
     { "ggml.add_space_prefix", READ },
+    { "ggml.add_sep_token", READ },
+    { "ggml.seperator_token_id", READ }, /* as converters spell it */
+    { "ggml.separator_token_id", READ },
+    { "ggml.cls_token_id", READ },
     { "chat_template", READ },
     /* Templates besides the one that is used; the same vocabulary once more; ids that a text's author writes or a
      * model of another kind needs. */
@@ -38,9 +43,6 @@ static const struct {
     { "chat_templates", CHANGES_NOTHING },
     { "huggingface.json", CHANGES_NOTHING },
     { "ggml.token_type_count", CHANGES_NOTHING },
-    { "ggml.seperator_token_id", CHANGES_NOTHING }, /* as converters spell it */
-    { "ggml.separator_token_id", CHANGES_NOTHING },
-    { "ggml.cls_token_id", CHANGES_NOTHING },
     { "ggml.mask_token_id", CHANGES_NOTHING },
     { "ggml.prefix_token_id", CHANGES_NOTHING },
     { "ggml.suffix_token_id", CHANGES_NOTHING },
@@ -51,11 +53,10 @@ static const struct {
     { "ggml.fim_pad_token_id", CHANGES_NOTHING },
     { "ggml.fim_rep_token_id", CHANGES_NOTHING },
     { "ggml.fim_sep_token_id", CHANGES_NOTHING },
-    { "ggml.add_sep_token", ALWAYS_FALSE },
     { "ggml.add_unknown_token", ALWAYS_FALSE },
     { "ggml.add_padding_token", ALWAYS_FALSE },
     { "ggml.remove_extra_whitespaces", ALWAYS_FALSE },
-    { "ggml.normalizer.lowercase", ALWAYS_FALSE },
+    { "ggml.normalizer.lowercase", FALSE_BUT_OF_BERT },
 };
 
 static bool is_named(const char *name, const char *key, size_t len)
@@ -63,6 +64,14 @@ static bool is_named(const char *name, const char *key, size_t len)
     const size_t n = strlen(name);
     if (n && name[n - 1] == '*') return len >= n - 1 && memcmp(key, name, n - 1) == 0;
     return len == n && memcmp(key, name, n) == 0;
+}
+
+/* Is it the model of the file's tokenizer? */
+static bool is_model(const struct gguf *file, const char *name)
+{
+    const struct gguf_kv *kv = gguf_find(file, "tokenizer.ggml.model");
+    struct gguf_str s;
+    return kv && kv->type == GGUF_STRING && !gguf_str(file, kv, &s, NULL) && is_named(name, s.data, (size_t)s.len);
 }
 
 static wk_status check_key(const struct gguf *file, const struct gguf_kv *kv, struct gguf_accepted *accepted,
@@ -82,7 +91,7 @@ static wk_status check_key(const struct gguf *file, const struct gguf_kv *kv, st
                        "the tokenizer without",
                        shown, kv->key.data, shown, kv->key.data);
     }
-    if (table[i].use != ALWAYS_FALSE) return WK_OK;
+    if (table[i].use < ALWAYS_FALSE || (table[i].use == FALSE_BUT_OF_BERT && is_model(file, "bert"))) return WK_OK;
     const wk_status status = gguf_bool(file, kv, &flag, err);
     if (status || !flag || gguf_accepts(accepted, kv->key)) return status;
     return wk_fail(err, WK_UNSUPPORTED,

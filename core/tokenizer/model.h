@@ -46,9 +46,9 @@ struct encoder {
     struct fragments fragments;
     struct pretokenizer_scratch words;
     struct merger merger;
-    char *buffer; /* SPM: escaped text; BPE: a word in the byte alphabet */
+    char *buffer; /* SPM: escaped text; BPE: a word in the byte alphabet; WordPiece: a word */
     size_t buffer_cap;
-    struct byte_buffer normal, spare; /* tokenizer.json: normalised text */
+    struct byte_buffer normal, spare; /* tokenizer.json and WordPiece: normalised text */
     struct fragments inner;           /* and what added tokens leave of it */
 };
 
@@ -75,6 +75,10 @@ wk_status spm_encode(const struct vocab *v, struct encoder *e, const char *text,
 bool spm_words_part(const struct vocab *v); /* what vocab.words_part says */
 uint32_t spm_find_text(const struct vocab *v, const char *text,
                        size_t len); /* the token that text may become, or TOKEN_NONE */
+
+/* wordpiece.c */
+wk_status wordpiece_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, struct tokens *out,
+                           const struct wk_err *err);
 
 /* hf_parts.c: the parts of a tokenizer.json that are not its model. They come as raw JSON; name is the file's. */
 struct hf_ends {

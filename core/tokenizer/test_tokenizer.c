@@ -616,7 +616,7 @@ static void test_unread_keys(void **state)
     (void)state;
     static const char *const wrong[] = { "tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.eos_token_idx",
                                          "tokenizer.rwkv.world", "tokenizer.ggml.bos_token_ids", "tokenizer.x" },
-                             *const flags[] = { "tokenizer.ggml.add_sep_token", "tokenizer.ggml.normalizer.lowercase",
+                             *const flags[] = { "tokenizer.ggml.normalizer.lowercase",
                                                 "tokenizer.ggml.remove_extra_whitespaces" },
                              *const right[] = { "tokenizer.ggml.mask_token_id",
                                                 "tokenizer.ggml.seperator_token_id",
@@ -742,8 +742,8 @@ static void test_lying_vocabularies(void **state)
     builder_bpe(&builder, "gpt-2 phi-2");
     expect_refused(WK_UNSUPPORTED, "unknown pre-tokenizer");
     builder_bpe(&builder, "gpt-2");
-    builder.model = "bert";
-    expect_refused(WK_UNSUPPORTED, "'bert' is not supported");
+    builder.model = "rwkv";
+    expect_refused(WK_UNSUPPORTED, "'rwkv' is not supported");
     builder_bpe(&builder, "gpt-2");
     builder.model = NULL;
     expect_refused(WK_UNSUPPORTED, "--tokenizer");

@@ -1,5 +1,6 @@
 /* tokenizer.c: opens a tokenizer from a file's metadata and leads a prompt through it: join the parts, cut out special
- * tokens, encode what lies between, add what belongs at the ends. The models themselves are in bpe.c and spm.c. */
+ * tokens, encode what lies between, add what belongs at the ends. The models themselves are in bpe.c, spm.c and
+ * wordpiece.c. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -63,11 +64,14 @@ static wk_status open_spm(struct tokenizer *t, const struct gguf *file, const st
 }
 
 /* Of tokenizer.ggml.model. */
-enum kind { KIND_NONE, KIND_BPE, KIND_SPM, KIND_OTHER };
+enum kind { KIND_NONE, KIND_BPE, KIND_SPM, KIND_WORDPIECE, KIND_OTHER };
 static enum kind kind_of(struct gguf_str model)
 {
     if (!model.len || equals(model, "no_vocab")) return KIND_NONE;
-    return equals(model, "gpt2") ? KIND_BPE : equals(model, "llama") ? KIND_SPM : KIND_OTHER;
+    return equals(model, "gpt2")    ? KIND_BPE
+           : equals(model, "llama") ? KIND_SPM
+           : equals(model, "bert")  ? KIND_WORDPIECE
+                                    : KIND_OTHER;
 }
 
 static wk_status open_model(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
@@ -79,14 +83,15 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
     switch (kind_of(model)) {
     case KIND_BPE: status = open_bpe(t, file, err); break;
     case KIND_SPM: status = open_spm(t, file, err); break;
+    case KIND_WORDPIECE: status = vocab_open(&t->vocab, file, VOCAB_WORDPIECE, err); break;
     case KIND_NONE:
         return wk_fail(
             err, WK_UNSUPPORTED,
             "the file embeds no tokenizer (tokenizer.ggml.model is absent); give a tokenizer.json with --tokenizer");
     default:
         return wk_fail(err, WK_UNSUPPORTED,
-                       "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE) and llama "
-                       "(SentencePiece)",
+                       "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE), llama "
+                       "(SentencePiece) and bert (WordPiece)",
                        (int)(model.len < 64 ? model.len : 64), model.data);
     }
     t->strips_right = contains(name, "phi-3") || contains(name, "phi3");
@@ -175,7 +180,10 @@ void tokenizer_close(struct tokenizer *t)
 
 const char *tokenizer_kind(const struct tokenizer *t)
 {
-    return t->json ? "hf-json" : t->vocab.model == VOCAB_BPE ? "gguf-bpe" : "gguf-spm";
+    static const char *const kinds[] = {
+        [VOCAB_SPM] = "gguf-spm", [VOCAB_BPE] = "gguf-bpe", [VOCAB_WORDPIECE] = "gguf-wordpiece"
+    };
+    return t->json ? "hf-json" : kinds[t->vocab.model];
 }
 const char *tokenizer_digest(const struct tokenizer *t) { return t->pipeline.digest; }
 uint32_t tokenizer_size(const struct tokenizer *t) { return t->vocab.n; }
@@ -264,6 +272,18 @@ static bool strips_right(const struct tokenizer *t, uint32_t id)
 
 static bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+/* begins: nothing stands before it, or a special token. */
+static wk_status encode_text(const struct tokenizer *t, struct encoder *e, const char *text, size_t n, bool begins,
+                             struct tokens *out, const struct wk_err *err)
+{
+    switch (t->vocab.model) {
+    case VOCAB_BPE: return bpe_encode(&t->vocab, &t->merges, &t->words, e, text, n, out, err);
+    case VOCAB_WORDPIECE: return wordpiece_encode(&t->vocab, e, text, n, out, err);
+    case VOCAB_SPM: break;
+    }
+    return spm_encode(&t->vocab, e, text, n, t->vocab.add_space_prefix && begins, out, err);
+}
+
 static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, const char *text, struct tokens *out,
                                   const struct wk_err *err)
 {
@@ -277,10 +297,7 @@ static wk_status encode_fragments(const struct tokenizer *t, struct encoder *e, 
         } else {
             for (; strips_right(t, before) && f.len && is_ascii_space(text[f.at]); f.at++) f.len--;
             if (!f.len) continue;
-            status = t->vocab.model == VOCAB_BPE
-                         ? bpe_encode(&t->vocab, &t->merges, &t->words, e, text + f.at, f.len, out, err)
-                         : spm_encode(&t->vocab, e, text + f.at, f.len,
-                                      t->vocab.add_space_prefix && (first || before != TOKEN_NONE), out, err);
+            status = encode_text(t, e, text + f.at, f.len, first || before != TOKEN_NONE, out, err);
         }
         first = false;
         before = f.id;
@@ -341,6 +358,24 @@ wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokeniz
     return tokenizer_encode_watched(t, parts, n_parts, add_special, NULL, out, err);
 }
 
+wk_status tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_part pair[2],
+                                const struct tokenizer_watch *watch, struct tokens *out, const struct wk_err *err)
+{
+    const struct vocab *v = &t->vocab;
+    const size_t before = out->n;
+    const bool sep = v->add_sep && (v->sep != TOKEN_NONE || v->eos != TOKEN_NONE);
+    bool room = !tokenizer_adds_bos(t) || tokens_add(out, v->bos);
+    wk_status status = WK_OK;
+    for (int i = 0; room && !status && i < 2; i++) {
+        status = tokenizer_encode_watched(t, &pair[i], 1, false, watch, out, err);
+        room = status || !tokenizer_adds_eos(t) || tokens_add(out, v->eos);
+        if (room && !status && !i && sep) room = tokens_add(out, v->sep != TOKEN_NONE ? v->sep : v->eos);
+    }
+    if (!room) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+    if (status) out->n = before;
+    return status;
+}
+
 wk_status tokenizer_encode(const struct tokenizer *t, const void *bytes, size_t n, bool parse_special, bool add_special,
                            struct tokens *out, const struct wk_err *err)
 {
@@ -363,6 +398,7 @@ size_t tokenizer_fewest(const struct tokenizer *t, const struct tokenizer_part *
 {
     enum { NFC_SHRINKS = 4 }; /* no sequence becomes less than a fourth of its bytes; most, three jamo, a third */
     bool composes = false;
+    if (t->vocab.model == VOCAB_WORDPIECE) return 0; /* a word of any length may be one unknown token */
     for (uint32_t i = 0; t->json && i < t->pipeline.n_steps; i++) {
         const struct hf_step *s = &t->pipeline.step[i];
         if (s->kind == HF_REPLACE && s->to_len < s->from_len) return 0;
@@ -404,7 +440,7 @@ wk_status tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_
     }
     char *text = malloc(room);
     if (!text) return wk_fail(err, WK_NO_MEMORY, "no memory for the text of %zu ids", n);
-    bool at_start = t->vocab.model == VOCAB_SPM && t->vocab.add_space_prefix;
+    bool at_start = t->vocab.model != VOCAB_BPE && t->vocab.add_space_prefix;
     for (size_t i = 0; i < n; i++) {
         struct token_bytes piece = tokenizer_piece(t, ids[i], show_special);
         if (!piece.len) continue;

@@ -1,9 +1,9 @@
 /* tokenizer.h: text to token ids and back, as the model's own tokenizer does it.
  *
  * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2), gguf-spm (SentencePiece BPE with byte fallback, =
- * llama) and hf-json (either of the two, from a tokenizer.json as Hugging Face's tokenizers write it). The vocabulary
- * is copied out of the file: nothing of it is needed after tokenizer_open. A tokenizer is immutable once open; every
- * function may be called by any thread at the same time.
+ * llama), gguf-wordpiece (BERT's, = bert) and hf-json (either of the two, from a tokenizer.json as Hugging Face's
+ * tokenizers write it). The vocabulary is copied out of the file: nothing of it is needed after tokenizer_open. A
+ * tokenizer is immutable once open; every function may be called by any thread at the same time.
  *
  * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs,
  * pre-tokenised each for itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the
@@ -55,7 +55,7 @@ wk_status tokenizer_open_for(const struct gguf *file, const char *json, uint32_t
 wk_status tokenizer_check_keys(const struct gguf *file, struct gguf_accepted *accepted, const struct wk_err *err);
 void tokenizer_close(struct tokenizer *t); /* NULL allowed */
 
-const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-spm", "hf-json" */
+const char *tokenizer_kind(const struct tokenizer *t); /* "gguf-bpe", "gguf-wordpiece", "hf-json", ... */
 /* SHA-256 of the tokenizer.json, hex; "" where the vocabulary is the model file's own. */
 const char *tokenizer_digest(const struct tokenizer *t);
 uint32_t tokenizer_size(const struct tokenizer *t); /* number of ids, padding included */
@@ -113,6 +113,10 @@ struct tokenizer_watch {
 wk_status tokenizer_encode_watched(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
                                    bool add_special, const struct tokenizer_watch *watch, struct tokens *out,
                                    const struct wk_err *err);
+/* Two texts that are read together, as rerankers are made to: what begins a text, the first, what ends one, the file's
+ * separator if it wants one, the second, what ends one. watch: NULL: nobody watches. */
+wk_status tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_part pair[2],
+                                const struct tokenizer_watch *watch, struct tokens *out, const struct wk_err *err);
 /* As many ids as these parts become at least, for no id stands for more bytes than the longest token has; without
  * encoding them, in time of their length. 0: nothing can be said. */
 size_t tokenizer_fewest(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts);

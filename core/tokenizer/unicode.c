@@ -37,6 +37,30 @@ bool unicode_is_word(uint32_t c)
     return i != SIZE_MAX && c <= word_characters[i].end;
 }
 
+enum unicode_kind unicode_kind_of(uint32_t c)
+{
+    size_t i;
+    FIND_LAST(character_kinds, begin, c, i);
+    return i != SIZE_MAX && c <= character_kinds[i].end ? (enum unicode_kind)character_kinds[i].kind : UNICODE_PLAIN;
+}
+
+size_t unicode_lower(uint32_t c, uint32_t out[2])
+{
+    size_t i = SIZE_MAX;
+    out[0] = c;
+    out[1] = 0x307;
+    if (c == 0x130) { /* I with a dot above: i, and the dot */
+        out[0] = 'i';
+        return 2;
+    }
+    if (c < 0x80)
+        out[0] = c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
+    else
+        FIND_LAST(lower_cases, c, c, i);
+    if (i != SIZE_MAX && lower_cases[i].c == c) out[0] = lower_cases[i].lower;
+    return 1;
+}
+
 static uint8_t combining_class(uint32_t c)
 {
     size_t i;
@@ -189,6 +213,21 @@ bool unicode_nfc(const char *text, size_t n, struct byte_buffer *out)
         compose(&s);
         ok = to_text(&s, out);
     }
+    free(s.list);
+    return ok;
+}
+
+bool unicode_strip_marks(const char *text, size_t n, struct byte_buffer *out)
+{
+    struct characters s = { 0 };
+    bool ok = to_characters(text, n, &s) && order_marks(&s);
+    size_t kept = 0;
+    for (size_t i = 0; ok && i < s.n; i++) {
+        const uint32_t c = s.list[i] & (CHARACTER | STRAY);
+        if (c & STRAY || unicode_kind_of(c) != UNICODE_MARK) s.list[kept++] = c;
+    }
+    s.n = kept;
+    ok = ok && to_text(&s, out);
     free(s.list);
     return ok;
 }

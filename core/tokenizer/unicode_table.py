@@ -61,6 +61,16 @@ def is_word(c):
     )
 
 
+# What BERT's tokenizer asks of a character: 1 what is left out (controls, formats, private use), 2 punctuation, 3 a
+# mark that has no width.
+def kind(c):
+    category = u.category(chr(c))
+    return 1 if category in ("Cc", "Cf", "Co") else 2 if category[0] == "P" else 3 if category == "Mn" else 0
+
+
+# U+0130 is the one that becomes two.
+lower = [(c, ord(chr(c).lower())) for c in points if len(chr(c).lower()) == 1 and chr(c).lower() != chr(c)]
+
 print(
     f"/* unicode_table.h: made by unicode_table.py "
     f"from the Unicode Character Database {u.unidata_version}; not to be edited. */"
@@ -92,6 +102,18 @@ table(
     "struct { uint32_t begin, end; } word_characters",
     [f"{{0x{a:X},0x{b:X}}}" for a, b, _ in ranges(is_word)],
     5,
+)
+table(
+    "kinds: 1 controls, formats and private use, 2 punctuation, 3 marks without a width",
+    "struct { uint32_t begin, end; uint8_t kind; } character_kinds",
+    [f"{{0x{a:X},0x{b:X},{v}}}" for a, b, v in ranges(kind)],
+    5,
+)
+table(
+    "characters whose lower case is another one; ascending",
+    "struct { uint32_t c, lower; } lower_cases",
+    [f"{{0x{c:X},0x{to:X}}}" for c, to in lower],
+    6,
 )
 print("\n#endif")
 sys.stdout.flush()

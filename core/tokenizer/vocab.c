@@ -225,6 +225,8 @@ wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struc
         { "tokenizer.ggml.bos_token_id", &v->bos },
         { "tokenizer.ggml.unknown_token_id", &v->unk },
         { "tokenizer.ggml.padding_token_id", &v->pad },
+        { "tokenizer.ggml.seperator_token_id", &v->sep }, /* as converters spell it */
+        { "tokenizer.ggml.separator_token_id", &v->sep },
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (read_id(v, file, ids[i].key, ids[i].id, err)) return WK_INVALID;
@@ -233,8 +235,33 @@ wk_status vocab_read_roles(struct vocab *v, const struct gguf *file, const struc
         read_ends(v, file, "tokenizer.ggml.eom_token_id", &v->eom, err) ||
         read_ends(v, file, "tokenizer.ggml.eos_token_ids", NULL, err))
         return WK_INVALID;
-    if (read_flag(file, "tokenizer.ggml.add_bos_token", &v->add_bos, err)) return WK_INVALID;
+    if (read_flag(file, "tokenizer.ggml.add_bos_token", &v->add_bos, err) ||
+        read_flag(file, "tokenizer.ggml.add_sep_token", &v->add_sep, err))
+        return WK_INVALID;
     return read_flag(file, "tokenizer.ggml.add_eos_token", &v->add_eos, err);
+}
+
+/* WordPiece: [CLS] and [SEP] stand around a text, whatever ids other keys name; they are known by keys of their own or
+ * by their spelling. */
+static wk_status read_wordpiece(struct vocab *v, const struct gguf *file, const struct wk_err *err)
+{
+    const struct {
+        const char *text;
+        uint32_t *id;
+    } usual[] = { { "[CLS]", &v->bos }, { "[SEP]", &v->eos }, { "[UNK]", &v->unk } };
+    uint32_t found[] = { TOKEN_NONE, v->sep, v->unk };
+    if (read_id(v, file, "tokenizer.ggml.cls_token_id", &found[0], err) ||
+        read_flag(file, "tokenizer.ggml.normalizer.lowercase", &v->lowercase, err))
+        return WK_INVALID;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        const char *text = usual[i].text;
+        if (found[i] == TOKEN_NONE) found[i] = vocab_find(v, text, strlen(text));
+        if (found[i] != TOKEN_NONE) *usual[i].id = found[i];
+        if (*usual[i].id == TOKEN_NONE)
+            return wk_fail(err, WK_INVALID, "%s: WordPiece needs %s, which neither a key nor its spelling names",
+                           v->where, text);
+    }
+    return WK_OK;
 }
 
 /* What holds where a GGUF file has no key. */
@@ -247,6 +274,7 @@ static void preset_roles(struct vocab *v)
         if (v->n > 2) v->eos = 2;
     }
     v->add_bos = v->add_space_prefix = spm;
+    if (v->model == VOCAB_WORDPIECE) v->add_bos = v->add_eos = v->add_space_prefix = v->lowercase = true;
 }
 
 static void add_end(struct vocab *v, uint32_t id)
@@ -419,11 +447,12 @@ static uint32_t stand_in(const struct vocab *v)
     return v->unk;
 }
 
-/* The token of each byte. SPM encodes all of them: one without a token becomes the unknown one. Byte-level BPE may have
- * none for rare bytes: texts with them are refused then, unless there is an unknown token. */
+/* The token of each byte; WordPiece has none. SPM encodes all of them: one without a token becomes the unknown one.
+ * Byte-level BPE may have none for rare bytes: texts with them are refused then, unless there is an unknown token. */
 static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
 {
     for (unsigned b = 0; b < 256; b++) v->byte_id[b] = TOKEN_NONE;
+    if (v->model == VOCAB_WORDPIECE) return WK_OK;
     for (uint32_t id = 0; v->model == VOCAB_SPM && id < v->n; id++) {
         if (v->type[id] != TOKEN_BYTE) continue;
         uint32_t *slot = &v->byte_id[(unsigned char)vocab_piece(v, id).data[0]];
@@ -449,7 +478,7 @@ static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
 void vocab_begin(struct vocab *v, enum vocab_model model, const char *where)
 {
     *v = (struct vocab){ .model = model, .where = where };
-    v->bos = v->eos = v->unk = v->pad = v->eot = v->eom = TOKEN_NONE;
+    v->bos = v->eos = v->unk = v->pad = v->eot = v->eom = v->sep = TOKEN_NONE;
     if (getrandom(&v->seed, sizeof v->seed, GRND_NONBLOCK) != (ssize_t)sizeof v->seed) v->seed = (uint64_t)(uintptr_t)v;
 }
 
@@ -471,8 +500,11 @@ wk_status vocab_open(struct vocab *v, const struct gguf *file, enum vocab_model 
         (status = read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err)))
         return status;
     if (model == VOCAB_SPM && (status = read_scores(v, file, err))) return status;
-    if (!gguf_find(file, "tokenizer.ggml.token_type")) infer_types(v);
+    const bool typed = gguf_find(file, "tokenizer.ggml.token_type");
+    if (!typed) infer_types(v);
     if ((status = vocab_table(v, err))) return status;
+    if (model == VOCAB_WORDPIECE && (status = read_wordpiece(v, file, err))) return status;
+    if (!typed) infer_types(v); /* of those, too, whose roles their spelling has told */
     return vocab_complete(v, err);
 }
 

@@ -15,7 +15,8 @@ struct gguf;
 
 enum vocab_model {
     VOCAB_SPM /* U+2581 is a space, bytes have tokens <0xHH> */,
-    VOCAB_BPE /* texts in the byte alphabet */
+    VOCAB_BPE /* texts in the byte alphabet */,
+    VOCAB_WORDPIECE /* U+2581 begins a word */
 };
 
 enum { VOCAB_MAX_FILE_ENDS = 32 /* ids that a file's keys name as ends */ };
@@ -39,8 +40,9 @@ struct vocab {
     uint32_t slot_mask;
 
     uint32_t byte_id[256]; /* the token of each single byte, or TOKEN_NONE */
-    uint32_t bos, eos, unk, pad, eot, eom;
-    bool add_bos, add_eos, add_space_prefix;
+    uint32_t bos, eos, unk, pad, eot, eom, sep;
+    bool add_bos, add_eos, add_sep, add_space_prefix;
+    bool lowercase;                              /* WordPiece: text becomes lower case, without accents */
     uint32_t file_ends[VOCAB_MAX_FILE_ENDS + 1]; /* as the file's keys name them */
     size_t n_file_ends;
     uint32_t end_ids[VOCAB_MAX_FILE_ENDS + 16]; /* end-of-generation set, ascending */

@@ -23,6 +23,7 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_TOKENIZE] = "tokenize -m tiny.gguf a",
     [CMD_DETOKENIZE] = "detokenize -m tiny.gguf 5",
     [CMD_SCORE] = "score -m tiny.gguf --text abc",
+    [CMD_EMBED] = "embed -m \"$WORKER_GOLDENS/bert-mean.gguf\" word1",
     [CMD_INSPECT] = "inspect tiny.gguf",
     [CMD_PLAN] = "plan tiny.gguf",
     [CMD_CAPABILITIES] = "capabilities",

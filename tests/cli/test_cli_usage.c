@@ -239,6 +239,7 @@ static void every_command_reads_a_file(void **state)
         { "tokenize", "--model", "embedded:haiku", "x", "--config", "worker.ini" },
         { "detokenize", "--model", "embedded:haiku", "5", "--config", "worker.ini" },
         { "score", "--text", "x y", "--config", "worker.ini" },
+        { "embed", "x", "--config", "worker.ini" },
         { "inspect", "embedded:haiku", "--config", "worker.ini" },
         { "plan", "embedded:haiku", "--config", "worker.ini" },
         { "capabilities", "--config", "worker.ini" },

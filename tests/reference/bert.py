@@ -12,16 +12,20 @@ from forward import Network, dot
 
 MEAN, FIRST, RANK = 1, 2, 4  # values of pooling_type
 # name: embedding, feed-forward, heads, layers, pooling
-FAMILIES = {"bert": (48, 96, 4, 3, FIRST), "bert-mean": (48, 64, 2, 2, MEAN), "bert-rank": (48, 64, 4, 2, RANK)}
-POSITIONS, LABELS = 512, 3
-# The vocabulary as converters write it, with their spelling; the worker has no such tokenizer and takes ids.
+FAMILIES = {
+    "bert": (48, 96, 4, 3, FIRST),
+    "bert-mean": (48, 64, 2, 2, MEAN),
+    "bert-rank": (48, 64, 4, 2, RANK),
+    "bert-score": (48, 64, 4, 2, RANK),  # with one label and a vocabulary, whose two texts are of one kind
+}
+POSITIONS, LABELS, KINDS = 512, {"bert-rank": 3, "bert-score": 1}, {"bert-score": 1}
+# The vocabulary as converters write it, with their spelling.
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORD_PIECE = {
     "tokenizer.ggml.model": "bert",
     "tokenizer.ggml.pre": "jina-v2-en",
     "tokenizer.ggml.tokens": SPECIAL + ["\u2581word%d" % i for i in range(models.V - len(SPECIAL))],
     "tokenizer.ggml.token_type": [3] * len(SPECIAL) + [1] * (models.V - len(SPECIAL)),
-    "tokenizer.ggml.token_type_count": 2,
     "tokenizer.ggml.bos_token_id": 2,
     "tokenizer.ggml.seperator_token_id": 3,
     "tokenizer.ggml.mask_token_id": 4,
@@ -34,7 +38,7 @@ def write(path, family):
     w = models.Weights(family)
     w.matrix("token_embd", E, models.V, 1.0)
     w.matrix("position_embd", E, POSITIONS, 0.5)
-    w.matrix("token_types", E, 2, 0.5)
+    w.matrix("token_types", E, KINDS.get(family, 2), 0.5)
     norms = ["token_embd_norm"]
     for l in range(L):
         b = "blk.%d." % l
@@ -44,7 +48,7 @@ def write(path, family):
             w.matrix(b + name, k, n, (2 if name in ("attn_q", "attn_k") else 1) / math.sqrt(k))
             w.vector(b + name + ".bias", n, 0.0)
     if pooling == RANK:
-        for name, n in (("cls", E), ("cls.output", LABELS)):
+        for name, n in (("cls", E), ("cls.output", LABELS[family])):
             w.matrix(name, E, n)
             w.vector(name + ".bias", n, 0.0)
     for name in norms:
@@ -53,8 +57,9 @@ def write(path, family):
     keys = {"context_length": POSITIONS, "embedding_length": E, "block_count": L, "feed_forward_length": F}
     keys.update({"attention.head_count": H, "attention.layer_norm_epsilon": 1e-12, "attention.causal": False})
     meta = models.named("bert", family, {**keys, "pooling_type": pooling})
-    if family == "bert-mean":
+    if family in ("bert-mean", "bert-score"):
         meta.update(WORD_PIECE)
+        meta["tokenizer.ggml.token_type_count"] = KINDS.get(family, 2)
     gguf.write(path, meta, w.t)
 
 

@@ -1,7 +1,8 @@
 """Vocabularies made for the tests, and tokenizers written a second time, slow and plain, that say what texts encode to.
 
-Byte-level BPE (Radford et al. 2019) with the pre-tokenizer patterns that the models publish, and SentencePiece's BPE
-(Kudo and Richardson 2018). Python's re has no \\p{...}: the classes are spelt out from unicodedata.
+WordPiece (Devlin et al. 2019), byte-level BPE (Radford et al. 2019) with the pre-tokenizer patterns that the models
+publish, and SentencePiece's BPE (Kudo and Richardson 2018). Python's re has no \\p{...}: the classes are spelt out from
+unicodedata.
 """
 
 import json
@@ -287,6 +288,73 @@ def spm_metadata(text, n_pieces=240):
     }
 
 
+# ---- WordPiece -------------------------------------------------------------------------------------------------------
+ASCII_MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+IDEOGRAPHS = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
+
+
+class WordPiece:
+    def __init__(self, meta):
+        self.tokens, self.types = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
+        self.ids = {t: i for i, t in enumerate(self.tokens) if self.types[i] == NORMAL}
+        self.lower = meta["tokenizer.ggml.normalizer.lowercase"]
+
+    def words(self, text):
+        out = ""
+        for c in text:
+            if c in "\t\n\r" or unicodedata.category(c) in ("Zs", "Zl", "Zp"):
+                out += " "
+            elif unicodedata.category(c) not in ("Cc", "Cf", "Co") and c != "\ufffd":
+                out += " %s " % c if any(a <= ord(c) <= b for a, b in IDEOGRAPHS) else c
+        if self.lower:
+            out = "".join(c for c in unicodedata.normalize("NFD", out) if unicodedata.category(c) != "Mn")
+            out = "".join(c.lower() for c in out)
+        apart = (" %s " % c if c in ASCII_MARKS or unicodedata.category(c)[0] == "P" else c for c in out)
+        return "".join(apart).split()
+
+    def word(self, word):
+        out, at, begin = [], 0, SPACE
+        while at < len(word):
+            end = next((e for e in range(len(word), at, -1) if begin + word[at:e] in self.ids), None)
+            if end is None or len(word) > 100:
+                return [self.tokens.index("[UNK]")]
+            out.append(self.ids[begin + word[at:end]])
+            at, begin = end, ""
+        return out
+
+    def plain(self, text):
+        return [i for w in self.words(text) for i in self.word(w)]
+
+    def encode(self, text, control):
+        specials = {t: i for i, t in enumerate(self.tokens) if self.types[i] == CONTROL} if control else {}
+        out = []
+        for piece, token in split_specials(text, specials):
+            out += self.plain(piece) if token is None else [token]
+        return out
+
+
+def wordpiece_metadata(text, lower):
+    """The commonest words, the beginnings and the ends of others, and letters."""
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    meta = {"tokenizer.ggml.normalizer.lowercase": lower, "tokenizer.ggml.tokens": specials}
+    meta["tokenizer.ggml.token_type"] = [CONTROL] * len(specials)
+    words = WordPiece(meta).words(text)
+    counted = sorted(set(words), key=lambda w: (-words.count(w), w))
+    letters = sorted(set("".join(words)) | set("éßя你好가0123456789.,!"))
+    begins = counted[:150] + [w[:3] for w in counted[150:300]] + letters
+    goes_on = [w[3:] for w in counted[150:300] if len(w) > 3] + letters[:-20]
+    tokens = list(dict.fromkeys([SPACE + w for w in begins] + goes_on))
+    return {
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.tokens": specials + tokens,
+        "tokenizer.ggml.token_type": [CONTROL] * len(specials) + [NORMAL] * len(tokens),
+        "tokenizer.ggml.unknown_token_id": 1,
+        "tokenizer.ggml.cls_token_id": 2,
+        "tokenizer.ggml.seperator_token_id": 3,
+        "tokenizer.ggml.normalizer.lowercase": lower,
+    }
+
+
 # ---- texts -----------------------------------------------------------------------------------------------------------
 TEXTS = [
     "", " ", "  ", "   a", "a ", "a  b", "\n", "\n\n", " \n ", "\t\t x", "\r\n",
@@ -343,6 +411,10 @@ def make(at, sample, embedded):
     meta = spm_metadata(sample)
     gguf.write(at("vocab-spm.gguf"), {"general.architecture": "llama", **meta}, {})
     all_vectors.append(vectors("vocab-spm.gguf", Spm(meta)))
+    for name, lower in (("vocab-wordpiece.gguf", True), ("vocab-wordpiece-cased.gguf", False)):
+        meta = wordpiece_metadata(sample, lower)
+        gguf.write(at(name), {"general.architecture": "bert", **meta}, {})
+        all_vectors.append(vectors(name, WordPiece(meta)))
     for path in embedded:
         all_vectors.append(vectors(path, Bpe(gguf.read(path, values=False)[0], patterns)))
     with open(at("vectors.json"), "w", encoding="utf-8") as f:

@@ -418,8 +418,6 @@ def paths(w):
                 status == 404 and message and "no such path; GET /openapi.json" not in message,
                 (status, data),
             )
-    status, answer = w.post("/v1/embeddings", {"input": "x"})
-    check("/v1/embeddings", status == 404 and "embeddings" in error(answer)["message"], answer)
     status, answer = w.post("/v1/v1/messages", {})
     check("/v1/v1/messages", status == 404 and "without /v1" in error(answer)["message"], answer)
     check("/v1/nothing", "openapi.json" in error(w.get("/v1/nothing")[1])["message"])

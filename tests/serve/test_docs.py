@@ -241,10 +241,23 @@ def deployment():
         check("they were not few", len(others) >= 9, others)
 
 
+def rows(text):
+    """Requests for embeddings and scores, of models that give them."""
+    models = os.environ["WORKER_GOLDENS"]
+    for name, path in (("bert-mean", "/v1/embeddings"), ("bert-score", "/v1/rerank")):
+        with Worker(program, "--model", os.path.join(models, name + ".gguf")) as w:
+            asked = [b for b in blocks(text) if b[0].startswith("curl ") and path in b[0]]
+            check("requests for " + path, asked)
+            for block in asked:
+                curl(w, block)
+
+
 def manual():
     text = read("docs/http.md")
     pool, admin = section(text, "Drive a pool"), section(text, "Administration")
-    open_to_all = text.replace(pool, "").replace(admin, "")
+    embeddings = section(text, "Embeddings and scores")
+    open_to_all = text.replace(pool, "").replace(admin, "").replace(embeddings, "")
+    rows(embeddings)
     with_keys(admin)
     with_keys(section(read("README.md"), "Who may use it"))
     with Worker(program) as w:

@@ -45,6 +45,7 @@ SECRET = {
     "reader": create("reader", "scopes=admin:read"),
     "looker": create("looker", "scopes=inference,admin:read"),
     "scraper": create("scraper", "scopes=metrics"),
+    "embedder": create("embedder", "scopes=embed"),
     "nothing": create("nothing"),
     "few": create("few", "scopes=inference", "limits.requests_per_minute=3"),
     "thrifty": create("thrifty", "scopes=inference", "limits.tokens_per_minute=400"),
@@ -90,17 +91,18 @@ with Worker(program, "--host", "0.0.0.0", "--insecure") as w:
 
 
 def scope_table():
-    """(method, path, scope) of the table that the service itself asks."""
+    """(method, path, scopes) of the table that the service itself asks; one of them is enough."""
     with open(os.path.join(root, "serve", "scopes.c"), encoding="utf-8") as f:
-        return re.findall(r'\{ "(\w+)", "([^"]+)", SCOPE_(\w+)(?: \| SCOPE_\w+)? \}', f.read())
+        rows = re.findall(r'\{ "(\w+)", "([^"]+)", SCOPE_(\w+(?: \| SCOPE_\w+)*) \}', f.read())
+    return [(method, path, scopes.split(" | SCOPE_")) for method, path, scopes in rows]
 
 
-HAS = {"INFERENCE": "alice", "METRICS": "scraper", "ADMIN_READ": "reader", "ADMIN": "root"}
+HAS = {"INFERENCE": "alice", "EMBED": "embedder", "METRICS": "scraper", "ADMIN_READ": "reader", "ADMIN": "root"}
 
 
 def routes(w):
     forms = 0
-    for method, path, scope in scope_table():
+    for method, path, scopes in scope_table():
         if path in ("/shutdown", "/worker/commit"):
             ask = {"unknown": 1}  # refused for its body, once it is let in
         else:
@@ -114,20 +116,21 @@ def routes(w):
 
         none, bad = status({}), status({"x-api-key": "wk_" + "0" * 36, "X-Forwarded-For": "1.2.3.4"})
         forms += 1
-        if scope == "OPEN":
+        if scopes == ["OPEN"]:
             check("%s %s is everybody's" % (method, path), none in (200, 503), none)
             continue
-        right = SECRET[HAS[scope]]
-        check(
-            "%s %s asks for %s" % (method, path, scope),
-            none in (401, 429)
-            and bad in (401, 429)
-            and status(bearer(SECRET["nothing"])) == 403
-            and status(bearer(right)) not in (401, 403)
-            and status({"x-api-key": right}) not in (401, 403),
-            (none, bad, status(bearer(SECRET["nothing"])), status(bearer(right))),
-        )
-        if scope == "ADMIN":
+        for scope in scopes:
+            right = SECRET[HAS[scope]]
+            check(
+                "%s %s asks for %s" % (method, path, scope),
+                none in (401, 429)
+                and bad in (401, 429)
+                and status(bearer(SECRET["nothing"])) == 403
+                and status(bearer(right)) not in (401, 403)
+                and status({"x-api-key": right}) not in (401, 403),
+                (none, bad, status(bearer(SECRET["nothing"])), status(bearer(right))),
+            )
+        if scopes == ["ADMIN"]:
             check("%s %s is not for readers" % (method, path), status(bearer(SECRET["reader"])) == 403)
     check("all routes were asked", forms > 25)
 

@@ -405,15 +405,7 @@ def facts(w):
     check("meta", meta["n_vocab"] == health["vocab_size"] and meta["n_ctx"] == 512 and meta["n_params"] > 6e6, meta)
     load = w.get("/v1/loads")[1]
     check("/v1/loads", load["loads"][0]["num_running_reqs"] == 0 == load["aggregate"]["total_reqs"], load)
-    for path in (
-        "/slots",
-        "/slots/0?action=save",
-        "/lora-adapters",
-        "/embedding",
-        "/embeddings",
-        "/rerank",
-        "/reranking",
-    ):
+    for path in ("/slots", "/slots/0?action=save", "/lora-adapters"):
         status, a = w.get(path)
         check(path + " is refused by name", status == 404 and error(a)["code"] == "not_found", a)
 

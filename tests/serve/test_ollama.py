@@ -602,8 +602,6 @@ def refusals(w):
     for method, path, word in (
         ("DELETE", "/api/delete", "deletes"),
         ("GET", "/api/blobs/sha256:00", "pushes"),
-        ("POST", "/api/embed", "embeddings"),
-        ("POST", "/api/embeddings", "embeddings"),
         ("GET", "/api/nothing", "/api/version"),
     ):
         status, a = w.document(method, path, {} if method == "POST" else None)

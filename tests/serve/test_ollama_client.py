@@ -109,7 +109,7 @@ def errors(c):
         ("pull", 404, lambda: c.pull("llama3")),
         ("... of a stream", 404, lambda: list(c.pull("llama3", stream=True))),
         ("delete", 404, lambda: c.delete("haiku")),
-        ("embed", 404, lambda: c.embed("haiku", "x")),
+        ("embed", 400, lambda: c.embed("haiku", "x")),
     ):
         try:
             call()

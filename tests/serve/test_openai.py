@@ -328,7 +328,7 @@ def refused(w):
         check("body %r" % body[:40], status == 400 and in_form(answer), (status, answer))
     for method, path, headers, expected in (
         ("POST", "/v1/chat/completions", {"Content-Type": "text/plain"}, 415),
-        ("POST", "/v1/embeddings", {}, 404),
+        ("POST", "/v1/embeddings", {}, 400),
         ("GET", "/v1/chat/completions", {}, 405),
         ("POST", "/v1/completions", {"Origin": "https://elsewhere.example"}, 403),
         ("POST", "/v1/completions", {"X-Deadline": "2001-01-01T00:00:00Z"}, 504),

@@ -148,6 +148,29 @@ def ollama(w, call):
     ask(w, "POST", "/api/show", {"verbose": True}, want=400)
 
 
+def embeddings():
+    """Models that give rows: of texts, and scores."""
+    models = os.environ["WORKER_GOLDENS"]
+    with Worker(program, "--model", os.path.join(models, "bert-mean.gguf"), "--model-id", "haiku") as w:
+        for body in ({"input": "a"}, {"input": [[2, 3], [5]], "encoding_format": "base64", "model": "haiku"}):
+            ask(w, "POST", "/v1/embeddings", body, want=200)
+        ask(w, "POST", "/v1/embeddings", {"input": "a", "model": "another"}, want=404)
+        for path in ("/embedding", "/embeddings"):
+            ask(w, "POST", path, {"content": ["a", "b"]}, want=200)
+            ask(w, "POST", path, {}, want=400)
+        for path, text in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
+            for body in ({text: "a"}, {}):
+                ask(w, "POST", path, body, want=200)
+            ask(w, "POST", path, {"model": "another", text: "a"}, want=404)
+        ask(w, "GET", "/v1/models", want=200)
+        ask(w, "POST", "/api/show", {}, want=200)
+    with Worker(program, "--model", os.path.join(models, "bert-score.gguf")) as w:
+        for path in ("/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking"):
+            ask(w, "POST", path, {"query": "a", "documents": ["b", {"text": "c"}], "return_documents": True}, want=200)
+            ask(w, "POST", path, {"query": "a"}, want=400)
+        ask(w, "GET", "/v1/models", want=200)
+
+
 def schemathesis(w):
     """Generated requests, where the tool is installed: no 5xx, and only what the document says."""
     tool = shutil.which("schemathesis")
@@ -418,6 +441,7 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     ask(w, "POST", "/v1/messages/count_tokens", hello, want=200)
     ask(w, "POST", "/v1/messages/count_tokens", {}, want=400)
     ollama(w, call)
+    embeddings()
     for body in (
         {},
         dict(chat, messages=[]),

@@ -144,6 +144,36 @@ static inline void builder_spm(struct builder *b)
     builder_token(b, ".", TOKEN_NORMAL, -500);
 }
 
+/* WordPiece: control tokens, letters as beginnings and as what goes on, a few words and pieces. */
+static inline void builder_wordpiece(struct builder *b)
+{
+    static const char *const specials[] = { "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]" }, *const pieces[] = {
+        "\xE2\x96\x81the",
+        "\xE2\x96\x81worker",
+        "\xE2\x96\x81queue",
+        "s",
+        "\xE2\x96\x81un",
+        "known",
+        "ing",
+        "\xE2\x96\x81strasse",
+        "\xE2\x96\x81\xE4\xBD\xA0",
+        "\xE2\x96\x81\xE5\xA5\xBD",
+        "\xE2\x96\x81.",
+        "\xE2\x96\x81,",
+        "\xE2\x96\x81!"
+    };
+    memset(b, 0, sizeof *b);
+    b->model = "bert";
+    b->short_scores = -1;
+    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) builder_token(b, specials[i], TOKEN_CONTROL, 0);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) builder_token(b, pieces[i], TOKEN_NORMAL, 0);
+    for (char c = 'a'; c <= 'f'; c++) {
+        const char begins[] = { '\xE2', '\x96', '\x81', c, 0 };
+        builder_token(b, begins, TOKEN_NORMAL, 0);
+        builder_token(b, begins + 3, TOKEN_NORMAL, 0);
+    }
+}
+
 static inline uint64_t builder_keys(const struct builder *b)
 {
     return (uint64_t)(b->model != NULL) + (b->pre != NULL) + (b->name != NULL) + (b->chat_template != NULL) + 1 +

@@ -1,0 +1,321 @@
+"""Embeddings and scores: every interface, rows against those of `worker embed`, many requests at once, what is refused,
+keys, rates, the audit log, a client that leaves, and the end. Models are small and random, those of the goldens; with
+the packages openai and ollama of PyPI, where they are installed, their own clients too. usage: test_embeddings.py
+PROGRAM SOURCE"""
+
+import base64
+import http.client
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+from service import Worker, check, done
+
+program = sys.argv[1]
+GOLDENS = os.environ["WORKER_GOLDENS"]
+MEAN, SCORE, RANK = (os.path.join(GOLDENS, name) for name in ("bert-mean.gguf", "bert-score.gguf", "bert-rank.gguf"))
+TEXTS = ["word1 word2", "word3", "Word4, unknown WORD5!", "word6 " * 300, "word7"]
+MODEL = ("--model-id", "bert")
+WIDTH = 48
+
+
+def rows_of(model, texts, *more):
+    """What the command gives, a process by itself."""
+    r = subprocess.run([program, "embed", "-m", model, *more, "--", *texts], capture_output=True, check=True)
+    return [json.loads(line) for line in r.stdout.splitlines()]
+
+
+def embed(w, **body):
+    return w.post("/v1/embeddings", body)
+
+
+def numbers(text):
+    data = base64.b64decode(text, validate=True)
+    return list(struct.unpack("<%df" % (len(data) // 4), data))
+
+
+def rows(w):
+    want = rows_of(MEAN, TEXTS)
+    status, a = embed(w, input=TEXTS, model="bert")
+    check("rows", status == 200 and [d["embedding"] for d in a["data"]] == [r["embedding"] for r in want], a)
+    check("... in OpenAI's form", a["object"] == "list" and a["model"] == "bert", a["model"])
+    check("... numbered", [(d["object"], d["index"]) for d in a["data"]] == [("embedding", i) for i in range(5)])
+    n = sum(r["tokens"] for r in want)
+    check("... and counted", a["usage"] == {"prompt_tokens": n, "total_tokens": n}, a["usage"])
+    check("... of length 1", all(abs(math.fsum(x * x for x in d["embedding"]) - 1) < 1e-5 for d in a["data"]))
+    for i, text in enumerate(TEXTS):
+        status, b = embed(w, input=text, encoding_format="base64")
+        same = [struct.unpack("<f", struct.pack("<f", x))[0] for x in want[i]["embedding"]]
+        check("text %d alone, as bytes" % i, status == 200 and numbers(b["data"][0]["embedding"]) == same, b)
+    ids = [[2, 6, 7, 3], [2, 8, 3]]
+    _, tokenized = w.post("/tokenize", {"content": "word1 word2", "add_special": True})
+    check("ids of a text", tokenized["tokens"] == ids[0], tokenized)
+    _, b = embed(w, input=ids)
+    check("ids", [d["embedding"] for d in b["data"]] == [r["embedding"] for r in want[:2]], b)
+    _, b = embed(w, input=ids[1])
+    check("... of one text", [d["embedding"] for d in b["data"]] == [want[1]["embedding"]], b)
+    _, b = embed(w, input="word3", add_special_tokens=False)
+    check("without the ends", b["usage"]["prompt_tokens"] == 1 and b["data"][0]["embedding"] != want[1]["embedding"])
+    many = ["word%d word%d" % (i % 50, i % 7) for i in range(2048)]
+    status, a = embed(w, input=many)
+    check("2048 texts", status == 200 and len(a["data"]) == 2048 and a["usage"]["prompt_tokens"] == 4 * 2048)
+    check("... equal ones alike", a["data"][0]["embedding"] == a["data"][350]["embedding"])
+
+
+def other_interfaces(w):
+    want = [r["embedding"] for r in rows_of(MEAN, TEXTS[:2])]
+    for path in ("/embedding", "/embeddings"):
+        for member in ("content", "input"):
+            status, a = w.post(path, {member: TEXTS[:2]})
+            good = [{"index": i, "embedding": [row]} for i, row in enumerate(want)]
+            check("%s %s" % (path, member), status == 200 and a == good, a)
+    status, a = w.post("/api/embed", {"model": "bert:latest", "input": TEXTS[:2], "keep_alive": "5m"})
+    check("/api/embed", status == 200 and a["embeddings"] == want and a["prompt_eval_count"] == 7, a)
+    check("... its name and times", a["model"] == "bert:latest" and a["total_duration"] > 0, a)
+    check("... one text", w.post("/api/embed", {"input": TEXTS[0]})[1]["embeddings"] == want[:1])
+    for nothing in ({}, {"input": ""}, {"input": []}):
+        check("... %s" % nothing, w.post("/api/embed", nothing)[1]["embeddings"] == [])
+    long = "word1 " * 600
+    status, a = w.post("/api/embed", {"input": long})
+    _, cut = embed(w, input=[[2] + [6] * 510 + [3]])
+    same = status == 200 and a["embeddings"][0] == cut["data"][0]["embedding"]
+    check("... a long text loses its end", same and a["prompt_eval_count"] == 512, a)
+    status, a = w.post("/api/embed", {"input": long, "truncate": False})
+    check("... or is refused", status == 400 and "512" in a["error"], a)
+    check("/api/embeddings", w.post("/api/embeddings", {"prompt": TEXTS[0]}) == (200, {"embedding": want[0]}))
+    check("... of nothing", w.post("/api/embeddings", {"prompt": ""}) == (200, {"embedding": []}))
+
+
+def refused(w):
+    for body, field in (
+        ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": ["a", ""]}, "input"),
+        ({"input": 5}, "input"), ({"input": [5, "a"]}, "input"), ({"input": [[]]}, "input"), ({"input": [-1]}, "input"),
+        ({"input": [64]}, "input"), ({"input": ["a"] * 2049}, "input"), ({"input": {"a": 1}}, "input"),
+        ({"input": "word1 " * 511}, "input"), ({"input": [1] * 513}, "input"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": "a", "dimensions": 0}, "dimensions"),
+        ({"input": "a", "dimensions": WIDTH + 1}, "dimensions"), ({"input": "a", "dimensions": 8}, "dimensions"),
+        ({"input": "a", "truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+        ({"input": "a", "normalize": False}, "normalize"), ({"input": "a", "priority": 11}, "priority"),
+        ({"input": "a", "model": 5}, "model"),
+    ):  # fmt: skip
+        status, a = embed(w, **body)
+        check("%s is refused" % str(body)[:60], status == 400 and a["error"]["param"] == field, a)
+    status, a = embed(w, input="word1 " * 511)
+    check(
+        "too long: by how much", a["error"]["code"] == "context_length_exceeded" and "512" in a["error"]["message"], a
+    )
+    status, a = embed(w, input="a", model="another")
+    check("another model", status == 404 and a["error"]["code"] == "model_not_found", a)
+    check("all dimensions", embed(w, input="a", dimensions=WIDTH)[0] == 200)
+    status, a = w.post("/embedding", {"content": "a", "embd_normalize": -1})
+    check("another length", status == 400 and a["error"]["param"] == "embd_normalize", a)
+    status, a = w.post("/api/embed", {"model": "x", "input": "a"})
+    check("Ollama's form", status == 404 and list(a) == ["error"], a)
+    for path, body in (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/completions", {"prompt": "Hi"}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/completion", {"prompt": "Hi"}),
+        ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}),
+        ("/api/chat", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/execute", {"job_id": "x", "prompt": "Hi"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ):
+        status, a = w.post(path, body)
+        check("%s of a model of embeddings" % path, status == 400 and "/v1/embeddings" in json.dumps(a), (status, a))
+    _, models = w.get("/v1/models")
+    check("what it does", models["data"][0]["capabilities"] == ["embedding"], models)
+    check("... in Ollama's words", w.post("/api/show", {})[1]["capabilities"] == ["embedding"])
+
+
+def together(w):
+    """Many clients at once: each row is that of the text alone."""
+    want = {text: r["embedding"] for text, r in zip(TEXTS, rows_of(MEAN, TEXTS), strict=True)}
+    wrong = []
+
+    def ask(i):
+        mine = [TEXTS[(i + k) % len(TEXTS)] for k in range(1 + i % 4)]
+        status, a = embed(w, input=mine)
+        if status != 200 or [d["embedding"] for d in a["data"]] != [want[t] for t in mine]:
+            wrong.append((i, status, str(a)[:200]))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(24)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check("24 clients at once", not wrong, wrong[:2])
+    _, figures = w.get("/metrics")
+    before = embed(w, input=["word1"] * 3)[1]["usage"]["prompt_tokens"]
+    after = w.get("/metrics")[1]
+
+    def total(text):
+        return next(
+            float(line.split()[-1]) for line in text.splitlines() if line.startswith("worker_prompt_tokens_total")
+        )
+
+    check("their tokens are counted", total(after) - total(figures) == before, (before, total(after), total(figures)))
+
+
+def leaving(w):
+    """Who leaves cancels; nothing is left of it."""
+    c = http.client.HTTPConnection("127.0.0.1", w.port)
+    body = json.dumps({"input": ["word1 " * 500] * 2000}).encode()
+    c.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+    w.until(lambda: any(j["state"] in ("prefill", "queued") for j in w.get("/worker/jobs")[1]["jobs"]))
+    c.close()
+    w.until(lambda: all(j["state"] in ("cancelled", "finished") for j in w.get("/worker/jobs")[1]["jobs"]))
+    last = w.get("/worker/jobs")[1]["jobs"][0]
+    check("a client that leaves", last["state"] == "cancelled", last)
+    check("... and the next one is served", embed(w, input="word1")[0] == 200)
+
+
+def dimensions():
+    want = rows_of(MEAN, TEXTS[:1])[0]["embedding"]
+    with Worker(program, "--model", MEAN, *MODEL, "--matryoshka") as w:
+        for n in (1, 8, WIDTH):
+            _, a = embed(w, input=TEXTS[0], dimensions=n)
+            got = a["data"][0]["embedding"]
+            length = math.sqrt(math.fsum(x * x for x in want[:n]))
+            near = all(abs(x - y / length) < 1e-6 for x, y in zip(got, want[:n], strict=True))
+            check("%d dimensions" % n, near and (n < WIDTH or got == want), got)
+
+
+def scores():
+    query, documents = "word1 word2", ["word3", "word4 word5", "word3", "word6 " * 30]
+    raw = [r["scores"] for r in rows_of(SCORE, documents, "--query", query)]
+    check("the command's scores", all(len(r) == 1 for r in raw) and raw[0] == raw[2] != raw[1], raw)
+    order = sorted(range(4), key=lambda i: (-raw[i][0], i))
+    with Worker(program, "--model", SCORE, *MODEL) as w:
+        for path in ("/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking"):
+            status, a = w.post(path, {"model": "bert", "query": query, "documents": documents, "raw_scores": True})
+            good = status == 200 and [(r["index"], r["relevance_score"]) for r in a["results"]] == [
+                (i, raw[i][0]) for i in order
+            ]
+            check(path, good and a["usage"]["prompt_tokens"] == a["usage"]["total_tokens"] > 20, a)
+        _, a = w.post("/v1/rerank", {"query": query, "documents": [{"text": t} for t in documents], "top_n": 2})
+        near = [abs(r["relevance_score"] - 1 / (1 + math.exp(-raw[r["index"]][0]))) < 1e-7 for r in a["results"]]
+        check("from 0 to 1, the best two", near == [True, True] and "document" not in a["results"][0], a)
+        _, a = w.post("/v1/rerank", {"query": query, "documents": documents, "return_documents": True})
+        check("with documents", all(r["document"] == {"text": documents[r["index"]]} for r in a["results"]), a)
+        for body, field in (
+            ({"documents": ["a"]}, "query"), ({"query": "a"}, "documents"), ({"query": "a", "documents": []}, "documents"),
+            ({"query": "a", "documents": [5]}, "documents"), ({"query": "", "documents": ["a"]}, "query"),
+            ({"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
+            ({"query": "a", "documents": ["b"], "max_tokens_per_doc": 9}, "max_tokens_per_doc"),
+            ({"query": "a", "documents": ["word1 " * 511]}, "documents"),
+        ):  # fmt: skip
+            status, a = w.post("/v1/rerank", body)
+            check("%s is refused" % str(body)[:60], status == 400 and a["error"]["param"] == field, a)
+        status, a = embed(w, input="x")
+        check("embeddings of a reranker", status == 400 and "/v1/rerank" in a["error"]["message"], a)
+        check("what it does", w.get("/v1/models")[1]["data"][0]["capabilities"] == ["rerank"])
+
+
+def a_model_that_generates():
+    with Worker(program) as w:
+        for path, body in (
+            ("/v1/embeddings", {"input": "x"}), ("/embedding", {"content": "x"}), ("/api/embed", {"input": "x"}),
+            ("/v1/rerank", {"query": "x", "documents": ["y"]}),
+        ):  # fmt: skip
+            status, a = w.post(path, body)
+            check(path + " of a model that generates", status == 400 and "generates" in json.dumps(a), (status, a))
+
+
+def the_gate():
+    """Scopes, rates and the audit log."""
+    with tempfile.TemporaryDirectory() as folder:
+        policy, log = os.path.join(folder, "policy"), os.path.join(folder, "audit.log")
+        keys = {}
+        for name, scope, more in (
+            ("both", "embed,inference", []), ("embeds", "embed", ["--set", "limits.tokens_per_minute=20"]),
+            ("talks", "inference", []),
+        ):  # fmt: skip
+            r = subprocess.run(
+                [
+                    program,
+                    "admin",
+                    "api-keys",
+                    "create",
+                    name,
+                    "--policy-file",
+                    policy,
+                    "--set",
+                    "scopes=" + scope,
+                    *more,
+                ],
+                capture_output=True,
+                check=True,
+            )
+            keys[name] = {"Authorization": "Bearer " + json.loads(r.stdout)["secret"]}
+        with Worker(program, "--model", MEAN, *MODEL, "--policy-file", policy, "--audit-log", log) as w:
+            ask = lambda key, texts: w.ask("POST", "/v1/embeddings", {"input": texts}, keys[key])  # noqa: E731
+            check("without the scope", ask("talks", "word1")[0] == 403)
+            status, head, _ = ask("embeds", ["word1"] * 4)
+            check("with it", status == 200 and head["x-ratelimit-remaining-tokens"] == "8", (status, head))
+            check("... no more tokens than a minute's", ask("embeds", ["word1"] * 4)[0] == 429)
+            check("another key", ask("both", ["word1"] * 4)[0] == 200)
+            with open(log, encoding="utf-8") as f:
+                entries = [json.loads(line) for line in f]
+        mine = [e for e in entries if e.get("route") == "/v1/embeddings"]
+        good = [e for e in mine if e.get("status") == 200]
+        check("the log", len(mine) == 4 and [e["tokens_in"] for e in good] == [12, 12], mine)
+
+
+def drained():
+    """What had begun ends, within the time that there is."""
+    w = Worker(program, "--model", MEAN, *MODEL, "--shutdown-timeout-sec", "60")
+    got = []
+    t = threading.Thread(target=lambda: got.append(embed(w, input=["word1 " * 400] * 200)))
+    t.start()
+    w.until(lambda: w.get("/worker/jobs")[1]["jobs"])
+    w.post("/shutdown", {})
+    t.join()
+    check("what was running when it drained", got[0][0] == 200 and len(got[0][1]["data"]) == 200, str(got)[:200])
+    w.process.wait()
+
+
+def clients(w):
+    url = "http://127.0.0.1:%d" % w.port
+    want = [r["embedding"] for r in rows_of(MEAN, TEXTS[:2])]
+    try:
+        import openai
+
+        c = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+        a = c.embeddings.create(model="bert", input=TEXTS[:2])  # it asks for base64
+        near = [
+            abs(x - y) < 1e-7
+            for d, row in zip(a.data, want, strict=True)
+            for x, y in zip(d.embedding, row, strict=True)
+        ]
+        check("client: OpenAI's", all(near) and len(near) == 2 * WIDTH and a.usage.prompt_tokens == 7, a)
+    except ImportError:
+        print("not checked: the openai package is not installed")
+    try:
+        import ollama
+
+        c = ollama.Client(url)
+        check("client: Ollama's", [list(r) for r in c.embed("bert", TEXTS[:2]).embeddings] == want)
+        check("client: ... one", list(c.embeddings("bert", TEXTS[0]).embedding) == want[0])
+    except ImportError:
+        print("not checked: the ollama package is not installed")
+
+
+with Worker(program, "--model", MEAN, *MODEL) as w:
+    rows(w)
+    other_interfaces(w)
+    refused(w)
+    together(w)
+    clients(w)
+    leaving(w)
+dimensions()
+scores()
+a_model_that_generates()
+the_gate()
+drained()
+done()
