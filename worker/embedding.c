@@ -64,7 +64,7 @@ static int check_model(const struct options *o, const struct model *m)
 {
     const bool ranks = model_ranks(m), query = option_text(o, OPT_QUERY);
     if (!m->program->embedding_width)
-        return fail(CODE_INVALID_REQUEST, "%s generates text: it gives no embeddings", m->name);
+        return fail(CODE_INVALID_REQUEST, "%s generates text: it gives embeddings with --pooling alone", m->name);
     if (ranks != query)
         return fail(CODE_INVALID_REQUEST,
                     ranks ? "%s is a reranker: it needs --query"

@@ -304,6 +304,10 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_MATRYOSHKA] = { "matryoshka", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                          "the model's embeddings were trained so that the first numbers of one are an embedding, too: "
                          "requests may ask for so many dimensions" },
+    [OPT_POOLING] = { "pooling", 0, OPTION_CHOICE, true, ON(CMD_SERVE) | ON(CMD_EMBED) | ON(CMD_PLAN),
+                      "mean|first|last", 0, 0, NULL,
+                      "of a model that generates, whose file does not say how: take the mean of all tokens' rows, the "
+                      "first or the last one as the embedding of a text" },
     [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                                "let a request of high priority take the place of a lower one, which is computed again "
                                "later" },

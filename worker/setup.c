@@ -304,6 +304,13 @@ struct model_needs served_needs(uint32_t n, uint32_t rows)
                                  .kv_sequences = n };
 }
 
+static enum tape_pooling pooling_of(const struct options *o)
+{
+    const char *how = option_text(o, OPT_POOLING);
+    if (!how) return TAPE_POOL_FILE;
+    return strcmp(how, "mean") == 0 ? TAPE_POOL_MEAN : strcmp(how, "first") == 0 ? TAPE_POOL_FIRST : TAPE_POOL_LAST;
+}
+
 void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
                         const struct model_needs *needs, struct model_options *out)
 {
@@ -332,6 +339,7 @@ void model_options_from(const struct options *o, const struct device_ops *device
                  .digest = needs->digest ? needs->digest : option_text(o, OPT_DIGEST),
                  .upload_chunk = option_u32(o, OPT_UPLOAD_CHUNK) << 20 },
         .fuse = FUSE_ALL,
+        .pooling = pooling_of(o),
         .taps = needs->taps,
         .n_taps = needs->n_taps,
         .tokenizer = option_text(o, OPT_TOKENIZER),

@@ -108,6 +108,7 @@ static wk_status record(struct model *m, const struct model_options *o, const st
     void *registry = (void *)(uintptr_t)m->plugins;
     const struct tape_options t = { .context = m->dev.context,
                                     .fuse = o->fuse,
+                                    .pooling = o->pooling,
                                     .taps = o->taps,
                                     .n_taps = o->n_taps,
                                     .accepted = &m->accepted,

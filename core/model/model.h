@@ -21,6 +21,7 @@ struct model_options {
     struct device_options
         dev;       /* context 0: min(the file's, DEFAULT_CONTEXT); max_*: 0: 1 sequence, 512 rows, all of them wanted */
     uint32_t fuse; /* FUSE_* */
+    enum tape_pooling pooling; /* of a model that generates and whose file does not say: it gives embeddings */
     const char *const *taps;
     uint32_t n_taps;
     const char

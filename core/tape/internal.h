@@ -61,20 +61,28 @@ struct builder {
                                    used it yet */
     uint8_t *type_refused;      /* [256] a ggml type that nobody serves is said once */
     uint32_t logits, embedding; /* OUTPUT operations; TAPE_NONE: not recorded */
+    uint32_t pooling;           /* enum tape_pooling, or scores, where the architecture leaves it to the host; else 0 */
 };
 void builder_table(struct builder *b, struct wk_builder *out);
 uint32_t builder_op(void *self, const struct wk_op *op); /* ops.c */
 uint32_t builder_supports(void *self, const struct wk_op *op);
 const char *op_kind_name(uint32_t kind);
 
+/* pooling.c. Reads the file's pooling_type, against what the caller asks for, into b->pooling; and puts pooled rows in
+ * the place of the logits that were recorded. They say what is wrong. */
+bool pooling_read(struct builder *b);
+void pooling_record(struct builder *b, const struct wk_builder *table);
+
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
 /* Is the name one of the list, or does it begin with one of its prefixes, which end in '*'? */
 bool name_listed(const char *const *list, uint32_t n, struct gguf_str name);
 /* Checks arch->keys against the file, and that it has no others below the architecture's name. On success meta is ready
- * for open(); its strings are in `scratch`. host: NULL, or the plugin's. */
+ * for open(); its strings are in `scratch`. host: NULL, or the plugin's. pooled: the host
+ * reads pooling_type itself, and what belongs to it. */
 bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf_accepted *accepted,
-                const struct wk_host *host, struct arena *scratch, struct wk_meta *meta, struct messages *m);
+                const struct wk_host *host, bool pooled, struct arena *scratch, struct wk_meta *meta,
+                struct messages *m);
 /* The file's <architecture>.context_length where the caller asks for no other. */
 bool keys_context(const struct gguf *file, const char *architecture, uint32_t asked, uint32_t *out, struct messages *m);
 

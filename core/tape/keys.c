@@ -17,6 +17,7 @@ struct check {
     struct gguf_accepted *accepted;
     const char *architecture;
     uint32_t which;           /* it is arch->names[which] */
+    bool pooled;              /* pooling_type is the host's */
     char name[3 * TAPE_NAME]; /* full name of the key in hand */
 };
 
@@ -161,6 +162,7 @@ static bool read_text(struct check *c, const struct gguf_kv *kv, const char **ou
 
 static bool has_key(const struct check *c, const struct wk_key *k)
 {
+    if (c->pooled && strcmp(k->name, "pooling_type") == 0) return false;
     return c->which >= 16 || !(k->flags & WK_KEY_NOT_FOR(c->which));
 }
 
@@ -203,11 +205,13 @@ bool name_listed(const char *const *list, uint32_t n, struct gguf_str name)
     return false;
 }
 
-/* rest: the key's name below the architecture's. Two of them the host reads itself. */
+/* rest: the key's name below the architecture's. Some of them the host reads itself. */
 static bool is_read(const struct check *c, struct gguf_str rest)
 {
     static const char *const own[] = { "context_length", "block_count" };
+    static const char *const of_pooling[] = { "pooling_type", "classifier.output_labels" };
     if (name_listed(own, sizeof own / sizeof own[0], rest)) return true;
+    if (c->pooled && name_listed(of_pooling, sizeof of_pooling / sizeof of_pooling[0], rest)) return true;
     for (uint32_t i = 0; i < c->arch->n_keys; i++) {
         const struct wk_key *k = &c->arch->keys[i];
         if (!(k->flags & WK_KEY_ABSOLUTE) && has_key(c, k) && name_listed(&k->name, 1, rest)) return true;
@@ -283,7 +287,8 @@ static bool find_architecture(const struct wk_arch *arch, const struct gguf *fil
 }
 
 bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf_accepted *accepted,
-                const struct wk_host *host, struct arena *scratch, struct wk_meta *meta, struct messages *m)
+                const struct wk_host *host, bool pooled, struct arena *scratch, struct wk_meta *meta,
+                struct messages *m)
 {
     char architecture[TAPE_NAME];
     uint32_t which;
@@ -301,7 +306,8 @@ bool keys_check(const struct wk_arch *arch, const struct gguf *file, struct gguf
                          .messages = m,
                          .accepted = accepted,
                          .architecture = name,
-                         .which = which };
+                         .which = which,
+                         .pooled = pooled };
     memcpy(name, architecture, sizeof architecture);
     for (uint32_t i = 0; i < arch->n_keys; i++) {
         const struct wk_key *k = &arch->keys[i];

@@ -64,7 +64,8 @@ static bool prepare(struct builder *b, struct wk_meta *meta)
         messages_no_memory(b->messages);
         return false;
     }
-    if (!keys_check(b->arch, p->file, b->options->accepted, b->options->host, b->scratch, meta, b->messages))
+    if (!pooling_read(b) || !keys_check(b->arch, p->file, b->options->accepted, b->options->host, b->pooling != 0,
+                                        b->scratch, meta, b->messages))
         return false;
     (void)snprintf(p->architecture, sizeof p->architecture, "%s", meta->architecture);
     return keys_context(p->file, p->architecture, b->options->context, &p->context, b->messages);
@@ -102,6 +103,7 @@ static void record(struct builder *b)
     b->arch->close(model);
     plugin_call_end(&call);
     (void)pthread_mutex_unlock(&recording);
+    pooling_record(b, &table);
     check_whole(b);
     if (b->messages->status == WK_OK) (void)run_passes(b);
 }

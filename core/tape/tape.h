@@ -279,11 +279,14 @@ enum {
     FUSE_ALL = (1u << 9) - 1
 };
 
+/* How rows become one of a text, as files number it. */
+enum tape_pooling { TAPE_POOL_FILE = 0 /* as the file says */, TAPE_POOL_MEAN, TAPE_POOL_FIRST, TAPE_POOL_LAST };
 struct tape_options {
     uint32_t context;        /* positions a sequence; 0: the file's context_length */
     uint32_t fuse;           /* mask of FUSE_* */
     const char *const *taps; /* [n_taps] value names; "*": all */
     uint32_t n_taps;
+    enum tape_pooling pooling;      /* of a model that generates: its rows are to be pooled, and give no logits */
     const struct wk_host *host;     /* of the plugin, for its open(); NULL: it is told of no options */
     struct gguf_accepted *accepted; /* keys that may be there unread; NULL: none */
     const struct wk_type_cpu *(*find_type)(void *user, uint32_t ggml_type); /* NULL result: nobody serves it */

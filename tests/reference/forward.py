@@ -162,6 +162,7 @@ class Model(Network):
         self.freq, self.mscale = self.rotation(context)
         self.K, self.V = [[] for _ in range(self.L)], [[] for _ in range(self.L)]
         self.kept += self.K + self.V
+        self.encoder = bool(self.key("pooling_type", 0))
 
     # ---- rotation ----------------------------------------------------------------------------------------------------
     def rotation(self, context):
@@ -316,13 +317,30 @@ class Model(Network):
         """The logits behind one token more. closest: from an expert that was chosen to one that was not, in units of
         the spread of its router's logits."""
         self.closest = math.inf
+        logits = self.output(self.row(token))
+        self.tap("", "logits", logits)
+        return logits
+
+    def row(self, token):
+        """The token's row behind the last layer."""
         x = self.embedding(token)
         for l in range(self.L):
             x = self.layer(x, l)
         self.position += 1
-        logits = self.output(x)
-        self.tap("", "logits", logits)
-        return logits
+        return x
+
+    def embed(self, tokens):
+        """The text's row: the mean, the first or the last one's, of length 1; or scores of the last."""
+        xs, pooling = [self.norm(self.row(token), "output_norm") for token in tokens], self.key("pooling_type")
+        mean = [math.fsum(column) / len(xs) for column in zip(*xs, strict=True)]
+        out = mean if pooling == 1 else xs[0] if pooling == 2 else xs[-1]
+        if pooling == 4:
+            out = self.linear(out, "cls.output")
+        else:
+            length = math.sqrt(dot(out, out))
+            out = [v / length for v in out]
+        self.tap("", "output_embedding", out)
+        return out
 
 
 def checkpoints(model, tokens):

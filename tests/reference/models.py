@@ -33,6 +33,16 @@ FAMILIES = {
     "mixtral-apart": ("llama", 64, 32, 8, 2, 8, 2, EXPERTS),  # one tensor an expert, as older files have it
     "qwen2": ("qwen2", 64, 96, 4, 2, 16, 2, {"rope.freq_base": 1e6}),
     "qwen3": ("qwen3", 64, 96, 4, 2, 32, 2, {"attention.key_length": 32, "attention.value_length": 32}),
+    # embedding models made of decoders: their last token, the mean of all, scores of the last one
+    "qwen3-embedding": (
+        "qwen3", 64, 96, 4, 2, 32, 2,
+        {"attention.key_length": 32, "attention.value_length": 32, "pooling_type": 3},
+    ),
+    "llama-embedding": ("llama", 64, 96, 8, 2, 8, 2, {"pooling_type": 1}),
+    "qwen3-reranker": (
+        "qwen3", 64, 96, 4, 2, 16, 2,
+        {"pooling_type": 4, "classifier.output_labels": ["yes", "no"]},
+    ),
     "qwen3moe": ("qwen3moe", 64, 96, 4, 2, 16, 2, {"expert_feed_forward_length": 32, **EXPERTS}),
     "phi3": (
         "phi3", 64, 96, 4, 4, 16, 2,
@@ -147,6 +157,8 @@ def put_outside(w, family):
         w.matrix("output", E, n_tokens(family))
     if family == "llama-biases":
         w.vector("output.bias", n_tokens(family), 0.0)
+    if family == "qwen3-reranker":
+        w.matrix("cls.output", E, 2)
     if family == "llama3":
         w.t["rope_freqs.weight"] = ([D // 2], [1.0, 1.0, 2.5, 8.0])
     if arch == "phi3":

@@ -204,7 +204,8 @@ def scores():
         _, a = w.post("/v1/rerank", {"query": query, "documents": documents, "return_documents": True})
         check("with documents", all(r["document"] == {"text": documents[r["index"]]} for r in a["results"]), a)
         for body, field in (
-            ({"documents": ["a"]}, "query"), ({"query": "a"}, "documents"), ({"query": "a", "documents": []}, "documents"),
+            ({"documents": ["a"]}, "query"), ({"query": "a"}, "documents"),
+            ({"query": "a", "documents": []}, "documents"),
             ({"query": "a", "documents": [5]}, "documents"), ({"query": "", "documents": ["a"]}, "query"),
             ({"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
             ({"query": "a", "documents": ["b"], "max_tokens_per_doc": 9}, "max_tokens_per_doc"),
@@ -218,6 +219,13 @@ def scores():
 
 
 def a_model_that_generates():
+    pooled = ("--pooling", "last")
+    want = rows_of("embedded:haiku", ["Write a haiku", "rain"], *pooled)
+    with Worker(program, *pooled) as w:
+        status, a = embed(w, input=["Write a haiku", "rain"], model="haiku")
+        same = status == 200 and [d["embedding"] for d in a["data"]] == [r["embedding"] for r in want]
+        check("--pooling", same and len(want[0]["embedding"]) == 256, a)
+        check("... and it generates no more", w.post("/v1/completions", {"prompt": "x"})[0] == 400)
     with Worker(program) as w:
         for path, body in (
             ("/v1/embeddings", {"input": "x"}), ("/embedding", {"content": "x"}), ("/api/embed", {"input": "x"}),
