@@ -7,18 +7,20 @@
 static const char *const pres[] = { "gpt-2",    "llama-bpe", "qwen2",        "gpt-4o",         "default",
                                     "falcon",   "bloom",     "deepseek-llm", "deepseek-coder", "deepseek-v3",
                                     "superbpe", "kimi-k2",   "tiny_aya",     "youtu",          NULL,
-                                    "bert" };
+                                    "bert",   "t5" };
 enum { KINDS = sizeof pres / sizeof *pres };
 static struct tokenizer *tokenizers[KINDS];
 
-static bool is_wordpiece(size_t kind) { return pres[kind] && strcmp(pres[kind], "bert") == 0; }
+static bool is_kind(size_t i, const char *name) { return pres[i] && strcmp(pres[i], name) == 0; }
 
 static void open_all(void)
 {
     static struct builder b;
     for (size_t i = 0; i < KINDS; i++) {
-        if (is_wordpiece(i))
+        if (is_kind(i, "bert"))
             builder_wordpiece(&b);
+        else if (is_kind(i, "t5"))
+            builder_unigram(&b);
         else if (pres[i])
             builder_bpe(&b, pres[i]);
         else
@@ -43,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (tokenizer_encode_parts(tokenizers[kind], parts, 2, false, &ids, NULL)) abort();
     if (tokenizer_fewest(tokenizers[kind], parts, 2) > ids.n) abort();
     if (tokenizer_decode(tokenizers[kind], ids.ids, ids.n, true, &text, &len, NULL)) abort();
-    if (pres[kind] && !is_wordpiece(kind) && (len != n || memcmp(text, data + 2, n))) abort();
+    if (pres[kind] && !is_kind(kind, "bert") && !is_kind(kind, "t5") && (len != n || memcmp(text, data + 2, n)))
+        abort();
     struct utf8_stream stream = { 0 };
     char *out = malloc(UTF8_STREAM_ROOM(n) + 3);
     if (!out) abort();

@@ -10,7 +10,7 @@
 
 /* How a key is known. The flags change what a text becomes; with their other value they are not served, or of one
  * model alone. */
-enum use { READ, CHANGES_NOTHING, ALWAYS_FALSE, FALSE_BUT_OF_BERT };
+enum use { READ, CHANGES_NOTHING, ALWAYS_FALSE, FALSE_BUT_OF_BERT, FALSE_BUT_OF_T5, OF_T5 };
 
 static const struct {
     const char *name; /* below "tokenizer."; ending in '*': all that begin so */
@@ -55,7 +55,8 @@ static const struct {
     { "ggml.fim_sep_token_id", CHANGES_NOTHING },
     { "ggml.add_unknown_token", ALWAYS_FALSE },
     { "ggml.add_padding_token", ALWAYS_FALSE },
-    { "ggml.remove_extra_whitespaces", ALWAYS_FALSE },
+    { "ggml.remove_extra_whitespaces", FALSE_BUT_OF_T5 },
+    { "ggml.precompiled_charsmap", OF_T5 },
     { "ggml.normalizer.lowercase", FALSE_BUT_OF_BERT },
 };
 
@@ -84,14 +85,17 @@ static wk_status check_key(const struct gguf *file, const struct gguf_kv *kv, st
     if (kv->key.len <= len || memcmp(kv->key.data, prefix, len) != 0) return WK_OK;
     size_t i = 0;
     while (i < sizeof table / sizeof *table && !is_named(table[i].name, kv->key.data + len, kv->key.len - len)) i++;
-    if (i == sizeof table / sizeof *table) {
+    const bool t5 = is_model(file, "t5");
+    if (i == sizeof table / sizeof *table || (table[i].use == OF_T5 && !t5)) {
         if (gguf_accepts(accepted, kv->key)) return WK_OK;
         return wk_fail(err, WK_UNSUPPORTED,
                        "%.*s: nothing reads this key, and it may change what a text becomes; --accept-key %.*s takes "
                        "the tokenizer without",
                        shown, kv->key.data, shown, kv->key.data);
     }
-    if (table[i].use < ALWAYS_FALSE || (table[i].use == FALSE_BUT_OF_BERT && is_model(file, "bert"))) return WK_OK;
+    const enum use use = table[i].use;
+    if (use < ALWAYS_FALSE || (use == FALSE_BUT_OF_BERT && is_model(file, "bert")) || (use >= FALSE_BUT_OF_T5 && t5))
+        return WK_OK;
     const wk_status status = gguf_bool(file, kv, &flag, err);
     if (status || !flag || gguf_accepts(accepted, kv->key)) return status;
     return wk_fail(err, WK_UNSUPPORTED,

@@ -48,7 +48,7 @@ struct encoder {
     struct merger merger;
     char *buffer; /* SPM: escaped text; BPE: a word in the byte alphabet; WordPiece: a word */
     size_t buffer_cap;
-    struct byte_buffer normal, spare; /* tokenizer.json and WordPiece: normalised text */
+    struct byte_buffer normal, spare; /* tokenizer.json, WordPiece, unigram: normalised text */
     struct fragments inner;           /* and what added tokens leave of it */
 };
 
@@ -79,6 +79,22 @@ uint32_t spm_find_text(const struct vocab *v, const char *text,
 /* wordpiece.c */
 wk_status wordpiece_encode(const struct vocab *v, struct encoder *e, const char *text, size_t n, struct tokens *out,
                            const struct wk_err *err);
+
+/* SentencePiece's unigram model. */
+struct unigram {
+    uint8_t *map; /* tokenizer.ggml.precompiled_charsmap; NULL: none */
+    uint32_t n_units;
+    const char *texts; /* in the map: [n_texts], each ends with a zero byte */
+    size_t n_texts;
+    uint32_t *order, n;  /* [n] tokens that text may become, by their bytes */
+    uint32_t first[257]; /* of those that begin with this byte or a larger one */
+    float unknown;       /* score of a character that no token spells */
+};
+/* unigram.c. space: put the word boundary that SentencePiece puts before a text. */
+wk_status unigram_open(struct unigram *u, const struct vocab *v, const struct gguf *file, const struct wk_err *err);
+void unigram_close(struct unigram *u);
+wk_status unigram_encode(const struct unigram *u, const struct vocab *v, struct encoder *e, const char *text, size_t n,
+                         bool space, struct tokens *out, const struct wk_err *err);
 
 /* hf_parts.c: the parts of a tokenizer.json that are not its model. They come as raw JSON; name is the file's. */
 struct hf_ends {

@@ -1,6 +1,6 @@
 /* tokenizer.c: opens a tokenizer from a file's metadata and leads a prompt through it: join the parts, cut out special
- * tokens, encode what lies between, add what belongs at the ends. The models themselves are in bpe.c, spm.c and
- * wordpiece.c. */
+ * tokens, encode what lies between, add what belongs at the ends. The models themselves are in bpe.c, spm.c,
+ * unigram.c and wordpiece.c. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -16,6 +16,7 @@ struct tokenizer {
     struct specials specials;
     struct bpe_merges merges;  /* BPE */
     struct pretokenizer words; /* BPE */
+    struct unigram unigram;    /* unigram */
     bool strips_right;         /* Phi-3 in a GGUF file: whitespace after most specials vanishes */
     bool json;                 /* from a tokenizer.json: then pipeline has the specials, not `specials` */
     struct hf_pipeline pipeline;
@@ -63,14 +64,21 @@ static wk_status open_spm(struct tokenizer *t, const struct gguf *file, const st
     return status;
 }
 
+static wk_status open_unigram(struct tokenizer *t, const struct gguf *file, const struct wk_err *err)
+{
+    const wk_status status = vocab_open(&t->vocab, file, VOCAB_UNIGRAM, err);
+    return status ? status : unigram_open(&t->unigram, &t->vocab, file, err);
+}
+
 /* Of tokenizer.ggml.model. */
-enum kind { KIND_NONE, KIND_BPE, KIND_SPM, KIND_WORDPIECE, KIND_OTHER };
+enum kind { KIND_NONE, KIND_BPE, KIND_SPM, KIND_WORDPIECE, KIND_UNIGRAM, KIND_OTHER };
 static enum kind kind_of(struct gguf_str model)
 {
     if (!model.len || equals(model, "no_vocab")) return KIND_NONE;
     return equals(model, "gpt2")    ? KIND_BPE
            : equals(model, "llama") ? KIND_SPM
            : equals(model, "bert")  ? KIND_WORDPIECE
+           : equals(model, "t5")    ? KIND_UNIGRAM
                                     : KIND_OTHER;
 }
 
@@ -83,6 +91,7 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
     switch (kind_of(model)) {
     case KIND_BPE: status = open_bpe(t, file, err); break;
     case KIND_SPM: status = open_spm(t, file, err); break;
+    case KIND_UNIGRAM: status = open_unigram(t, file, err); break;
     case KIND_WORDPIECE: status = vocab_open(&t->vocab, file, VOCAB_WORDPIECE, err); break;
     case KIND_NONE:
         return wk_fail(
@@ -91,7 +100,7 @@ static wk_status open_model(struct tokenizer *t, const struct gguf *file, const 
     default:
         return wk_fail(err, WK_UNSUPPORTED,
                        "tokenizer.ggml.model: '%.*s' is not supported; supported are gpt2 (byte-level BPE), llama "
-                       "(SentencePiece) and bert (WordPiece)",
+                       "(SentencePiece), t5 (SentencePiece's unigram model) and bert (WordPiece)",
                        (int)(model.len < 64 ? model.len : 64), model.data);
     }
     t->strips_right = contains(name, "phi-3") || contains(name, "phi3");
@@ -171,6 +180,7 @@ void tokenizer_close(struct tokenizer *t)
     specials_close(&t->specials);
     hf_pipeline_close(&t->pipeline);
     bpe_close(&t->merges);
+    unigram_close(&t->unigram);
     pretokenizer_close(&t->words);
     vocab_close(&t->vocab);
     free(t);
@@ -180,9 +190,10 @@ void tokenizer_close(struct tokenizer *t)
 
 const char *tokenizer_kind(const struct tokenizer *t)
 {
-    static const char *const kinds[] = {
-        [VOCAB_SPM] = "gguf-spm", [VOCAB_BPE] = "gguf-bpe", [VOCAB_WORDPIECE] = "gguf-wordpiece"
-    };
+    static const char *const kinds[] = { [VOCAB_SPM] = "gguf-spm",
+                                         [VOCAB_BPE] = "gguf-bpe",
+                                         [VOCAB_WORDPIECE] = "gguf-wordpiece",
+                                         [VOCAB_UNIGRAM] = "gguf-unigram" };
     return t->json ? "hf-json" : kinds[t->vocab.model];
 }
 const char *tokenizer_digest(const struct tokenizer *t) { return t->pipeline.digest; }
@@ -279,6 +290,8 @@ static wk_status encode_text(const struct tokenizer *t, struct encoder *e, const
     switch (t->vocab.model) {
     case VOCAB_BPE: return bpe_encode(&t->vocab, &t->merges, &t->words, e, text, n, out, err);
     case VOCAB_WORDPIECE: return wordpiece_encode(&t->vocab, e, text, n, out, err);
+    case VOCAB_UNIGRAM:
+        return unigram_encode(&t->unigram, &t->vocab, e, text, n, t->vocab.add_space_prefix && begins, out, err);
     case VOCAB_SPM: break;
     }
     return spm_encode(&t->vocab, e, text, n, t->vocab.add_space_prefix && begins, out, err);
@@ -398,7 +411,8 @@ size_t tokenizer_fewest(const struct tokenizer *t, const struct tokenizer_part *
 {
     enum { NFC_SHRINKS = 4 }; /* no sequence becomes less than a fourth of its bytes; most, three jamo, a third */
     bool composes = false;
-    if (t->vocab.model == VOCAB_WORDPIECE) return 0; /* a word of any length may be one unknown token */
+    /* A word of any length may be one unknown token. */
+    if (t->vocab.model == VOCAB_WORDPIECE || t->vocab.model == VOCAB_UNIGRAM) return 0;
     for (uint32_t i = 0; t->json && i < t->pipeline.n_steps; i++) {
         const struct hf_step *s = &t->pipeline.step[i];
         if (s->kind == HF_REPLACE && s->to_len < s->from_len) return 0;

@@ -1,9 +1,10 @@
 /* tokenizer.h: text to token ids and back, as the model's own tokenizer does it.
  *
  * Kinds: gguf-bpe (byte-level BPE, `tokenizer.ggml.model` = gpt2), gguf-spm (SentencePiece BPE with byte fallback, =
- * llama), gguf-wordpiece (BERT's, = bert) and hf-json (either of the two, from a tokenizer.json as Hugging Face's
- * tokenizers write it). The vocabulary is copied out of the file: nothing of it is needed after tokenizer_open. A
- * tokenizer is immutable once open; every function may be called by any thread at the same time.
+ * llama), gguf-unigram (SentencePiece's unigram model, = t5), gguf-wordpiece (BERT's, = bert) and hf-json (either of
+ * the two, from a tokenizer.json as Hugging Face's tokenizers write it). The vocabulary is copied out of the file:
+ * nothing of it is needed after tokenizer_open. A tokenizer is immutable once open; every function may be called by any
+ * thread at the same time.
  *
  * Any bytes can be encoded. What is not UTF-8 is no error: byte-level BPE cuts the text into well-formed runs,
  * pre-tokenised each for itself, and single stray bytes, each a piece of its own (so decoding gives back exactly the

@@ -274,6 +274,12 @@ static void preset_roles(struct vocab *v)
         if (v->n > 2) v->eos = 2;
     }
     v->add_bos = v->add_space_prefix = spm;
+    if (v->model == VOCAB_UNIGRAM) { /* T5's ids, as far as there are any */
+        v->pad = 0;
+        if (v->n > 1) v->eos = 1;
+        if (v->n > 2) v->unk = 2;
+        v->add_eos = v->add_space_prefix = v->trims_spaces = true;
+    }
     if (v->model == VOCAB_WORDPIECE) v->add_bos = v->add_eos = v->add_space_prefix = v->lowercase = true;
 }
 
@@ -358,11 +364,14 @@ int vocab_byte_value(struct token_bytes t)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+/* May its tokens <0xHH> be bytes? */
+static bool has_bytes(const struct vocab *v) { return v->model == VOCAB_SPM || v->model == VOCAB_UNIGRAM; }
+
 /* A file without token types calls everything normal; the tokens that must not be made from ordinary text are known by
  * their spelling and role. */
 static void infer_types(struct vocab *v)
 {
-    for (uint32_t id = 0; v->model == VOCAB_SPM && id < v->n; id++)
+    for (uint32_t id = 0; has_bytes(v) && id < v->n; id++)
         if (vocab_byte_value(vocab_text(v, id)) >= 0) v->type[id] = TOKEN_BYTE;
     const uint32_t control[] = { v->bos, v->eos, v->pad, v->eot, v->eom };
     for (size_t i = 0; i < sizeof control / sizeof *control; i++)
@@ -453,7 +462,7 @@ static wk_status find_bytes(struct vocab *v, const struct wk_err *err)
 {
     for (unsigned b = 0; b < 256; b++) v->byte_id[b] = TOKEN_NONE;
     if (v->model == VOCAB_WORDPIECE) return WK_OK;
-    for (uint32_t id = 0; v->model == VOCAB_SPM && id < v->n; id++) {
+    for (uint32_t id = 0; has_bytes(v) && id < v->n; id++) {
         if (v->type[id] != TOKEN_BYTE) continue;
         uint32_t *slot = &v->byte_id[(unsigned char)vocab_piece(v, id).data[0]];
         if (*slot == TOKEN_NONE) *slot = id;
@@ -497,9 +506,12 @@ wk_status vocab_open(struct vocab *v, const struct gguf *file, enum vocab_model 
     if ((status = read_texts(v, file, err)) || (status = read_types(v, file, err))) return status;
     preset_roles(v);
     if ((status = vocab_read_roles(v, file, err)) ||
-        (status = read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err)))
+        (status = read_flag(file, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, err)) ||
+        (status = read_flag(file, "tokenizer.ggml.remove_extra_whitespaces", &v->trims_spaces, err)))
         return status;
-    if (model == VOCAB_SPM && (status = read_scores(v, file, err))) return status;
+    if (model == VOCAB_UNIGRAM && v->unk == TOKEN_NONE)
+        return wk_fail(err, WK_INVALID, "%s: a unigram vocabulary needs an unknown token", v->where);
+    if (has_bytes(v) && (status = read_scores(v, file, err))) return status;
     const bool typed = gguf_find(file, "tokenizer.ggml.token_type");
     if (!typed) infer_types(v);
     if ((status = vocab_table(v, err))) return status;

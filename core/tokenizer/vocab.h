@@ -16,7 +16,8 @@ struct gguf;
 enum vocab_model {
     VOCAB_SPM /* U+2581 is a space, bytes have tokens <0xHH> */,
     VOCAB_BPE /* texts in the byte alphabet */,
-    VOCAB_WORDPIECE /* U+2581 begins a word */
+    VOCAB_WORDPIECE /* U+2581 begins a word */,
+    VOCAB_UNIGRAM /* as SPM, with or without byte tokens */
 };
 
 enum { VOCAB_MAX_FILE_ENDS = 32 /* ids that a file's keys name as ends */ };
@@ -32,7 +33,7 @@ struct vocab {
     char *piece;        /* the bytes that each token stands for */
     uint32_t *piece_at; /* [n + 1] */
     uint8_t *type;      /* [n] enum token_type */
-    float *score;       /* [n], GGUF's SPM only */
+    float *score;       /* [n], GGUF's SPM and unigram only */
     size_t longest;     /* bytes of the longest text */
     bool words_part;    /* SPM: no text has a space behind anything else, so that nothing merges across a word's end */
 
@@ -42,6 +43,7 @@ struct vocab {
     uint32_t byte_id[256]; /* the token of each single byte, or TOKEN_NONE */
     uint32_t bos, eos, unk, pad, eot, eom, sep;
     bool add_bos, add_eos, add_sep, add_space_prefix;
+    bool trims_spaces;                           /* unigram: spaces at the ends go, several become one */
     bool lowercase;                              /* WordPiece: text becomes lower case, without accents */
     uint32_t file_ends[VOCAB_MAX_FILE_ENDS + 1]; /* as the file's keys name them */
     size_t n_file_ends;

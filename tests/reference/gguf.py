@@ -256,6 +256,8 @@ def put_value(v):
         return struct.pack("<If", 6, v)
     if isinstance(v, str):
         return struct.pack("<I", 8) + put_text(v)
+    if isinstance(v, bytes):
+        return struct.pack("<IIQ", 9, 0, len(v)) + v
     if not v or isinstance(v[0], str):
         return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(put_text, v))
     if isinstance(v[0], float):

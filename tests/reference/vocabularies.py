@@ -1,11 +1,12 @@
 """Vocabularies made for the tests, and tokenizers written a second time, slow and plain, that say what texts encode to.
 
 WordPiece (Devlin et al. 2019), byte-level BPE (Radford et al. 2019) with the pre-tokenizer patterns that the models
-publish, and SentencePiece's BPE (Kudo and Richardson 2018). Python's re has no \\p{...}: the classes are spelt out from
-unicodedata.
+publish, and SentencePiece's BPE (Kudo and Richardson 2018) and unigram model (Kudo 2018). Python's re has no \\p{...}:
+the classes are spelt out from unicodedata.
 """
 
 import json
+import math
 import random
 import re
 import unicodedata
@@ -288,6 +289,117 @@ def spm_metadata(text, n_pieces=240):
     }
 
 
+# ---- unigram ---------------------------------------------------------------------------------------------------------
+REPLACED = {
+    "ﬁ": "fi", "ﬂ": "fl", "½": "1/2", "\t": " ", "\n": " ", "\u00a0": " ", "\u3000": " ", "é": "e", "e\u0301": "e",
+    "\ufeff": "", "²": "2", "a\u0000b": "ab",
+}  # fmt: skip
+
+
+def charsmap(replaced):
+    """The map as SentencePiece stores it: a double array of byte strings to places in the texts behind it."""
+    tree, texts, units = {}, b"", {0: 0}
+    for key, to in replaced.items():
+        node = tree
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[None] = len(texts)
+        texts += to.encode() + b"\0"
+    waiting, taken, bases = [(0, tree)], {0}, set()  # two nodes of one base would have each other's children
+    while waiting:
+        at, node = waiting.pop(0)
+        labels = [b or 0 for b in node]  # None: a text ends here; no text of the map begins with a zero byte
+        free = (b for b in range(1, 1 << 16) if b not in bases and not any(b ^ label in taken for label in labels))
+        base = next(free)
+        bases.add(base)
+        units[at] |= (at ^ base) << 10 | (None in node) << 8
+        for byte, below in node.items():
+            child = base ^ (byte or 0)
+            taken.add(child)
+            units[child] = (1 << 31) | below if byte is None else byte
+            if byte is not None:
+                waiting.append((child, below))
+    n = (max(units) | 0xFF) + 1
+    trie = b"".join(units.get(i, 1 << 31).to_bytes(4, "little") for i in range(n))
+    return len(trie).to_bytes(4, "little") + trie + texts
+
+
+class Unigram:
+    def __init__(self, meta):
+        self.tokens, self.types = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
+        self.scores = meta["tokenizer.ggml.scores"]
+        self.ids = {t: i for i, t in enumerate(self.tokens) if self.types[i] == NORMAL}
+        self.bytes = {self.tokens[i]: i for i, kind in enumerate(self.types) if kind == BYTE}
+        self.trims = meta["tokenizer.ggml.remove_extra_whitespaces"]
+        self.unknown = min(self.scores[i] for i in self.ids.values()) - 10
+
+    def normal(self, text, begins):
+        out = ""
+        while text:
+            key = next((text[:n] for n in range(min(len(text), 3), 0, -1) if text[:n] in REPLACED), text[0])
+            out += REPLACED.get(key, key)
+            text = text[len(key) :]
+        if self.trims:
+            out = re.sub(" +", " ", out).lstrip(" ")
+        out = (SPACE if begins and out else "") + out.replace(" ", SPACE)
+        return out.rstrip(SPACE) if self.trims else out
+
+    def plain(self, text, begins):
+        text = self.normal(text, begins)
+        best = [(0.0, [])] + [None] * len(text)
+        for at in range(len(text)):
+            spelt = text[at] in self.ids
+            ends = [(e, self.ids[text[at:e]]) for e in range(at + 1, len(text) + 1) if text[at:e] in self.ids]
+            for end, token in ends + ([] if spelt else [(at + 1, None)]):
+                score = best[at][0] + (self.unknown if token is None else self.scores[token])
+                if best[end] is None or score > best[end][0]:
+                    best[end] = (score, best[at][1] + [(text[at:end], token)])
+        out = []
+        for piece, token in best[-1][1]:
+            spelt = [self.bytes.get("<0x%02X>" % b) for b in piece.encode()]
+            if token is not None:
+                out.append(token)
+            elif None not in spelt:
+                out += spelt
+            elif not out or out[-1] != self.tokens.index("<unk>"):
+                out.append(self.tokens.index("<unk>"))
+        return out
+
+    def encode(self, text, control):
+        specials = {t: i for i, t in enumerate(self.tokens) if self.types[i] in (CONTROL, UNKNOWN)} if control else {}
+        out, begins = [], True
+        for piece, token in split_specials(text, specials):
+            out += self.plain(piece, begins) if token is None else [token]
+            begins = token is not None
+        return out
+
+
+def unigram_metadata(text, with_bytes, trims):
+    """Pieces of words; scores are such that no two ways to spell a text are equally good but by themselves."""
+    words, r = [SPACE + w for w in text.split()], random.Random(3)
+    counted = {}
+    for w in words:
+        for a in range(len(w)):
+            for b in range(a + 1, min(a + 6, len(w)) + 1):
+                counted[w[a:b]] = counted.get(w[a:b], 0) + 1
+    pieces = [p for _, p in sorted((-n * len(p), p) for p, n in counted.items() if len(p) > 1)[:400]]
+    letters = sorted(set("".join(words)) | set("ßя"))
+    hexes = ["<0x%02X>" % b for b in range(256)] if with_bytes else []
+    tokens = ["<unk>", "<s>", "</s>", *hexes, *pieces, *letters]
+    scores = [-(r.random() + 2 + math.log(1 + len(p))) for p in pieces] + [-(r.random() + 6) for _ in letters]
+    return {
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [UNKNOWN, CONTROL, CONTROL] + [BYTE] * len(hexes) + [NORMAL] * len(scores),
+        "tokenizer.ggml.scores": [0.0] * (3 + len(hexes)) + scores,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.remove_extra_whitespaces": trims,
+        "tokenizer.ggml.precompiled_charsmap": charsmap(REPLACED),
+    }
+
+
 # ---- WordPiece -------------------------------------------------------------------------------------------------------
 ASCII_MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 IDEOGRAPHS = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
@@ -415,6 +527,10 @@ def make(at, sample, embedded):
         meta = wordpiece_metadata(sample, lower)
         gguf.write(at(name), {"general.architecture": "bert", **meta}, {})
         all_vectors.append(vectors(name, WordPiece(meta)))
+    for name, with_bytes, trims in (("vocab-unigram.gguf", False, True), ("vocab-unigram-bytes.gguf", True, False)):
+        meta = unigram_metadata(sample, with_bytes, trims)
+        gguf.write(at(name), {"general.architecture": "bert", **meta}, {})
+        all_vectors.append(vectors(name, Unigram(meta)))
     for path in embedded:
         all_vectors.append(vectors(path, Bpe(gguf.read(path, values=False)[0], patterns)))
     with open(at("vectors.json"), "w", encoding="utf-8") as f:

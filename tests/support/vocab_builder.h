@@ -31,6 +31,8 @@ struct builder {
         const int64_t *list; /* not NULL: an array, value elements */
     } extra[16];             /* integers, or booleans */
     uint32_t n_extra;
+    const uint8_t *map; /* tokenizer.ggml.precompiled_charsmap, [n_map] */
+    size_t n_map;
     int32_t short_types, short_scores; /* entries to leave out of the parallel arrays; -1: no array at all */
     unsigned char *bytes;
     size_t size, cap;
@@ -39,7 +41,7 @@ struct builder {
 static inline void builder_put(struct builder *b, const void *data, size_t n)
 {
     if (!array_reserve((void **)&b->bytes, &b->cap, b->size + n, 1)) abort();
-    memcpy(b->bytes + b->size, data, n);
+    if (n) memcpy(b->bytes + b->size, data, n);
     b->size += n;
 }
 static inline void builder_u32(struct builder *b, uint32_t v) { builder_put(b, &v, 4); }
@@ -174,10 +176,30 @@ static inline void builder_wordpiece(struct builder *b)
     }
 }
 
+/* Unigram: unknown, bos, eos, letters and pieces of the worker's queue. */
+static inline void builder_unigram(struct builder *b)
+{
+    static const char *const pieces[] = {
+        "\xE2\x96\x81", "\xE2\x96\x81the", "\xE2\x96\x81worker", "work", "er", "\xE2\x96\x81queue", "th", "he", "aa",
+        "aaa"
+    };
+    memset(b, 0, sizeof *b);
+    b->model = "t5";
+    builder_token(b, "<unk>", TOKEN_UNKNOWN, 0);
+    builder_token(b, "<s>", TOKEN_CONTROL, 0);
+    builder_token(b, "</s>", TOKEN_CONTROL, 0);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        builder_token(b, pieces[i], TOKEN_NORMAL, -3 - (float)i / 8);
+    for (char c = 'a'; c <= 'z'; c++) builder_token(b, (char[]){ c, 0 }, TOKEN_NORMAL, -8 - (float)(c - 'a') / 64);
+    builder_int(b, "tokenizer.ggml.bos_token_id", 1);
+    builder_int(b, "tokenizer.ggml.eos_token_id", 2);
+    builder_int(b, "tokenizer.ggml.unknown_token_id", 0);
+}
+
 static inline uint64_t builder_keys(const struct builder *b)
 {
     return (uint64_t)(b->model != NULL) + (b->pre != NULL) + (b->name != NULL) + (b->chat_template != NULL) + 1 +
-           (b->short_types >= 0) + (b->short_scores >= 0) + (b->n_merges > 0) + b->n_extra;
+           (b->short_types >= 0) + (b->short_scores >= 0) + (b->n_merges > 0) + (b->n_map > 0) + b->n_extra;
 }
 
 /* The file's bytes, in b->bytes, [b->size]. */
@@ -201,6 +223,8 @@ static inline void builder_write(struct builder *b)
         builder_array(b, "tokenizer.ggml.scores", GGUF_F32, b->n - (uint32_t)b->short_scores);
         for (uint32_t i = 0; i < b->n - (uint32_t)b->short_scores; i++) builder_put(b, &b->token[i].score, 4);
     }
+    if (b->n_map) builder_array(b, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, b->n_map);
+    builder_put(b, b->map, b->n_map);
     if (b->n_merges) builder_array(b, "tokenizer.ggml.merges", GGUF_STRING, b->n_merges);
     for (uint32_t i = 0; i < b->n_merges; i++) builder_str(b, b->merge[i], strlen(b->merge[i]));
     for (uint32_t i = 0; i < b->n_extra; i++) {

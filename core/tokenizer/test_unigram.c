@@ -1,0 +1,162 @@
+/* test_unigram.c: SentencePiece's unigram model from a file: spaces, unknown characters, bytes, and files that are
+ * refused or whose map lies. Ids of longer texts are in test_made_vectors.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "vocab_builder.h"
+
+static struct builder builder;
+static char text_of_error[512];
+static const struct wk_err err = { text_of_error, sizeof text_of_error };
+
+static struct tokenizer *must_open(void)
+{
+    struct tokenizer *t;
+    if (builder_open(&builder, &t, &err)) fail_msg("%s", text_of_error);
+    return t;
+}
+
+/* The tokens of a text with spaces between; U+2581 is _. */
+static void check(const struct tokenizer *t, const char *text, size_t n, bool special, const char *want)
+{
+    char got[4096] = "";
+    size_t at = 0;
+    struct tokens ids = { 0 };
+    assert_int_equal(tokenizer_encode(t, text, n, false, special, &ids, &err), WK_OK);
+    for (size_t i = 0; i < ids.n; i++) {
+        const struct token_bytes s = tokenizer_text(t, ids.ids[i]);
+        const bool begins = s.len >= 3 && memcmp(s.data, "\xE2\x96\x81", 3) == 0;
+        at += (size_t)snprintf(got + at, sizeof got - at, "%s%s%.*s", i ? " " : "", begins ? "_" : "",
+                               (int)(s.len - 3 * begins), s.data + 3 * begins);
+    }
+    assert_string_equal(got, want);
+    tokens_free(&ids);
+}
+#define CHECK(t, text, want) check(t, text, sizeof text - 1, false, want)
+
+static void test_spaces(void **state)
+{
+    (void)state;
+    builder_unigram(&builder);
+    struct tokenizer *t = must_open();
+    assert_string_equal(tokenizer_kind(t), "gguf-unigram");
+    CHECK(t, "", "");
+    CHECK(t, "   ", "");
+    CHECK(t, "the worker", "_the _worker");
+    CHECK(t, "  the   worker ", "_the _worker");
+    CHECK(t, "worker", "_worker");
+    CHECK(t, "thework", "_the work");
+    CHECK(t, "aaaaa", "_ aa aaa");
+    check(t, "the", 3, true, "_the </s>"); /* eos by itself, bos if the file wants it */
+    tokenizer_close(t);
+    builder_unigram(&builder);
+    builder_flag(&builder, "tokenizer.ggml.remove_extra_whitespaces", false);
+    builder_flag(&builder, "tokenizer.ggml.add_space_prefix", false);
+    builder_flag(&builder, "tokenizer.ggml.add_bos_token", true);
+    t = must_open();
+    CHECK(t, " the  worker ", "_the _ _worker _");
+    CHECK(t, "worker", "work er");
+    check(t, "", 0, true, "<s> </s>");
+    tokenizer_close(t);
+}
+
+static void test_unknown(void **state)
+{
+    (void)state;
+    builder_unigram(&builder);
+    struct tokenizer *t = must_open();
+    CHECK(t, "the\xC3\xA9\xC3\xA9q", "_the <unk> q"); /* neighbours are one */
+    CHECK(t, "a\xFFz", "_ a <unk> z");
+    CHECK(t, "<unk></s>", "_ <unk> u n k <unk> s <unk>"); /* text is no control token */
+    tokenizer_close(t);
+    builder_unigram(&builder);
+    for (unsigned i = 0; i < 256; i++) {
+        char text[8];
+        (void)snprintf(text, sizeof text, "<0x%02X>", i);
+        builder_token(&builder, text, TOKEN_BYTE, 0);
+    }
+    t = must_open();
+    CHECK(t, "the\xC3\xA9", "_the <0xC3> <0xA9>");
+    CHECK(t, "<0x41>", "_ <0x3C> <0x30> x <0x34> <0x31> <0x3E>");
+    tokenizer_close(t);
+}
+
+static void must_refuse(const char *text)
+{
+    struct tokenizer *t;
+    assert_int_not_equal(builder_open(&builder, &t, &err), WK_OK);
+    assert_null(t);
+    if (!strstr(text_of_error, text)) fail_msg("\"%s\" does not say %s", text_of_error, text);
+}
+
+static void refuse_map(const uint8_t *map, size_t n, const char *text)
+{
+    builder_unigram(&builder);
+    builder.map = map;
+    builder.n_map = n;
+    must_refuse(text);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const uint8_t short_map[4] = { 0 }, empty[6] = { 0 }, odd[16] = { 6 }, long_trie[16] = { 16 },
+                         unended[9] = { 4, 0, 0, 0, 0, 0, 0, 0, 'x' };
+    refuse_map(short_map, sizeof short_map, "4 bytes; 5 to");
+    refuse_map(empty, sizeof empty, "a trie of 0 bytes");
+    refuse_map(odd, sizeof odd, "a trie of 6 bytes");
+    refuse_map(long_trie, sizeof long_trie, "a trie of 16 bytes");
+    refuse_map(unended, sizeof unended, "that end with a zero byte");
+    builder_unigram(&builder);
+    builder_int(&builder, "tokenizer.ggml.precompiled_charsmap", 5);
+    must_refuse("expected an array of bytes");
+    builder_unigram(&builder);
+    builder.extra[2].value = -1; /* the unknown token */
+    must_refuse("needs an unknown token");
+    builder_unigram(&builder);
+    builder.short_scores = -1;
+    must_refuse("tokenizer.ggml.scores is absent");
+}
+
+/* Whatever a map holds, an encode ends, and reads nothing beyond it. */
+static void test_lying_maps(void **state)
+{
+    (void)state;
+    static const char text[] = "the worker's queue \xC3\xA9\xE4\xBD\xA0 \xFF aaaaaaaaaaaaaaaa";
+    uint8_t map[1024];
+    uint64_t x = 88172645463325252u;
+    for (int round = 0; round < 400; round++) {
+        const uint32_t units = 1 + (uint32_t)(round * 7) % 200, bytes = 4 * units;
+        for (size_t i = 0; i < sizeof map; i++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            map[i] = (uint8_t)x;
+            /* Small offsets, and labels that occur: else nothing is ever found. */
+            if (i % 4 == 0 && i >= 4) map[i] = (uint8_t)text[x / 256 % (sizeof text - 1)];
+            if (i % 4 == 1 && i >= 4) map[i] &= (uint8_t)(round % 2 ? 0x7D : 0x01);
+            if (i % 4 > 1 && i >= 4) map[i] &= (uint8_t)(round % 3 ? 0x00 : 0x01);
+        }
+        map[0] = (uint8_t)bytes, map[1] = (uint8_t)(bytes >> 8), map[2] = map[3] = 0;
+        const size_t n = 4 + bytes + 1 + (size_t)round % 16;
+        map[n - 1] = 0;
+        builder_unigram(&builder);
+        builder.map = map;
+        builder.n_map = n;
+        struct tokenizer *t = must_open();
+        struct tokens ids = { 0 };
+        assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, false, true, &ids, &err), WK_OK);
+        tokens_free(&ids);
+        tokenizer_close(t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_spaces), cmocka_unit_test(test_unknown),
+                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_lying_maps) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
