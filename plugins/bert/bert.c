@@ -1,17 +1,33 @@
 /* bert.c: BERT (Devlin et al. 2019) as an encoder of texts: sentence-transformers' models of it, BGE, E5, RoBERTa
- * and XLM-R in the same form; rerankers made of them.
+ * and XLM-R in the same form; rerankers made of them. And Nomic's BERT, whose positions rotate and whose feed-forward
+ * network is gated.
  *
  * Every token sees all others, norms stand behind the additions, and there are no logits: the result is one row of a
  * text, pooled as the file says and brought to length 1, or a reranker's scores. */
 #include <math.h>
+#include <string.h>
 
 #include <worker/open.h>
 #include <worker/plugin.h>
+#include <worker/rope.h>
 
 /* ---- what the file may say ----------------------------------------------------------------------------- */
 
-enum { CONTEXT, EMBEDDING, BLOCKS, FEED_FORWARD, HEADS, KV_HEADS, EPS, POOLING };
-enum { MAX_CONTEXT = 1 << 20 };
+enum {
+    CONTEXT,
+    EMBEDDING,
+    BLOCKS,
+    FEED_FORWARD,
+    HEADS,
+    KV_HEADS,
+    EPS,
+    POOLING,
+    KEY_LENGTH,
+    VALUE_LENGTH,
+    ROPE_BASE,
+    ROPE_DIM
+};
+enum { MAX_CONTEXT = 1 << 20, MAX_HEAD = 1024 };
 enum { POOL_MEAN = 1, POOL_FIRST, POOL_LAST, POOL_RANK }; /* values of pooling_type; 0: rows as they are, not served */
 
 /* Ranges: several times what published models have, small enough that every product below stays inside 32 bits. What
@@ -26,6 +42,10 @@ static const struct wk_key keys[] = {
                    0 }, /* default: as many as heads */
     [EPS] = { "attention.layer_norm_epsilon", WK_KEY_F32, WK_KEY_REQUIRED, 1e-15, 0.1, 0 },
     [POOLING] = { "pooling_type", WK_KEY_U32, WK_KEY_REQUIRED, 0, 4, 0 },
+    [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },
+    [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },
+    [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 1000 },
+    [ROPE_DIM] = { "rope.dimension_count", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },
     /* Of these one value changes nothing. */
     { "attention.causal", WK_KEY_BOOL, 0, 0, 0, 0 },
     { "attention.clamp_kqv", WK_KEY_F32, 0, 0, 0, 0 },
@@ -33,12 +53,10 @@ static const struct wk_key keys[] = {
     { "expert_count", WK_KEY_U32, 0, 0, 0, 0 },
     { "expert_used_count", WK_KEY_U32, 0, 0, 0, 0 },
 };
-/* The embedding's rows are the vocabulary, a reranker's the labels; nothing rotates. */
-static const char *const ignored_keys[] = {
-    "vocab_size",           "tensor_data_layout", "attention.layer_norm_rms_epsilon", "classifier.output_labels",
-    "rope.dimension_count", "rope.freq_base"
-};
-static const char *const names[] = { "bert" };
+/* The embedding's rows are the vocabulary, a reranker's the labels; of BERT itself nothing rotates. */
+static const char *const ignored_keys[] = { "vocab_size", "tensor_data_layout", "attention.layer_norm_rms_epsilon",
+                                            "classifier.output_labels" };
+static const char *const names[] = { "bert", "nomic-bert" };
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
@@ -46,6 +64,8 @@ struct bert {
     uint32_t L, E, F, H, V, C; /* layers, width, feed-forward, heads, vocabulary, positions */
     uint32_t types, labels;    /* rows of token_types; scores of a reranker */
     uint32_t pooling, dense;   /* dense: a reranker with a layer before its scores */
+    uint32_t nomic;            /* positions rotate, q|k|v is one tensor, a gate; biases are left out */
+    double base;
     float eps;
 };
 
@@ -65,22 +85,44 @@ static wk_status open_pooling(const struct wk_meta *meta, struct bert *m, const 
     return WK_OK;
 }
 
-static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
+/* Heads are equal parts of a row. */
+static wk_status open_heads(const struct wk_meta *meta, const struct bert *m, const struct wk_err *err)
 {
-    struct bert *m = model;
-    m->L = wk_meta_u32(meta, BLOCKS);
-    m->E = wk_meta_u32(meta, EMBEDDING);
-    m->F = wk_meta_u32(meta, FEED_FORWARD);
-    m->H = wk_meta_u32(meta, HEADS);
-    m->C = wk_meta_u32(meta, CONTEXT);
-    m->eps = (float)wk_meta_number(meta, EPS);
+    static const struct {
+        uint32_t key;
+        const char *name;
+    } lengths[] = { { KEY_LENGTH, "attention.key_length" },
+                    { VALUE_LENGTH, "attention.value_length" },
+                    { ROPE_DIM, "rope.dimension_count" } };
     if (m->E % m->H)
         return wk_fail(err, WK_INVALID, "embedding_length is %u, must be a multiple of attention.head_count, %u",
                        (unsigned)m->E, (unsigned)m->H);
     if (wk_meta_has(meta, KV_HEADS) && wk_meta_u32(meta, KV_HEADS) != m->H)
         return wk_fail(err, WK_UNSUPPORTED, "attention.head_count_kv is %u; as many as heads, %u, are served",
                        (unsigned)wk_meta_u32(meta, KV_HEADS), (unsigned)m->H);
-    const wk_status status = wk_vocabulary_open(meta, &m->V, NULL, err);
+    for (int i = 0; i < (m->nomic ? 3 : 2); i++)
+        if (wk_meta_u32_or(meta, lengths[i].key, m->E / m->H) != m->E / m->H)
+            return wk_fail(err, WK_UNSUPPORTED, "%s is %u; the row's width by heads, %u, is served", lengths[i].name,
+                           (unsigned)wk_meta_u32(meta, lengths[i].key), (unsigned)(m->E / m->H));
+    if (m->nomic && (m->E / m->H > MAX_HEAD || m->E / m->H % 2))
+        return wk_fail(err, WK_UNSUPPORTED, "a head of %u values, of which pairs rotate: even numbers to %d are served",
+                       (unsigned)(m->E / m->H), MAX_HEAD);
+    return WK_OK;
+}
+
+static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
+{
+    struct bert *m = model;
+    m->nomic = strcmp(meta->architecture, names[1]) == 0;
+    m->base = wk_meta_number(meta, ROPE_BASE);
+    m->L = wk_meta_u32(meta, BLOCKS);
+    m->E = wk_meta_u32(meta, EMBEDDING);
+    m->F = wk_meta_u32(meta, FEED_FORWARD);
+    m->H = wk_meta_u32(meta, HEADS);
+    m->C = wk_meta_u32(meta, CONTEXT);
+    m->eps = (float)wk_meta_number(meta, EPS);
+    wk_status status = open_heads(meta, m, err);
+    if (status == WK_OK) status = wk_vocabulary_open(meta, &m->V, NULL, err);
     if (status != WK_OK) return status;
     if (!meta->tensor(meta->self, "token_types.weight", &m->types, NULL, NULL))
         return wk_fail(err, WK_INVALID, "token_types.weight is missing");
@@ -102,28 +144,53 @@ static void rank(const struct wk_builder *b, wk_value x, const struct bert *m)
     wk_embedding(b, wk_linear(b, x, "cls.output", m->labels, WK_OPTIONAL), 0);
 }
 
+static wk_value attention(const struct wk_builder *b, wk_value x, const struct bert *m,
+                          const struct wk_rope_freqs *rope)
+{
+    const struct wk_op_attention att = {
+        .heads = m->H, .kv_heads = m->H, .scale = 1 / sqrtf((float)(m->E / m->H)), .flags = WK_ATTENTION_BIDIRECTIONAL
+    };
+    if (!m->nomic) {
+        wk_value q = wk_linear(b, x, "attn_q", m->E, WK_REQUIRED), k = wk_linear(b, x, "attn_k", m->E, WK_REQUIRED),
+                 v = wk_linear(b, x, "attn_v", m->E, WK_REQUIRED);
+        return wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", m->E, WK_REQUIRED);
+    }
+    wk_value part[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct wk_rows rows = { .name = "attn_qkv", .total = 3 * m->E, .first = i * m->E, .n = m->E };
+        part[i] = wk_linear_rows(b, x, rows, WK_OPTIONAL);
+        if (i < 2) part[i] = wk_rope(b, part[i], m->E / m->H, rope);
+    }
+    return wk_linear(b, wk_attention(b, part[0], part[1], part[2], NULL, &att), "attn_output", m->E, WK_OPTIONAL);
+}
+
+static wk_value feed_forward(const struct wk_builder *b, wk_value x, const struct bert *m)
+{
+    if (!m->nomic)
+        return wk_linear(b, wk_unary(b, wk_linear(b, x, "ffn_up", m->F, WK_REQUIRED), WK_UNARY_GELU_ERF, 0), "ffn_down",
+                         m->E, WK_REQUIRED);
+    wk_value g = wk_linear(b, x, "ffn_gate", m->F, WK_OPTIONAL), u = wk_linear(b, x, "ffn_up", m->F, WK_OPTIONAL);
+    return wk_linear(b, wk_glu(b, WK_GLU_SILU, g, u), "ffn_down", m->E, WK_OPTIONAL);
+}
+
 static void bert_record(const struct wk_builder *b, const void *model)
 {
     static const uint32_t pools[] = {
         [POOL_MEAN] = WK_POOL_MEAN, [POOL_FIRST] = WK_POOL_FIRST, [POOL_LAST] = WK_POOL_LAST
     };
     const struct bert *m = model;
-    const struct wk_op_attention att = {
-        .heads = m->H, .kv_heads = m->H, .scale = 1 / sqrtf((float)(m->E / m->H)), .flags = WK_ATTENTION_BIDIRECTIONAL
-    };
+    double freq[MAX_HEAD / 2];
+    const uint32_t pairs = m->nomic ? m->E / m->H / 2 : 0;
+    wk_rope_frequencies(freq, pairs, m->base);
+    const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, pairs, WK_ROPE_HALF, 1);
     wk_value x = wk_embed(b, "token_embd", m->V, m->E);
     x = wk_add(b, x, wk_embed_row(b, "token_types", m->types, m->E, 0)); /* all tokens are the first text's */
-    x = wk_add(b, x, wk_embed_pos(b, "position_embd", m->C, m->E, 0));
+    if (!m->nomic) x = wk_add(b, x, wk_embed_pos(b, "position_embd", m->C, m->E, 0));
     x = wk_layer_norm(b, x, "token_embd_norm", m->eps);
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l);
-        wk_value q = wk_linear(b, x, "attn_q", m->E, WK_REQUIRED), k = wk_linear(b, x, "attn_k", m->E, WK_REQUIRED),
-                 v = wk_linear(b, x, "attn_v", m->E, WK_REQUIRED);
-        wk_value a = wk_linear(b, wk_attention(b, q, k, v, NULL, &att), "attn_output", m->E, WK_REQUIRED);
-        x = wk_layer_norm(b, wk_add(b, x, a), "attn_output_norm", m->eps);
-        wk_value f = wk_unary(b, wk_linear(b, x, "ffn_up", m->F, WK_REQUIRED), WK_UNARY_GELU_ERF, 0);
-        f = wk_linear(b, f, "ffn_down", m->E, WK_REQUIRED);
-        x = wk_layer_norm(b, wk_add(b, x, f), "layer_output_norm", m->eps);
+        x = wk_layer_norm(b, wk_add(b, x, attention(b, x, m, &rope)), "attn_output_norm", m->eps);
+        x = wk_layer_norm(b, wk_add(b, x, feed_forward(b, x, m)), "layer_output_norm", m->eps);
     }
     wk_end_layers(b);
     if (m->pooling == POOL_RANK)
@@ -140,4 +207,5 @@ static const struct wk_arch bert = { .struct_size = sizeof bert,
                                      .record = bert_record,
                                      .close = wk_model_close };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.bert", "arch:bert", .name = "bert", .version = "1.0.0", .arch = &bert);
+WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.bert", "arch:bert,nomic-bert", .name = "bert", .version = "1.1.0",
+              .arch = &bert);

@@ -11,8 +11,28 @@
 
 /* ---- toy files ----------------------------------------------------------------------------------------- */
 
-enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, FILES };
+enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, NOMIC, FILES };
 enum { LABELS = 2 };
+
+static const char *architecture(uint32_t file) { return file == NOMIC ? "nomic-bert" : "bert"; }
+
+static void put_nomic(struct gguf_build *g)
+{
+    static const struct arch_shape layer[] = {
+        { "attn_qkv.weight", 3 * T_E, T_E, 1 },   { "attn_output.weight", T_E, T_E, 1 },
+        { "attn_output_norm.weight", 1, T_E, 1 }, { "attn_output_norm.bias", 1, T_E, 1 },
+        { "ffn_gate.weight", T_F, T_E, 1 },       { "ffn_up.weight", T_F, T_E, 1 },
+        { "ffn_down.weight", T_E, T_F, 1 },       { "layer_output_norm.weight", 1, T_E, 1 },
+        { "layer_output_norm.bias", 1, T_E, 1 },
+    };
+    static const struct arch_shape outside[] = { { "token_embd.weight", T_V, T_E, 1 },
+                                                 { "token_types.weight", 2, T_E, 1 },
+                                                 { "token_embd_norm.weight", 1, T_E, 1 },
+                                                 { "token_embd_norm.bias", 1, T_E, 1 } };
+    arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
+    for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, layer, ARCH_COUNT(layer));
+    gguf_build_f32(g, "nomic-bert.rope.freq_base", 1000);
+}
 
 static struct gguf_build *make(uint32_t file)
 {
@@ -39,13 +59,21 @@ static struct gguf_build *make(uint32_t file)
     static const struct arch_shape scores[] = { { "cls.output.weight", LABELS, T_E, 1 },
                                                 { "cls.output.bias", 1, LABELS, 1 } };
     static const struct arch_shape dense[] = { { "cls.weight", T_E, T_E, 1 }, { "cls.bias", 1, T_E, 1 } };
-    struct gguf_build *g = gguf_build_new("bert");
-    arch_put_keys(g, "bert", keys, ARCH_COUNT(keys));
-    gguf_build_bool(g, "bert.attention.causal", 0);
-    gguf_build_u32(g, "bert.pooling_type", file < RANK ? file + 1 : 4);
+    struct gguf_build *g = gguf_build_new(architecture(file));
+    char key[64];
+    const uint32_t pooling = file == NOMIC ? 1 : file < RANK ? file + 1 : 4;
+    arch_put_keys(g, architecture(file), keys, ARCH_COUNT(keys));
+    (void)snprintf(key, sizeof key, "%s.attention.causal", architecture(file));
+    gguf_build_bool(g, key, 0);
+    (void)snprintf(key, sizeof key, "%s.pooling_type", architecture(file));
+    gguf_build_u32(g, key, pooling);
+    if (file == NOMIC) {
+        put_nomic(g);
+        return g;
+    }
     arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
     for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, layer, ARCH_COUNT(layer));
-    if (file >= RANK) arch_put_tensors(g, "", scores, ARCH_COUNT(scores));
+    if (pooling == 4) arch_put_tensors(g, "", scores, ARCH_COUNT(scores));
     if (file == RANK_DENSE) arch_put_tensors(g, "", dense, ARCH_COUNT(dense));
     return g;
 }
@@ -64,7 +92,7 @@ static const char *longer(uint32_t file, const char *tensor)
     return strcmp(tensor, "token_embd.weight") == 0 || strcmp(tensor, "token_types.weight") == 0 ? NULL : tensor;
 }
 
-static const struct arch_test test = { "bert", FILES, NULL, make, without, longer };
+static const struct arch_test test = { "bert", FILES, architecture, make, without, longer };
 
 /* ---- recordings ---------------------------------------------------------------------------------------- */
 
@@ -104,12 +132,29 @@ static void layers(void **state)
     arch_close(&r);
 }
 
+/* Nomic's: positions rotate, q|k|v is one tensor, the feed-forward network has a gate. */
+static void nomic(void **state)
+{
+    (void)state;
+    struct tape_capabilities c;
+    struct arch_opened r = arch_record(&test, make(NOMIC));
+    tape_describe(r.p, &c);
+    assert_string_equal(c.positional, "rope_neox");
+    assert_string_equal(c.attention, "mha bidirectional");
+    assert_int_equal(arch_op(r.p, "blk.0.attention")->u.attn.flags, WK_ATTENTION_BIDIRECTIONAL);
+    assert_string_equal(arch_weight(r.p, "blk.2.attn_qkv.3"), "blk.2.attn_qkv.weight");
+    assert_string_equal(arch_weight(r.p, "blk.0.ffn_gate"), "blk.0.ffn_gate.weight");
+    assert_int_equal(tape_find_value(r.p, "position_embd"), TAPE_NONE);
+    assert_int_equal(r.p->embedding_width, T_E);
+    arch_close(&r);
+}
+
 static void pooling(void **state)
 {
     (void)state;
     static const uint32_t pools[FILES] = { WK_POOL_MEAN, WK_POOL_FIRST, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_FIRST };
     /* pooling_type: 1 mean, 2 the first (CLS), 3 the last, 4 a reranker */
-    for (uint32_t file = 0; file < FILES; file++) {
+    for (uint32_t file = 0; file < NOMIC; file++) {
         struct arch_opened r = arch_record(&test, make(file));
         assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, pools[file]);
         assert_int_equal(op_of_kind(r.p, WK_OP_OUTPUT)->u.output.what, WK_OUTPUT_EMBEDDING);
@@ -142,6 +187,10 @@ static void relations(void **state)
           "position_embd.weight: the file has 128 rows x 32 columns, the plugin asks for 256 x 32" },
         { MEAN, { "block_count", 4, true }, "blk.3.attn_q.weight: missing in the file" },
         { MEAN, { "block_count", 2, true }, "blk.2.attn_q.weight is in the file, nothing reads it" },
+        { NOMIC, { "attention.key_length", 16, true }, "attention.key_length is 16; the row's width by heads, 8" },
+        { NOMIC, { "rope.dimension_count", 4, true }, "rope.dimension_count is 4; the row's width by heads, 8" },
+        { NOMIC, { "attention.head_count", 32, true }, "a head of 1 values, of which pairs rotate" },
+        { NOMIC, { "rope.scaling.factor", 2, false }, "nomic-bert.rope.scaling.factor: nothing reads this key" },
         { MEAN, { "attention.max_alibi_bias", 8, false }, "bert.attention.max_alibi_bias" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
@@ -154,22 +203,20 @@ static void relations(void **state)
 static void surplus_tensors(void **state)
 {
     (void)state;
-    static const struct arch_surplus rows[] = { { MEAN, "output_norm.weight" },
-                                                { MEAN, "blk.0.attn_norm.weight" },
-                                                { MEAN, "blk.0.attn_qkv.weight" },
-                                                { MEAN, "blk.0.ffn_gate.weight" },
-                                                { MEAN, "blk.0.attn_q_norm.weight" },
-                                                { MEAN, "output.weight" },
-                                                { RANK, "cls.bias" },
-                                                { MEAN, "rope_freqs.weight" } };
+    static const struct arch_surplus rows[] = {
+        { MEAN, "output_norm.weight" },    { MEAN, "blk.0.attn_norm.weight" },   { MEAN, "blk.0.attn_qkv.weight" },
+        { MEAN, "blk.0.ffn_gate.weight" }, { MEAN, "blk.0.attn_q_norm.weight" }, { MEAN, "output.weight" },
+        { NOMIC, "position_embd.weight" }, { NOMIC, "blk.0.attn_q.weight" },     { RANK, "cls.bias" },
+        { MEAN, "rope_freqs.weight" }
+    };
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers),    cmocka_unit_test(pooling),         ARCH_EVERY_PLUGIN(test),
-        cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(layers), cmocka_unit_test(nomic),     cmocka_unit_test(pooling),
+        ARCH_EVERY_PLUGIN(test),  cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

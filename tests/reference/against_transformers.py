@@ -504,6 +504,36 @@ def bert(key, w):
     return fill(transformers.BertForSequenceClassification(config), t)
 
 
+def nomic_bert(key, w):
+    config = transformers.NomicBertConfig(
+        **common(key),
+        vocab_size=len(w("token_embd.weight")),
+        max_position_embeddings=key("context_length"),
+        type_vocab_size=len(w("token_types.weight")),
+        layer_norm_eps=key("attention.layer_norm_epsilon"),
+        hidden_act="silu",
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base")},
+    )
+    t = {
+        "embeddings.word_embeddings.weight": w("token_embd.weight"),
+        "embeddings.token_type_embeddings.weight": w("token_types.weight"),
+    }
+    norms = {"embeddings.LayerNorm": "token_embd_norm"}
+    for l in range(key("block_count")):
+        a, b, E = "layers.%d." % l, "blk.%d." % l, key("embedding_length")
+        qkv = w(b + "attn_qkv.weight")
+        for i, name in enumerate("qkv"):
+            t[a + "self_attn.%s_proj.weight" % name] = qkv[i * E : (i + 1) * E]
+        t[a + "self_attn.o_proj.weight"] = w(b + "attn_output.weight")
+        for name in ("gate", "up", "down"):
+            t[a + "mlp.%s_proj.weight" % name] = w(b + "ffn_%s.weight" % name)
+        norms.update({a + "post_attention_layernorm": b + "attn_output_norm"})
+        norms.update({a + "post_mlp_layernorm": b + "layer_output_norm"})
+    for theirs, ours in norms.items():
+        t[theirs + ".weight"], t[theirs + ".bias"] = w(ours + ".weight"), w(ours + ".bias")
+    return fill(transformers.NomicBertModel(config, add_pooling_layer=False), t)
+
+
 MODELS = {
     "bert": bert,
     "cohere2": cohere,
@@ -515,6 +545,7 @@ MODELS = {
     "granite": granite,
     "granitemoe": granite,
     "mamba2": mamba2,
+    "nomic-bert": nomic_bert,
     "olmo2": olmo2,
     "phi3": phi3,
     "smollm3": smollm3,
@@ -525,7 +556,7 @@ MODELS = {
 def difference(ours, theirs):
     flat = [v for row in theirs for v in row]
     mean = math.fsum(flat) / len(flat)
-    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in flat) / len(flat))
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in flat) / len(flat)) or 1.0  # of one score there is none
     return max(abs(a - b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)) / spread
 
 

@@ -1,5 +1,7 @@
 """BERT (Devlin et al. 2019) as an encoder of texts: tiny models of it, and their forward pass.
 
+Nomic's has rotating positions instead of a table, q|k|v as one tensor, a gated network and no biases.
+
 Every token sees all others; norms stand behind the additions; the result is one row of a text, the mean of its tokens'
 or the first one's, of length 1. Of a reranker it is scores, made of the first one's.
 """
@@ -8,7 +10,7 @@ import math
 
 import gguf
 import models
-from forward import Network, dot
+from forward import Network, dot, silu_gate
 
 MEAN, FIRST, RANK = 1, 2, 4  # values of pooling_type
 # name: embedding, feed-forward, heads, layers, pooling
@@ -16,6 +18,7 @@ FAMILIES = {
     "bert": (48, 96, 4, 3, FIRST),
     "bert-mean": (48, 64, 2, 2, MEAN),
     "bert-rank": (48, 64, 4, 2, RANK),
+    "nomic-bert": (48, 64, 4, 3, MEAN),
     "bert-score": (48, 64, 4, 2, RANK),  # with one label and a vocabulary, whose two texts are of one kind
 }
 POSITIONS, LABELS, KINDS = 512, {"bert-rank": 3, "bert-score": 1}, {"bert-score": 1}
@@ -33,20 +36,28 @@ WORD_PIECE = {
 }
 
 
+def products(nomic, E, F):
+    """The matrices of a layer: name, columns, rows."""
+    q = [("attn_qkv", E, 3 * E)] if nomic else [("attn_q", E, E), ("attn_k", E, E), ("attn_v", E, E)]
+    gate = [("ffn_gate", E, F)] if nomic else []
+    return [*q, ("attn_output", E, E), *gate, ("ffn_up", E, F), ("ffn_down", F, E)]
+
+
 def write(path, family):
     E, F, H, L, pooling = FAMILIES[family]
-    w = models.Weights(family)
+    w, nomic = models.Weights(family), family == "nomic-bert"
     w.matrix("token_embd", E, models.V, 1.0)
-    w.matrix("position_embd", E, POSITIONS, 0.5)
     w.matrix("token_types", E, KINDS.get(family, 2), 0.5)
+    if not nomic:
+        w.matrix("position_embd", E, POSITIONS, 0.5)
     norms = ["token_embd_norm"]
     for l in range(L):
         b = "blk.%d." % l
         norms += [b + "attn_output_norm", b + "layer_output_norm"]
-        for name, k, n in (("attn_q", E, E), ("attn_k", E, E), ("attn_v", E, E), ("attn_output", E, E),
-                           ("ffn_up", E, F), ("ffn_down", F, E)):  # fmt: skip
-            w.matrix(b + name, k, n, (2 if name in ("attn_q", "attn_k") else 1) / math.sqrt(k))
-            w.vector(b + name + ".bias", n, 0.0)
+        for name, k, n in products(nomic, E, F):
+            w.matrix(b + name, k, n, (2 if name in ("attn_q", "attn_k", "attn_qkv") else 1) / math.sqrt(k))
+            if not nomic:
+                w.vector(b + name + ".bias", n, 0.0)
     if pooling == RANK:
         for name, n in (("cls", E), ("cls.output", LABELS[family])):
             w.matrix(name, E, n)
@@ -56,7 +67,9 @@ def write(path, family):
         w.vector(name + ".bias", E, 0.0)
     keys = {"context_length": POSITIONS, "embedding_length": E, "block_count": L, "feed_forward_length": F}
     keys.update({"attention.head_count": H, "attention.layer_norm_epsilon": 1e-12, "attention.causal": False})
-    meta = models.named("bert", family, {**keys, "pooling_type": pooling})
+    if nomic:
+        keys["rope.freq_base"] = 1000.0
+    meta = models.named("nomic-bert" if nomic else "bert", family, {**keys, "pooling_type": pooling})
     if family in ("bert-mean", "bert-score"):
         meta.update(WORD_PIECE)
         meta["tokenizer.ggml.token_type_count"] = KINDS.get(family, 2)
@@ -74,12 +87,18 @@ class Bert(Network):
         super().__init__(meta, tensors)
         self.H, self.eps = self.key("attention.head_count"), self.key("attention.layer_norm_epsilon")
         self.D = self.E // self.H
+        self.nomic = self.arch == "nomic-bert"
 
     def attention(self, xs, b):
-        q, k, v = ([self.linear(x, b + "attn_" + part) for x in xs] for part in "qkv")
+        if self.nomic:
+            q, k, v = ([self.linear(x, b + "attn_qkv", i * self.E, self.E) for x in xs] for i in range(3))
+        else:
+            q, k, v = ([self.linear(x, b + "attn_" + part) for x in xs] for part in "qkv")
         for kind, rows in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
             for row in rows:
                 self.tap(b, kind, row)
+        if self.nomic:
+            q, k = ([self.rope(row, i) for i, row in enumerate(rows)] for rows in (q, k))
         outs = []
         for i in range(len(xs)):
             out = []
@@ -92,11 +111,28 @@ class Bert(Network):
             outs.append(out)
         return outs
 
+    def rope(self, x, position):
+        y, half = list(x), self.D // 2
+        for h in range(0, self.E, self.D):
+            for i in range(half):
+                turn = position * self.key("rope.freq_base") ** (-i / half)
+                c, s, a, b = math.cos(turn), math.sin(turn), x[h + i], x[h + half + i]
+                y[h + i], y[h + half + i] = a * c - b * s, a * s + b * c
+        return y
+
+    def feed_forward(self, x, b):
+        if self.nomic:
+            inner = list(map(silu_gate, self.linear(x, b + "ffn_gate"), self.linear(x, b + "ffn_up")))
+        else:
+            inner = list(map(gelu, self.linear(x, b + "ffn_up")))
+        return self.linear(inner, b + "ffn_down")
+
     def rows_of(self, tokens):
         """Every token's row behind the last layer."""
         kind, xs = self.rows("token_types")[0], []
         for i, token in enumerate(tokens):
-            row = zip(self.rows("token_embd")[token], kind, self.rows("position_embd")[i], strict=True)
+            place = [0.0] * self.E if self.nomic else self.rows("position_embd")[i]
+            row = zip(self.rows("token_embd")[token], kind, place, strict=True)
             xs.append(self.norm(list(map(sum, row)), "token_embd_norm"))
         for l in range(self.L):
             b = "blk.%d." % l
@@ -108,7 +144,7 @@ class Bert(Network):
             xs = []
             for x in added:
                 self.tap(b, "attn_output_norm", x)
-                f = self.linear(list(map(gelu, self.linear(x, b + "ffn_up"))), b + "ffn_down")
+                f = self.feed_forward(x, b)
                 self.tap(b, "ffn_down", f)
                 xs.append(self.norm([i + j for i, j in zip(x, f, strict=True)], b + "layer_output_norm"))
                 self.tap(b, "layer_output_norm", xs[-1])

@@ -26,6 +26,7 @@ PASSES = {
     "granite": granite.Granite,
     "granitemoe": granite.Granite,
     "mamba2": mamba2.Mamba2,
+    "nomic-bert": bert.Bert,
     "olmo2": olmo2.Olmo2,
     "starcoder2": starcoder2.StarCoder2,
 }
