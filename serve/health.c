@@ -147,6 +147,17 @@ static json_t *accepted_keys(const struct gguf_accepted *a)
     return array;
 }
 
+static json_t *adapters(const struct model *m)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < m->n_adapters; i++) {
+        const char *path = gguf_path(m->adapters[i].file);
+        (void)json_array_append_new(
+            array, json_pack("{s:o, s:f}", "path", json_bytes(path, strlen(path)), "scale", m->adapters[i].scale));
+    }
+    return array;
+}
+
 static void put_tokenizer(json_t *o, const struct model *m)
 {
     if (!m->tokenizer) return;
@@ -188,6 +199,7 @@ static void put_model(json_t *o, struct serve *s, const struct serve_model *sm)
     (void)json_object_set_new(o, "chat", sm->chat ? json_string(chat_name(sm->chat)) : json_null());
     (void)json_object_set_new(o, "chat_problem", sm->chat ? json_null() : json_bytes(sm->no_chat, strlen(sm->no_chat)));
     (void)json_object_set_new(o, "accepted_keys", accepted_keys(&m->accepted));
+    (void)json_object_set_new(o, "adapters", adapters(m));
     put_tokenizer(o, m);
     put_file(o, m);
     put_queue(o, sm, &s->o->engine);

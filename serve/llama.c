@@ -1,5 +1,5 @@
-/* llama.c: llama-server's own interface: /completion (and /completions), /infill, /props. Chats, models and texts are
- * those of the other routes; slots, their files, adapters and embeddings are not served (other_paths.c). */
+/* llama.c: llama-server's own interface: /completion (and /completions), /infill, /props, /lora-adapters. Chats, models
+ * and texts are those of the other routes; slots, their files and embeddings are not served (other_paths.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,10 @@ static struct job_request_limits limits_of(const struct serve *s, const struct s
 
 static struct llama_model facts_of(const struct serve_model *m)
 {
-    return (struct llama_model){ .tokenizer = m->facts.tokenizer, .context = m->facts.context };
+    return (struct llama_model){ .tokenizer = m->facts.tokenizer,
+                                 .context = m->facts.context,
+                                 .adapters = m->facts.adapters,
+                                 .n_adapters = m->facts.n_adapters };
 }
 
 /* ---- /completion, /infill ------------------------------------------------------------------------------ */
@@ -177,9 +180,40 @@ static void on_change(void *user, struct http_request *r)
     serve_refuse(user, r, &why);
 }
 
+/* ---- /lora-adapters ------------------------------------------------------------------------------------ */
+
+static void on_adapters(void *user, struct http_request *r)
+{
+    struct serve *s = user;
+    const struct serve_model *m = serve_ready_for(s, r);
+    if (!m) return;
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < m->facts.n_adapters; i++) {
+        const struct adapter *a = &m->facts.adapters[i];
+        const char *path = gguf_path(a->file);
+        (void)json_array_append_new(list, json_pack("{s:I, s:o, s:f, s:o, s:o}", "id", (json_int_t)i, "path",
+                                                    json_bytes(path, strlen(path)), "scale", a->scale, "task_name",
+                                                    json_bytes(a->task, strlen(a->task)), "prompt_prefix",
+                                                    json_bytes(a->prefix, strlen(a->prefix))));
+    }
+    serve_answer(s, r, 200, list);
+}
+
+static void on_adapter_change(void *user, struct http_request *r)
+{
+    struct refusal why = { 0 };
+    (void)refuse(&why, SERVE_INVALID_REQUEST, "lora",
+                 "lora: adapters are fixed while the worker runs: its command line decides them (--lora FILE:SCALE)");
+    serve_refuse(user, r, &why);
+}
+
 const struct http_route serve_llama_routes[] = {
-    { "POST", "/completion", on_completion, true }, { "POST", "/completions", on_completion, true },
-    { "POST", "/infill", on_infill, true },         { "GET", "/props", on_props, false },
+    { "POST", "/completion", on_completion, true },
+    { "POST", "/completions", on_completion, true },
+    { "POST", "/infill", on_infill, true },
+    { "GET", "/props", on_props, false },
     { "POST", "/props", on_change, false },
+    { "GET", "/lora-adapters", on_adapters, false },
+    { "POST", "/lora-adapters", on_adapter_change, false },
 };
 const uint32_t serve_n_llama_routes = sizeof serve_llama_routes / sizeof *serve_llama_routes;

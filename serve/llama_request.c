@@ -406,6 +406,8 @@ bool llama_request_read(const char *bytes, size_t n, bool infill, const struct j
                         const struct llama_model *m, struct llama_request *out, struct refusal *why)
 {
     memset(out, 0, sizeof *out);
+    out->adapters = m->adapters;
+    out->n_adapters = m->n_adapters;
     if (!openai_request_body(bytes, n, &out->o, why)) return false;
     if (read_all(bytes, n, infill, l, m, out, why)) return true;
     llama_request_free(out);
@@ -457,6 +459,14 @@ static void put_biases(const struct llama_request *q, const struct tokenizer *t,
     http_text_add(out, "]", 1);
 }
 
+static void put_adapters(const struct llama_request *q, struct http_text *out)
+{
+    http_text_format(out, ",\"lora\":[");
+    for (uint32_t i = 0; i < q->n_adapters; i++)
+        http_text_format(out, "%s{\"id\":%u,\"scale\":%.9g}", i ? "," : "", i, q->adapters[i].scale);
+    http_text_add(out, "]", 1);
+}
+
 void llama_request_settings(const struct llama_request *q, const struct tokenizer *t, struct http_text *out)
 {
     const struct sampler_params *p = &q->o.q.params;
@@ -473,10 +483,12 @@ void llama_request_settings(const struct llama_request *q, const struct tokenize
     http_text_format(out,
                      ",\"n_predict\":%lld,\"max_tokens\":%lld,\"n_keep\":0,\"n_discard\":0,\"n_indent\":%u,"
                      "\"t_max_predict_ms\":%llu,\"ignore_eos\":%s,\"stream\":%s,\"n_probs\":%u,\"min_keep\":0,"
-                     "\"post_sampling_probs\":%s,\"timings_per_token\":%s,\"lora\":[],\"grammar\":",
+                     "\"post_sampling_probs\":%s,\"timings_per_token\":%s",
                      (long long)q->n_predict, (long long)q->n_predict, q->n_indent, (unsigned long long)q->predict_ms,
                      q->o.q.ignore_eos ? "true" : "false", q->o.stream ? "true" : "false", q->o.top,
                      q->post_probs ? "true" : "false", q->o.timings ? "true" : "false");
+    put_adapters(q, out);
+    http_text_format(out, ",\"grammar\":");
     http_text_json(out, json_is_string(grammar) ? json_string_value(grammar) : "", json_string_length(grammar));
     put_names(q, out);
     put_biases(q, t, out);

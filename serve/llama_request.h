@@ -7,6 +7,7 @@
 
 #include "http/http.h"
 #include "openai_request.h"
+#include "tape/adapter.h"
 #include "tokenizer/tokenizer.h"
 
 enum { LLAMA_MOST_FIELDS = 256 /* of response_fields */ };
@@ -25,6 +26,8 @@ enum llama_sampler {
 struct llama_model {
     const struct tokenizer *tokenizer; /* NULL: not known (fuzzing): texts of logit_bias are refused */
     uint32_t context;                  /* ids: what n_predict -1 asks for */
+    const struct adapter *adapters;    /* [n_adapters], for generation_settings */
+    uint32_t n_adapters;
 };
 
 struct llama_request {
@@ -37,9 +40,11 @@ struct llama_request {
     bool return_tokens, post_probs;
     json_t *fields; /* response_fields, its own; NULL: all */
     uint32_t n_indent;
-    int64_t n_predict;   /* as it was asked for; -1: up to the context */
-    uint64_t predict_ms; /* 0: no limit */
-    uint32_t samplers;   /* enum llama_sampler */
+    int64_t n_predict;              /* as it was asked for; -1: up to the context */
+    uint64_t predict_ms;            /* 0: no limit */
+    uint32_t samplers;              /* enum llama_sampler */
+    const struct adapter *adapters; /* llama_model's */
+    uint32_t n_adapters;
 };
 
 /* *out is the caller's, zeroed or not; llama_request_free after success. The bytes must outlive it. False: why says

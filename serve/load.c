@@ -148,6 +148,8 @@ static void say_ready(const struct serve *s, const struct serve_model *m)
                  "  memory   %" PRIu64 " bytes: weights %" PRIu64 ", KV cache %" PRIu64 "\n",
                  at.text, m->name, m->quant_kind, f->context, m->chat ? chat_name(m->chat) : "none", m->plugin,
                  s->device_text, f->total_bytes, f->bytes[MEMORY_WEIGHTS], f->bytes[MEMORY_KV]);
+    for (uint32_t i = 0; i < f->n_adapters; i++)
+        (void)printf("  adapter  %s, scale %g\n", gguf_path(f->adapters[i].file), f->adapters[i].scale);
     if (f->on_gpu)
         (void)printf("  digest   %s\n", serve_digest(m)[0]
                                             ? serve_digest(m)

@@ -165,6 +165,12 @@ static void put_about(struct http_text *t, struct serve *s, const struct serve_m
     label(t, "device", s->device_text ? s->device_text : "", ",");
     label(t, "fingerprint", m->fingerprint, ",");
     http_text_format(t, "} 1\n");
+    if (m->facts.n_adapters) family(t, "worker_adapter_scale", "gauge", "How strong each adapter of --lora is.");
+    for (uint32_t i = 0; i < m->facts.n_adapters; i++) {
+        http_text_format(t, "worker_adapter_scale{");
+        label(t, "adapter", gguf_path(m->facts.adapters[i].file), "");
+        http_text_format(t, "} %.9g\n", m->facts.adapters[i].scale);
+    }
 }
 
 static void put_life(struct http_text *t, struct serve *s, const struct serve_model *m, const struct engine_stats *e,

@@ -46,6 +46,8 @@ struct model_facts model_facts_of(const struct model *m)
                              .file = m->file,
                              .program = p,
                              .architecture = p->architecture,
+                             .adapters = m->adapters,
+                             .n_adapters = m->n_adapters,
                              .identity = m->identity,
                              .n_vocab = p->n_vocab,
                              .context = m->dev.context,

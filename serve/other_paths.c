@@ -16,6 +16,8 @@
 #define NO_MEDIA "this worker does not serve images, audio and video: it generates text; " CHAT_INSTEAD
 #define NO_STORE \
     "this worker stores nothing: no files, batches, assistants, threads, vector stores or fine-tuning; " CHAT_INSTEAD
+#define ADAPTERS \
+    "adapters are those that the worker was started with (worker serve --lora FILE); GET /lora-adapters lists them"
 #define BASE_URL "there is no such path here: OpenAI's clients want the base URL to end in /v1; use "
 
 /* A name that ends in '/' stands for all paths below it. */
@@ -60,8 +62,8 @@ static const struct {
     { "/v1/metrics", "use GET /metrics" },
     { "/v1/version", "use GET /version" },
     { "/v1/metadata", "use GET /health" },
-    { "/v1/load_lora_adapter", "this worker does not serve LoRA adapters" },
-    { "/v1/unload_lora_adapter", "this worker does not serve LoRA adapters" },
+    { "/v1/load_lora_adapter", ADAPTERS },
+    { "/v1/unload_lora_adapter", ADAPTERS },
     { "/v2/health/", "use GET /livez or GET /readyz" },
     { "/v2/models/", "use GET /readyz" },
 
@@ -78,7 +80,6 @@ static const struct {
 
     { "/slots", "use GET /worker/jobs" },
     { "/slots/", "use GET /worker/jobs" },
-    { "/lora-adapters", "this worker does not serve LoRA adapters" },
 
     { "/generate", "use POST /execute or /v1/completions" },
     { "/generate_stream", "use POST /execute, or /v1/completions with \"stream\": true" },

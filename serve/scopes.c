@@ -33,6 +33,8 @@ static const struct {
     { "POST", "/infill", SCOPE_INFERENCE },
     { "GET", "/props", SCOPE_INFERENCE | SCOPE_EMBED | SCOPE_ADMIN_READ },
     { "POST", "/props", SCOPE_ADMIN },
+    { "GET", "/lora-adapters", SCOPE_INFERENCE | SCOPE_EMBED | SCOPE_ADMIN_READ },
+    { "POST", "/lora-adapters", SCOPE_ADMIN },
     { "POST", "/v1/chat/completions/input_tokens", SCOPE_INFERENCE },
     { "POST", "/v1/completions/render", SCOPE_INFERENCE },
     { "POST", "/apply-template", SCOPE_INFERENCE },

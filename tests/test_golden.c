@@ -33,16 +33,20 @@ static const struct wk_err err = { text, sizeof text };
 
 /* ---- models -------------------------------------------------------------------------------------------- */
 
-static struct model *open_file(struct gguf *file, uint32_t context, uint32_t isa, bool exact)
+static struct model *open_file(struct gguf *file, const struct golden_case *c, uint32_t isa, bool exact)
 {
     struct model *m;
+    struct adapter_source adapters[GOLDEN_ADAPTERS];
+    golden_sources(c, adapters);
     const struct model_options o = { .device = device_cpu(),
                                      .fuse = FUSE_ALL,
+                                     .adapters = adapters,
+                                     .n_adapters = c->n_adapters,
                                      .dev = { .threads = 2,
                                               .isa = isa,
                                               .exact = exact,
                                               .kv_type = exact ? KV_F32 : KV_F16,
-                                              .context = context,
+                                              .context = c->context,
                                               .max_rows = 96,
                                               .max_logits_rows = 96 } };
     if (model_plan(file, registry, &o, &m, &err) || model_load(m, &err)) fail_msg("%s", text);
@@ -52,7 +56,7 @@ static struct model *open_file(struct gguf *file, uint32_t context, uint32_t isa
 /* `built`: memory behind the model, to be freed after it. */
 static struct model *open_model(const struct golden_case *c, uint32_t isa, bool exact, struct gguf_build **built)
 {
-    return open_file(golden_open(c->model, c->truncate, built), c->context, isa, exact);
+    return open_file(golden_open(c->model, c->truncate, built), c, isa, exact);
 }
 
 /* ---- tests --------------------------------------------------------------------------------------------- */
@@ -154,7 +158,7 @@ static struct model *open_embedded(const char *path, bool exact)
 {
     struct gguf *file;
     if (gguf_open(path, &file, &err)) fail_msg("%s", text);
-    return open_file(file, 512, plugin_detect_isa(), exact);
+    return open_file(file, &(struct golden_case){ .context = 512 }, plugin_detect_isa(), exact);
 }
 
 static void check_embedded(const char *path, uint32_t left_out)

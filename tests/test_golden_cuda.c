@@ -38,14 +38,33 @@ static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda
     return plugin_find_cuda(user, type, out, e);
 }
 
+/* Of a model with adapters the digest on the device is that of both files' tensors. */
+static void load(struct model *m, const struct golden_case *c)
+{
+    char file[65], device[65] = "";
+    struct shard_handle h;
+    if (c->n_adapters && model_digest(m, NULL, file, &err)) fail_msg("%s: %s", c->model, text);
+    if (model_load(m, &err)) fail_msg("%s: %s", c->model, text);
+    if (!c->n_adapters) return;
+    if (m->device->seal(m->executor, &err) || m->device->verify(m->executor, device, &err))
+        fail_msg("%s: %s", c->model, text);
+    m->device->handle(m->executor, &h);
+    assert_string_equal(h.digest, file);
+    assert_string_equal(device, file);
+}
+
 /* NULL: no plugin serves its architecture, or its format has no kernels. `built`: memory behind the model, to be freed
  * after it. */
 static struct model *open_model(const struct golden_case *c, struct gguf_build **built)
 {
     struct model *m;
     struct gguf *file = golden_open(c->model, c->truncate, built);
+    struct adapter_source adapters[GOLDEN_ADAPTERS];
+    golden_sources(c, adapters);
     const struct model_options o = { .device = &cuda_device_ops,
                                      .fuse = FUSE_ALL,
+                                     .adapters = adapters,
+                                     .n_adapters = c->n_adapters,
                                      .dev = { .context = c->context,
                                               .max_rows = 96,
                                               .max_logits_rows = 96,
@@ -53,7 +72,8 @@ static struct model *open_model(const struct golden_case *c, struct gguf_build *
                                               .find_user = registry } };
     wk_status s = model_plan(file, registry, &o, &m, &err);
     if (s == WK_UNSUPPORTED && (strstr(text, "architecture") || strstr(text, "-cuda.so is not there"))) return NULL;
-    if (s || model_load(m, &err)) fail_msg("%s: %s", c->model, text);
+    if (s) fail_msg("%s: %s", c->model, text);
+    load(m, c);
     return m;
 }
 

@@ -93,7 +93,8 @@ int command_embed(const struct options *o)
     const char *query = option_text(o, OPT_QUERY);
     ERROR_TEXT(err);
     if (o->n_operands && option_text(o, OPT_FILE)) return fail_usage("embed", "expected either TEXT or --file FILE");
-    int result = open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1, .load = true }, &x);
+    int result =
+        open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1, .load = true }, &x);
     if (!result) result = check_model(o, x.model);
     const wk_status status = result ? WK_OK : session_open(x.model, &e.session, &err);
     if (status) result = fail_status(STAGE_MODEL, status, &err);

@@ -109,6 +109,9 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false, PLANS | ON(CMD_INSPECT) | VOCABULARIES, "NAME", 0, 64,
                          NULL,
                          "take a file that is refused for its key NAME as if it did not have it; may be repeated" },
+    [OPT_LORA] = { "lora", 0, OPTION_LIST, false, LOADS | ON(CMD_PLAN), "FILE[:SCALE]", 0, 16, NULL,
+                   "LoRA adapter (GGUF) that is added to the model's weights, SCALE times (1 when not given; 0: it is "
+                   "checked, and changes nothing); may be repeated, then they add up; fixed until the program ends" },
     [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, ON(CMD_RUN) | ON(CMD_RENDER), NULL, 0, 1, NULL,
                         "print token ids separated by spaces instead of text" },
     [OPT_SPECIAL] = { "special", 0, OPTION_FLAG, false, ON(CMD_TOKENIZE), NULL, 0, 1, NULL,
@@ -151,8 +154,10 @@ const struct option_def option_table[OPT_COUNT] = {
                          "the "
                          "default is refused with --device cuda; no effect on the CPU" },
     [OPT_DIGEST] = { "digest", 0, OPTION_TEXT, true, LOADS, "SHA256", 64, 64, NULL,
-                     "refuse a model whose weights have another SHA-256 (of the tensors' bytes in the file's order, as "
-                     "verify prints it); on the CPU they are all read for it before the model is ready" },
+                     "refuse a model whose weights have another SHA-256 (of the tensors' bytes in the file's order, "
+                     "then of "
+                     "those of each adapter, as verify prints it); on the CPU they are all read for it before the "
+                     "model is ready" },
     [OPT_UPLOAD_CHUNK] = { "upload-chunk-mb", 0, OPTION_INTEGER, true, LOADS, "N", 0, 64, "0",
                            "mebibytes that one copy to a GPU takes at a time; 0 is what was measured best" },
     [OPT_THREADS] = { "threads", 't', OPTION_INTEGER, true, PLANS | ON(CMD_QUANTIZE), "N", 0, 1024, "0",

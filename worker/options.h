@@ -79,6 +79,7 @@ enum option_id {
     OPT_RUNS,
     OPT_TOKENIZER,
     OPT_ACCEPT_KEY,
+    OPT_LORA,
     OPT_PRINT_IDS,
     OPT_SPECIAL,
     OPT_NO_BOS,

@@ -2,6 +2,7 @@
 #include "setup.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,11 +205,51 @@ int choose_isa(const struct options *o, uint32_t *out)
     return fail_usage(command_table[o->command].name, "--isa: %s", err_text);
 }
 
+/* FILE or FILE:SCALE; what follows the last ':' is a scale if it is a number. False: it is no finite one. */
+static bool split_adapter(char *text, struct adapter_source *out)
+{
+    char *colon = strrchr(text, ':'), *end = NULL;
+    const double scale = colon && colon[1] ? strtod(colon + 1, &end) : 1;
+    *out = (struct adapter_source){ text, 1 };
+    if (!end || *end || colon == text) return true;
+    *colon = '\0';
+    out->scale = scale;
+    return isfinite(scale);
+}
+
+static struct {
+    struct adapter_source list[ADAPTERS_MAX];
+    char path[ADAPTERS_MAX][MODEL_PATH];
+} lora;
+
+static int read_adapters(const struct options *o)
+{
+    const char *given[ADAPTERS_MAX];
+    const uint32_t n = option_list(o, OPT_LORA, given, ADAPTERS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        const bool fits = (size_t)snprintf(lora.path[i], MODEL_PATH, "%s", given[i]) < MODEL_PATH;
+        if (!given[i][0] || !fits || !split_adapter(lora.path[i], &lora.list[i]))
+            return fail_usage(
+                command_table[o->command].name,
+                "--lora: expected a file of an adapter and, behind a colon, a finite scale, got \"%.80s\"", given[i]);
+    }
+    return EXIT_DONE;
+}
+
+const struct adapter_source *lora_adapters(const struct options *o, uint32_t *n)
+{
+    const char *given[ADAPTERS_MAX];
+    *n = option_list(o, OPT_LORA, given, ADAPTERS_MAX);
+    return lora.list;
+}
+
 int find_device(const struct options *o, const struct device_ops **out)
 {
     static const enum option_id of_cuda[] = { OPT_GPU_DEVICE, OPT_UPLOAD_CHUNK };
     ERROR_TEXT(err);
     *out = NULL;
+    const int adapters = read_adapters(o);
+    if (adapters) return adapters;
     const char *digest = option_text(o, OPT_DIGEST);
     if (digest && strspn(digest, "0123456789abcdef") != 64)
         return fail_usage(command_table[o->command].name, "--digest: expected 64 lower-case hexadecimal digits");
@@ -316,7 +357,8 @@ void model_options_from(const struct options *o, const struct device_ops *device
 {
     const bool exact = option_flag(o, OPT_EXACT);
     const struct gguf_accepted accepted = accepted_keys(o);
-    uint32_t isa;
+    uint32_t isa, n_adapters;
+    const struct adapter_source *adapters = lora_adapters(o, &n_adapters);
     (void)choose_isa(o, &isa); /* find_device has refused what this processor does not have */
     const uint32_t rows = needs->max_rows ? needs->max_rows : device->run_ahead > 1 ? STEP_ROWS_GPU : STEP_ROWS;
     *out = (struct model_options){
@@ -345,6 +387,8 @@ void model_options_from(const struct options *o, const struct device_ops *device
         .tokenizer = option_text(o, OPT_TOKENIZER),
         .accept = accepted.names,
         .n_accept = accepted.n,
+        .adapters = adapters,
+        .n_adapters = n_adapters,
         .identify = needs->identify,
     };
 }
@@ -464,6 +508,9 @@ static int load(const struct opened *x, const char *path)
         return m->device->dead() ? fail_status(STAGE_STEP, status, &err)
                                  : fail(CODE_VRAM_RESIDENCY_FAILED, "%s: %s", path, err_text);
     warn_of_ptx(x);
+    for (uint32_t i = 0; i < m->n_adapters; i++)
+        LOG(LOG_INFO, "adapter_loaded", NULL, log_s("model", m->name), log_f("scale", m->adapters[i].scale),
+            log_s("path", gguf_path(m->adapters[i].file)));
     say_loaded(x, path, seconds_now() - start);
     return EXIT_DONE;
 }

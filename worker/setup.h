@@ -72,6 +72,8 @@ int probe_device(const struct options *o, const struct device_ops *device, bool 
 int choose_isa(const struct options *o, uint32_t *out);
 void model_options_from(const struct options *o, const struct device_ops *device, const struct plugin_registry *plugins,
                         const struct model_needs *needs, struct model_options *out);
+/* The adapters of --lora, as find_device has checked them; the list is the process's. */
+const struct adapter_source *lora_adapters(const struct options *o, uint32_t *n);
 /* The keys of --accept-key; the list is the process's. */
 struct gguf_accepted accepted_keys(const struct options *o);
 /* Fails with a status of the model's room. A message that does not begin with the file's name is given it: several

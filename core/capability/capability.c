@@ -143,6 +143,9 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
 {
     char architecture[TAPE_NAME], loaded[2048], key[TAPE_NAME + 8];
     *out = NULL;
+    if (adapter_is(file))
+        return wk_fail(err, WK_INVALID, "%s: an adapter, not a model: give it with --lora beside its --model",
+                       gguf_path(file));
     if (!architecture_of(file, architecture))
         return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
     const struct plugin_entry *who;

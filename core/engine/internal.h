@@ -103,7 +103,7 @@ struct job {
      * it. */
     uint32_t *ids;                             /* [most] */
     struct sampler_prob *probs, *prompt_probs; /* [most], [n_prompt], rows: job_row */
-    float *pooled;               /* [n_texts][embedding_width]; all are there before its end is told */
+    float *pooled;                             /* [n_texts][embedding_width]; all are there before its end is told */
     uint32_t *progress;          /* [n_prompt + 1] rising: rows of the prompt that were computed; NULL: nobody asks */
     _Atomic uint32_t n_progress; /* of them; each is there before the ids that follow from it */
     _Atomic uint32_t n_scored;   /* rows of its prompt whose log probabilities are there */
@@ -142,7 +142,7 @@ struct job {
     uint32_t computed;            /* positions in collected steps */
     uint32_t sampled;             /* ids of submitted steps */
     uint32_t n_ids;               /* ids of collected steps */
-    uint32_t texts_submitted;           /* whole texts of `submitted`; of those that were computed: texts_done */
+    uint32_t texts_submitted;     /* whole texts of `submitted`; of those that were computed: texts_done */
     uint32_t texts_done;
     uint32_t slice;      /* ids since it last began to run */
     uint64_t waiting_ns; /* since when it has been waiting */

@@ -15,8 +15,9 @@ enum {
 
 static int compare(const void *a, const void *b)
 {
-    const struct gguf_tensor *x = (*(const struct tape_tensor *const *)a)->file,
-                             *y = (*(const struct tape_tensor *const *)b)->file;
+    const struct tape_tensor *s = *(const struct tape_tensor *const *)a, *t = *(const struct tape_tensor *const *)b;
+    const struct gguf_tensor *x = s->file, *y = t->file;
+    if (s->adapter != t->adapter) return s->adapter < t->adapter ? -1 : 1;
     if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
@@ -83,20 +84,34 @@ wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[
     struct hashing h = { 0 };
     wk_status s = begin(m, &h, err);
     for (uint32_t i = 0; !s && i < h.n; i++)
-        s = add_bytes(h.sha, gguf_tensor_data(m->file, h.list[i]->file), h.list[i]->bytes, h.buffer, stop, err);
+        s = add_bytes(h.sha, gguf_tensor_data(h.list[i]->in, h.list[i]->file), h.list[i]->bytes, h.buffer, stop, err);
     return end(&h, s, hex, err);
 }
 
 /* Small weights whole; of others a place in the middle of every tensor, so that a model that was trained further in
  * some layers is another one. */
-static wk_status add_samples(const struct model *m, struct hashing *h, const struct wk_err *err)
+static wk_status add_samples(struct hashing *h, const struct wk_err *err)
 {
     uint64_t all = 0;
     wk_status s = WK_OK;
     for (uint32_t i = 0; i < h->n; i++) all += h->list[i]->bytes;
     for (uint32_t i = 0; !s && i < h->n; i++) {
         const uint64_t bytes = h->list[i]->bytes, n = all <= WHOLE || bytes < SAMPLE ? bytes : SAMPLE;
-        s = add_bytes(h->sha, gguf_tensor_data(m->file, h->list[i]->file) + (bytes - n) / 2, n, h->buffer, NULL, err);
+        s = add_bytes(h->sha, gguf_tensor_data(h->list[i]->in, h->list[i]->file) + (bytes - n) / 2, n, h->buffer, NULL,
+                      err);
+    }
+    return s;
+}
+
+static wk_status add_headers(struct hashing *h, const struct gguf *file, const struct wk_err *err)
+{
+    const uint64_t size = gguf_file_bytes(file);
+    wk_status s = WK_OK;
+    sha256_update(h->sha, &size, sizeof size);
+    for (uint32_t i = 0; !s && i < gguf_shard_count(file); i++) {
+        uint64_t n;
+        const void *header = gguf_header(file, i, &n);
+        s = add_bytes(h->sha, header, n, h->buffer, NULL, err);
     }
     return s;
 }
@@ -105,13 +120,9 @@ wk_status model_identity(const struct model *m, char hex[65], const struct wk_er
 {
     struct hashing h = { 0 };
     wk_status s = begin(m, &h, err);
-    const uint64_t size = gguf_file_bytes(m->file);
-    if (!s) sha256_update(h.sha, &size, sizeof size);
-    for (uint32_t i = 0; !s && i < gguf_shard_count(m->file); i++) {
-        uint64_t n;
-        const void *header = gguf_header(m->file, i, &n);
-        s = add_bytes(h.sha, header, n, h.buffer, NULL, err);
-    }
-    if (!s) s = add_samples(m, &h, err);
+    if (!s) s = add_headers(&h, m->file, err);
+    for (uint32_t i = 0; !s && i < m->n_adapters; i++)
+        if (m->adapters[i].scale != 0) s = add_headers(&h, m->adapters[i].file, err);
+    if (!s) s = add_samples(&h, err);
     return end(&h, s, hex, err);
 }

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "device/kv_pages.h"
 #include "base/utf8.h"
@@ -54,6 +55,9 @@ void model_name(const struct gguf *file, char out[MODEL_NAME])
 static wk_status find_arch(struct model *m, const struct wk_plugin *plugin, const struct wk_err *err)
 {
     char name[TAPE_NAME], known[2048], key[TAPE_NAME + 8];
+    if (adapter_is(m->file))
+        return wk_fail(err, WK_INVALID, "%s: an adapter, not a model: give it with --lora beside its --model",
+                       gguf_path(m->file));
     if (!file_text(m->file, "general.architecture", name, sizeof name))
         return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
     if (plugin && plugin->arch && plugin_arch_has_name(plugin->arch, name)) {
@@ -92,6 +96,37 @@ static wk_status resolve_options(struct model *m, const struct wk_err *err)
     return WK_OK;
 }
 
+/* ---- adapters ------------------------------------------------------------------------------------------ */
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+static wk_status open_adapters(struct model *m, const struct model_options *o, const struct wk_err *err)
+{
+    if (!o->n_adapters) return WK_OK;
+    if (o->n_adapters > ADAPTERS_MAX)
+        return wk_fail(err, WK_INVALID, "%u adapters: at most %d", o->n_adapters, ADAPTERS_MAX);
+    m->adapters = calloc(o->n_adapters, sizeof *m->adapters);
+    if (!m->adapters) return wk_fail(err, WK_NO_MEMORY, "out of memory for %u adapters", o->n_adapters);
+    for (uint32_t i = 0; i < o->n_adapters; i++) {
+        struct gguf *file;
+        for (uint32_t k = 0; k < i; k++)
+            if (same_file(o->adapters[k].path, o->adapters[i].path))
+                return wk_fail(err, WK_INVALID, "%s: an adapter that is given twice", o->adapters[i].path);
+        wk_status s = gguf_open(o->adapters[i].path, &file, err);
+        if (s) return s;
+        m->adapters[m->n_adapters++].file = file;
+        s = adapter_read(file, o->adapters[i].scale, &m->adapters[i], err);
+        if (s) return s;
+    }
+    return WK_OK;
+}
+
+/* ---- the tape ------------------------------------------------------------------------------------------ */
+
 static const char *type_owner(void *user, uint32_t ggml_type) { return plugin_type_owner(user, ggml_type); }
 static const struct wk_type_cpu *find_type(void *user, uint32_t ggml_type)
 {
@@ -112,6 +147,8 @@ static wk_status record(struct model *m, const struct model_options *o, const st
                                     .taps = o->taps,
                                     .n_taps = o->n_taps,
                                     .accepted = &m->accepted,
+                                    .adapters = m->adapters,
+                                    .n_adapters = m->n_adapters,
                                     .host = m->host,
                                     .find_type = find_type,
                                     .type_owner = type_owner,
@@ -154,6 +191,7 @@ wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, c
     model_name(m->file, m->name);
     wk_status s = find_arch(m, o->plugin, err);
     if (!s) s = resolve_options(m, err);
+    if (!s) s = open_adapters(m, o, err);
     if (!s) s = record(m, o, err);
     if (!s) widen_steps(m);
     if (!s) s = open_tokenizer(m, o->tokenizer, err);
@@ -244,6 +282,8 @@ void model_close(struct model *m)
     if (m->device) m->device->close(m->executor);
     tokenizer_close(m->tokenizer);
     tape_free(m->program);
+    for (uint32_t i = 0; i < m->n_adapters; i++) gguf_close(m->adapters[i].file);
+    free(m->adapters);
     gguf_close(m->file);
     free(m->session_slots);
     for (uint32_t g = 0; g < TAPE_MAX_GROUPS; g++) free(m->session_pages[g].ids);

@@ -16,6 +16,12 @@
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_ROWS = 512, MODEL_NAME = 128 };
 
+/* A LoRA adapter to be opened with a model. */
+struct adapter_source {
+    const char *path; /* alive as long as the model */
+    double scale;     /* 0: it is checked, and changes nothing */
+};
+
 struct model_options {
     const struct device_ops *device;
     struct device_options
@@ -28,6 +34,9 @@ struct model_options {
         *tokenizer; /* path of a tokenizer.json; NULL: the file's vocabulary, else the tokenizer.json beside it */
     const char *const *accept; /* [n_accept] keys that the file may have unread; alive as long as the model */
     uint32_t n_accept;
+    const struct adapter_source *adapters; /* [n_adapters], at most ADAPTERS_MAX, added in this order; read by
+                                              model_plan alone */
+    uint32_t n_adapters;
     bool identify;                  /* loading makes the model's identity */
     const struct wk_plugin *plugin; /* whose architecture the model is, whoever else serves it; NULL: as the registry
                                        has it */
@@ -38,6 +47,8 @@ struct model {
     const struct plugin_registry *plugins;
     const struct wk_arch *arch;
     const struct wk_host *host; /* what its plugin was given */
+    struct adapter *adapters;   /* [n_adapters]; their files are the model's */
+    uint32_t n_adapters;
     struct tape_program *program;
     struct tokenizer *tokenizer; /* NULL: there is none */
     const struct device_ops *device;
@@ -69,13 +80,14 @@ void model_name(const struct gguf *file, char out[MODEL_NAME]);
 /* File, plugins, tape and plan; allocates no device memory. `file` becomes the model's, also on failure. */
 wk_status model_plan(struct gguf *file, const struct plugin_registry *plugins, const struct model_options *o,
                      struct model **out, const struct wk_err *err);
-/* SHA-256 over the tensors' bytes as in the file and in its order: reads all of them. hex: 64 lower-case digits. stop:
+/* SHA-256 over the tensors' bytes as in the file and in its order, and then those of each adapter that changes
+ * something: reads all of them. hex: 64 lower-case digits. stop:
  * may become true meanwhile: WK_CANCELLED; NULL: never. Not once a device has them and the file was released.
  * [any thread] */
 wk_status model_digest(const struct model *m, const atomic_bool *stop, char hex[65], const struct wk_err *err);
-/* SHA-256 over the file's headers, its size and a place of every tensor, or all of the weights if these are at most 64
- * MiB: costs no full read, and tells files of other models, formats and fine-tunings apart, but not every two of larger
- * ones. As model_digest otherwise. */
+/* SHA-256 over the headers of the file, and of each adapter that changes something, their size and a place of every
+ * tensor, or all of the weights if these are at most 64 MiB: costs no full read, and tells files of other models,
+ * formats and fine-tunings apart, but not every two of larger ones. As model_digest otherwise. */
 wk_status model_identity(const struct model *m, char hex[65], const struct wk_err *err);
 
 /* Makes the executor; the model can run steps afterwards. On failure the model stays planned. A demanded digest is

@@ -66,16 +66,15 @@ static void say_shape(struct builder *b, const struct gguf_tensor *t, uint32_t r
 }
 
 /* A number that two formats may have taken: the file says whose it means. */
-static bool check_owner(struct builder *b, const struct gguf_tensor *file)
+static bool check_owner(struct builder *b, const struct gguf *in, const struct gguf_tensor *file)
 {
     char key[sizeof GGUF_OWNER_KEY + 12];
     if (!b->options->type_owner) return true;
     const char *id = b->options->type_owner(b->options->user, file->ggml_type);
     (void)snprintf(key, sizeof key, GGUF_OWNER_KEY "%u", (unsigned)file->ggml_type);
-    const struct gguf_kv *kv = gguf_find(b->p->file, key);
+    const struct gguf_kv *kv = gguf_find(in, key);
     struct gguf_str said = { "", 0 };
-    if (kv && gguf_str(b->p->file, kv, &said, NULL) == WK_OK && said.len == strlen(id) &&
-        memcmp(said.data, id, said.len) == 0)
+    if (kv && gguf_str(in, kv, &said, NULL) == WK_OK && said.len == strlen(id) && memcmp(said.data, id, said.len) == 0)
         return true;
     if (said.len)
         messages_say(b->messages, WK_UNSUPPORTED, "tensor type %u is a format of %s here, of %.*s in the file (%s)",
@@ -90,9 +89,10 @@ static bool check_owner(struct builder *b, const struct gguf_tensor *file)
 
 /* Who serves the tensor's type, and its bytes. A missing type is said once; recording goes on, so that all missing
  * types are said. */
-static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape_tensor *t)
+static bool serve(struct builder *b, struct tape_tensor *t)
 {
     const struct tape_options *o = b->options;
+    const struct gguf_tensor *file = t->file;
     t->type = o->find_type(o->user, file->ggml_type);
     if (!t->type) {
         if (file->ggml_type < 256 && b->type_refused[file->ggml_type]) return true;
@@ -104,10 +104,10 @@ static bool serve(struct builder *b, const struct gguf_tensor *file, struct tape
                      gguf_tensor_type_text(file->ggml_type, type), asked[0] ? asked : "none", t->name);
         return true;
     }
-    if (file->ggml_type >= GGUF_OWN_TYPES && !check_owner(b, file)) return false;
+    if (file->ggml_type >= GGUF_OWN_TYPES && !check_owner(b, t->in, file)) return false;
     char text[200];
     const struct wk_err err = { text, sizeof text };
-    wk_status status = gguf_tensor_bytes(b->p->file, file, t->type->block, t->type->block_bytes, &t->bytes, &err);
+    wk_status status = gguf_tensor_bytes(t->in, file, t->type->block, t->type->block_bytes, &t->bytes, &err);
     if (status != WK_OK) messages_say(b->messages, status, "%s", text);
     return status == WK_OK;
 }
@@ -164,9 +164,8 @@ static bool check_slabs(struct builder *b, struct tape_tensor *t)
     return true;
 }
 
-static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file,
-                           const struct gguf_tensor *const *slab_files, const char *name, const char *suffix,
-                           uint32_t rows, uint32_t cols, uint32_t slabs)
+/* Appends the tensor, whose file, place and shape are set, under the name that the plugin has for it; its id. */
+static uint32_t add_tensor(struct builder *b, const struct tape_tensor *tensor, const char *asked)
 {
     struct tape_program *p = b->p;
     p->tensors = arena_grow(b->arena, p->tensors, p->n_tensors, &b->cap_tensors, sizeof *p->tensors);
@@ -177,19 +176,35 @@ static uint32_t add_tensor(struct builder *b, const struct gguf_tensor *file,
         return 0;
     }
     struct tape_tensor *t = &p->tensors[p->n_tensors];
-    *t = (struct tape_tensor){ .file = file, .slab_files = slab_files, .rows = rows, .cols = cols, .slabs = slabs };
-    (void)snprintf(t->name, sizeof t->name, "%.*s", (int)file->name.len, file->name.data);
-    const char *tail = strcmp(suffix, ".weight") == 0 ? "" : suffix;
-    int len = snprintf(b->asked[p->n_tensors], TAPE_NAME, "%s%s%s", b->scope, name, tail);
+    *t = *tensor;
+    (void)snprintf(t->name, sizeof t->name, "%.*s", (int)t->file->name.len, t->file->name.data);
+    int len = snprintf(b->asked[p->n_tensors], TAPE_NAME, "%s", asked);
     if (len < 0 || len >= TAPE_NAME) {
-        messages_say(b->messages, WK_INVALID, "%s%s: a name has at most %d bytes", b->scope, name, TAPE_NAME - 1);
+        messages_say(b->messages, WK_INVALID, "%s: a name has at most %d bytes", asked, TAPE_NAME - 1);
         return 0;
     }
-    if (!serve(b, file, t) || (slab_files && !check_slabs(b, t))) return 0;
-    p->n_tensors++;
-    for (uint32_t i = 0; i < (slab_files ? slabs : 1); i++)
-        b->tensor_of_file[file_index(p->file, tape_slab_file(t, i))] = p->n_tensors;
-    return p->n_tensors;
+    if (!serve(b, t) || (t->slab_files && !check_slabs(b, t))) return 0;
+    return ++p->n_tensors;
+}
+
+uint32_t builder_adapter_tensor(struct builder *b, uint32_t i, const struct gguf_tensor *file, uint32_t rows,
+                                uint32_t cols, uint32_t slabs)
+{
+    const struct tape_tensor t = {
+        .in = b->options->adapters[i].file, .adapter = 1 + i, .file = file, .rows = rows, .cols = cols, .slabs = slabs
+    };
+    return add_tensor(b, &t, "");
+}
+
+static uint32_t add_model_tensor(struct builder *b, const struct tape_tensor *tensor, const char *name,
+                                 const char *suffix)
+{
+    char asked[4 * TAPE_NAME];
+    (void)snprintf(asked, sizeof asked, "%s%s%s", b->scope, name, strcmp(suffix, ".weight") == 0 ? "" : suffix);
+    const uint32_t id = add_tensor(b, tensor, asked);
+    for (uint32_t i = 0; id && i < (tensor->slab_files ? tensor->slabs : 1); i++)
+        b->tensor_of_file[file_index(b->p->file, tape_slab_file(tensor, i))] = id;
+    return id;
 }
 
 static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint32_t rows, uint32_t cols,
@@ -230,7 +245,10 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
     }
     uint32_t known = b->tensor_of_file[file_index(b->p->file, t)];
     if (known && known != READ_AS_NUMBERS) return known;
-    return add_tensor(b, t, slab_files, name, suffix, rows, cols, slabs);
+    const struct tape_tensor tensor = {
+        .in = b->p->file, .file = t, .slab_files = slab_files, .rows = rows, .cols = cols, .slabs = slabs
+    };
+    return add_model_tensor(b, &tensor, name, suffix);
 }
 
 static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)

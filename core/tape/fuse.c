@@ -189,14 +189,16 @@ static bool adds_vector(const struct fuser *f, const struct tape_op *add)
 /* Functions that products end with (worker/quant_cuda.h). */
 static bool ends_product(const struct tape_op *unary) { return unary->u.unary.fn <= WK_UNARY_SOFTCAP; }
 
-/* May the reader of v be the next step of the epilogue of a product of this kind? */
-static bool epilogue_takes(const struct fuser *f, const struct tape_launch *l, uint16_t kind, uint32_t op)
+/* May the reader of v be the next step of the epilogue of a product of this kind? What an adapter adds takes the sum at
+ * its own end, so that the model's products stay together. */
+static bool epilogue_takes(const struct fuser *f, const struct tape_launch *l, uint16_t kind, uint32_t v)
 {
+    const uint32_t op = reader(f, v);
     const struct tape_op *o = op_at(f, op);
     if (done(f, op)) return false;
     switch (o->kind) {
     case WK_OP_UNARY: return ends_product(o) && (!l || l->n_map < MAX_MAPS);
-    case WK_OP_ADD: return kind == WK_OP_LINEAR && !adds_vector(f, o);
+    case WK_OP_ADD: return kind == WK_OP_LINEAR && !adds_vector(f, o) && !(o->adapter && o->in[0] == v);
     case WK_OP_OUTPUT: return kind == WK_OP_LINEAR && o->u.output.what == WK_OUTPUT_LOGITS;
     default: return false;
     }
@@ -207,11 +209,11 @@ static void fuse_epilogue(struct fuser *f, uint32_t op)
 {
     const struct tape_op *o = op_at(f, op);
     uint32_t v = o->out;
-    if (!(f->fuse & FUSE_EPILOGUE) || !vanishes(f, v) || !epilogue_takes(f, NULL, o->kind, reader(f, v))) return;
+    if (!(f->fuse & FUSE_EPILOGUE) || !vanishes(f, v) || !epilogue_takes(f, NULL, o->kind, v)) return;
     struct tape_launch *l = new_launch(f, LAUNCH_PRODUCT);
     add_segment(f, l, op);
     l->seg[0].out = TAPE_NONE;
-    while (vanishes(f, v) && epilogue_takes(f, l, o->kind, reader(f, v))) {
+    while (vanishes(f, v) && epilogue_takes(f, l, o->kind, v)) {
         uint32_t next = reader(f, v);
         claim(f, l, next);
         if (op_at(f, next)->kind == WK_OP_OUTPUT) {
@@ -249,7 +251,8 @@ static void place_heads(struct fuser *f, uint32_t op)
     add_segment(f, l, op);
 }
 
-/* products of one input, whose results are all kept */
+/* products of one input, whose results are all kept; the model's own among themselves, as without adapters, whose
+ * matrices are of other types */
 static void fuse_siblings(struct fuser *f, uint32_t op)
 {
     const struct tape_op *o = op_at(f, op);
@@ -258,7 +261,8 @@ static void fuse_siblings(struct fuser *f, uint32_t op)
     for (uint32_t i = f->uses->first[o->in[0]];
          (f->fuse & FUSE_SIBLINGS) && i < f->uses->first[o->in[0] + 1] && l->n_seg < MAX_SEGMENTS; i++) {
         uint32_t other = f->uses->op[i];
-        if (!done(f, other) && same_input(o, op_at(f, other))) add_segment(f, l, other);
+        if (!done(f, other) && same_input(o, op_at(f, other)) && o->adapter == op_at(f, other)->adapter)
+            add_segment(f, l, other);
     }
     qsort(l->seg, l->n_seg, sizeof l->seg[0], by_rows);
     if (!vanishes(f, o->out) && is_sum_or_map(op_at(f, reader(f, o->out))->kind)) why_value(f, l, o->out);

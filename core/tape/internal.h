@@ -44,6 +44,9 @@ bool builder_tensor_shape(const struct gguf_tensor *t, uint32_t *rows, uint32_t 
 
 /* ---- the builder --------------------------------------------------------------------------------------- */
 
+struct adapting;
+union any_op;
+
 struct builder {
     struct tape_program *p;
     struct arena *arena, *scratch;
@@ -62,11 +65,23 @@ struct builder {
     uint8_t *type_refused;      /* [256] a ggml type that nobody serves is said once */
     uint32_t logits, embedding; /* OUTPUT operations; TAPE_NONE: not recorded */
     uint32_t pooling;           /* enum tape_pooling, or scores, where the architecture leaves it to the host; else 0 */
+    struct adapting *adapting;  /* [adapters]; NULL: there are none */
+    const char *given_name;     /* of the next value, whatever it is made from; NULL: it is named after that */
 };
 void builder_table(struct builder *b, struct wk_builder *out);
 uint32_t builder_op(void *self, const struct wk_op *op); /* ops.c */
 uint32_t builder_supports(void *self, const struct wk_op *op);
 const char *op_kind_name(uint32_t kind);
+/* Id of a tensor of adapter i's file, of this shape; 0: it is refused, and that was said. */
+uint32_t builder_adapter_tensor(struct builder *b, uint32_t i, const struct gguf_tensor *file, uint32_t rows,
+                                uint32_t cols, uint32_t slabs);
+
+/* ---- adapters (adapt.c) -------------------------------------------------------------------------------- */
+
+bool adapt_begin(struct builder *b); /* false: refused, and said */
+/* What the plugin is given for `value`, the result of the operation that it just recorded; 0: refused. */
+uint32_t adapt_op(struct builder *b, const union any_op *o, uint32_t value);
+void adapt_end(const struct builder *b); /* refuses tensors of adapters that changed nothing */
 
 /* pooling.c. Reads the file's pooling_type, against what the caller asks for, into b->pooling; and puts pooled rows in
  * the place of the logits that were recorded. They say what is wrong. */

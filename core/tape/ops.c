@@ -245,5 +245,5 @@ uint32_t builder_op(void *self, const struct wk_op *o)
                      TAPE_MAX_WIDTH);
         return 0;
     }
-    return commit(b, &d);
+    return adapt_op(b, &copy, commit(b, &d));
 }

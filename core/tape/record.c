@@ -35,6 +35,7 @@ static void check_whole(const struct builder *b)
                          (unsigned)p->n_vocab);
     }
     check_tensors(b);
+    adapt_end(b);
 }
 
 static bool run_passes(struct builder *b)
@@ -68,7 +69,7 @@ static bool prepare(struct builder *b, struct wk_meta *meta)
                                         b->scratch, meta, b->messages))
         return false;
     (void)snprintf(p->architecture, sizeof p->architecture, "%s", meta->architecture);
-    return keys_context(p->file, p->architecture, b->options->context, &p->context, b->messages);
+    return adapt_begin(b) && keys_context(p->file, p->architecture, b->options->context, &p->context, b->messages);
 }
 
 /* What the ABI promises to open, record and close, [serialised, any one thread]: a service plans models while it loads

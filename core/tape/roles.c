@@ -21,6 +21,10 @@ static enum tape_role by_reader(const struct tape_program *p, const struct uses 
     bool activated = false;
     while (u->first[v] < u->first[v + 1]) {
         const struct tape_op *o = &p->ops[u->op[u->first[v]]];
+        if (o->adapter) { /* its products and sums are the model's product, in parts */
+            v = o->out;
+            continue;
+        }
         switch (o->kind) {
         case WK_OP_ATTENTION: return v == o->in[0] ? ROLE_Q : v == o->in[1] ? ROLE_K : ROLE_V;
         case WK_OP_GLU: return v == o->in[0] ? ROLE_GATE : ROLE_UP;

@@ -11,6 +11,7 @@
 
 bool name_it(struct builder *b, struct draft *d, const char *base, bool numbered)
 {
+    if (b->given_name) base = b->given_name, numbered = false;
     wk_status status = labels_free(b->labels, base, numbered, d->name);
     if (status == WK_OK) return true;
     if (status == WK_NO_MEMORY) return messages_no_memory(b->messages), false;

@@ -17,6 +17,7 @@
 #include <worker/quant.h>
 
 #include "gguf/gguf.h"
+#include "tape/adapter.h"
 
 #define TAPE_NONE UINT32_MAX
 enum {
@@ -54,7 +55,9 @@ const char *tape_role_name(enum tape_role role);
 
 struct tape_tensor {
     char name[TAPE_NAME];           /* full, as in the file */
-    const struct gguf_tensor *file; /* in the gguf, which outlives the program; that of slab 0 */
+    const struct gguf *in;          /* the program's file or an adapter's; outlives the program */
+    uint32_t adapter;               /* 0: the model's; else 1 + index of the adapter in tape_options */
+    const struct gguf_tensor *file; /* there; that of slab 0 */
     const struct gguf_tensor *const
         *slab_files;                /* [slabs] where each slab is a tensor of the file; NULL: one has all */
     const struct wk_type_cpu *type; /* who serves it */
@@ -98,6 +101,7 @@ struct tape_op {
     uint32_t t[TAPE_IN];  /* tensor indices, TAPE_NONE: none */
     uint32_t out;         /* value index; TAPE_NONE for OUTPUT */
     uint32_t launch;      /* where it is computed */
+    bool adapter;         /* recorded by the host for an adapter (adapt.c) */
     union {               /* by kind, copied from the plugin's struct */
         struct {
             uint32_t index, offset;
@@ -289,6 +293,8 @@ struct tape_options {
     enum tape_pooling pooling;      /* of a model that generates: its rows are to be pooled, and give no logits */
     const struct wk_host *host;     /* of the plugin, for its open(); NULL: it is told of no options */
     struct gguf_accepted *accepted; /* keys that may be there unread; NULL: none */
+    const struct adapter *adapters; /* [n_adapters], at most ADAPTERS_MAX, in the order in which they are added */
+    uint32_t n_adapters;
     const struct wk_type_cpu *(*find_type)(void *user, uint32_t ggml_type); /* NULL result: nobody serves it */
     const char *(*type_owner)(void *user, uint32_t ggml_type); /* id of the plugin that serves a type of its own number;
                                                                   NULL: files need not say whose it is */

@@ -7,7 +7,7 @@
 static const char *const pres[] = { "gpt-2",    "llama-bpe", "qwen2",        "gpt-4o",         "default",
                                     "falcon",   "bloom",     "deepseek-llm", "deepseek-coder", "deepseek-v3",
                                     "superbpe", "kimi-k2",   "tiny_aya",     "youtu",          NULL,
-                                    "bert",   "t5" };
+                                    "bert",     "t5" };
 enum { KINDS = sizeof pres / sizeof *pres };
 static struct tokenizer *tokenizers[KINDS];
 

@@ -54,6 +54,31 @@ static void same_seed_same_ids(void **state)
     cli_free(&c);
 }
 
+/* What follows the last colon is a scale if it is a number. */
+static void adapters_by_file_and_scale(void **state)
+{
+    (void)state;
+    static const char *const scales[] = { "", ":0", ":-0.25" };
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        char given[64];
+        (void)snprintf(given, sizeof given, "nowhere.gguf%s", scales[i]);
+        struct cli_result r = CLI("plan", "tiny.gguf", "--lora", given);
+        assert_int_equal(r.status, 1);
+        assert_non_null(strstr(r.err, "nowhere.gguf: "));
+        cli_free(&r);
+    }
+    struct cli_result infinite = CLI("run", "-m", "tiny.gguf", "-p", "x", "--lora", "a.gguf:inf"),
+                      word = CLI("plan", "tiny.gguf", "--lora", "a.gguf:half"),
+                      model = CLI("plan", "tiny.gguf", "--lora", "tiny.gguf");
+    assert_int_equal(infinite.status, 2);
+    assert_non_null(strstr(infinite.err, "--lora: expected a file of an adapter"));
+    assert_non_null(strstr(word.err, "a.gguf:half: "));
+    assert_non_null(strstr(model.err, "general.type is not there, expected \"adapter\""));
+    cli_free(&infinite);
+    cli_free(&word);
+    cli_free(&model);
+}
+
 /* Without --seed a new one is drawn; giving the printed one back repeats the run. */
 static void printed_seed_repeats(void **state)
 {
@@ -719,6 +744,7 @@ int main(int argc, char **argv)
 {
     choose_tests(argc, argv);
     const struct CMUnitTest tests[] = { cmocka_unit_test(same_seed_same_ids),
+                                        cmocka_unit_test(adapters_by_file_and_scale),
                                         cmocka_unit_test(printed_seed_repeats),
                                         cmocka_unit_test(environment_reaches_the_run),
                                         cmocka_unit_test(prompt_from_standard_input_and_file),

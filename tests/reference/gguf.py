@@ -265,14 +265,15 @@ def put_value(v):
     return struct.pack("<IIQ%di" % len(v), 9, 5, len(v), *v)
 
 
-def write(path, meta, tensors):
-    """tensors: {name: (ne, [values])}, in F32."""
+def write(path, meta, tensors, kind="f32"):
+    """tensors: {name: (ne, [values])}; kind: f32 or f16, of all of them."""
+    number, code = TYPES[kind][0], {"f32": "f", "f16": "e"}[kind]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(meta))
     head += b"".join(put_text(k) + put_value(v) for k, v in meta.items())
     body, offset = [], 0
     for name, (ne, values) in tensors.items():
-        head += put_text(name) + struct.pack("<I%dQIQ" % len(ne), len(ne), *ne, 0, offset)
-        raw = struct.pack("<%df" % len(values), *values)
+        head += put_text(name) + struct.pack("<I%dQIQ" % len(ne), len(ne), *ne, number, offset)
+        raw = struct.pack("<%d%s" % (len(values), code), *values)
         raw += b"\0" * (-len(raw) % 32)
         body.append(raw)
         offset += len(raw)

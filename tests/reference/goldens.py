@@ -17,6 +17,7 @@ import sys
 import families
 import forward
 import gguf
+import lora
 import vocabularies
 
 # Rounding activations to 8 bits costs this much where a format has integer products; else the F16 cache does.
@@ -26,6 +27,10 @@ MIXTURE = 8e-2  # gpt-oss, all positions; test_golden.c bounds seven of eight cl
 # decide between them.
 LEAST_GAP = 8
 PLAIN = ("f32", "f16", "bf16")  # products in F32
+# With an adapter: plain, tied, fused q|k|v and gate|up, tables of positions, experts, norms behind projections,
+# products by heads, states, tables of a constant row, scaled values and a shared expert; and pooled rows, below.
+ADAPTED = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "gpt-oss", "gemma2", "deepseek2", "mamba2", "bert")
+ADAPTED += ("granitemoe-shared", "gemma3")
 MIXTURES = ("Q4_K_M",)  # a type for each role
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMBEDDED = ("models/haiku/haiku-q4_k_m.gguf", "models/haiku-moe/haiku-moe-mxfp4.gguf")
@@ -44,10 +49,11 @@ def rounded(row):
     return [float("%.9g" % v) for v in row]
 
 
-def golden(path, context, n_prompt, n_generated, gap, r):
-    """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path`; of an
-    encoder the prompt's one row."""
-    model, prompt, steps = families.model(*gguf.read(path), context), [], []
+def golden(path, adapters, context, n_prompt, n_generated, gap, r):
+    """The logits of every position and the greedy ids behind a prompt of random tokens, of the model at `path` with
+    adapters; of an encoder the prompt's one row."""
+    meta, tensors = gguf.read(path)
+    model, prompt, steps = families.model(meta, lora.merge(tensors, adapters), context), [], []
     n_vocab = model.t["token_embd.weight"][0][1]
     if model.encoder:
         prompt = [r.randrange(n_vocab) for _ in range(n_prompt)]
@@ -86,12 +92,27 @@ class Folder:
     def at(self, *parts):
         return os.path.join(self.path, *parts)
 
-    def case(self, model, loose, context=512, n_prompt=20, n_generated=6, suffix=""):
+    def case(self, model, loose, context=512, n_prompt=20, n_generated=6, suffix="", adapters=()):
+        """adapters: (file, scale) each."""
         name = model + suffix + ".json"
         gap, r = LEAST_GAP * min(loose, EIGHT_BITS), self.random(name)
         with open(self.at(name), "w", encoding="utf-8") as f:
-            json.dump(golden(self.at(model + ".gguf"), context, n_prompt, n_generated, gap, r), f)
-        self.cases.append("%s.gguf %s %d %g" % (model, name, context, loose))
+            placed = [(self.at(file), scale) for file, scale in adapters]
+            json.dump(golden(self.at(model + ".gguf"), placed, context, n_prompt, n_generated, gap, r), f)
+        given = "".join(" lora=%s:%g" % adapter for adapter in adapters)
+        self.cases.append("%s.gguf %s %d %g%s" % (model, name, context, loose, given))
+
+    def adapted(self, model, loose, scale=0.75, **more):
+        """The model with an adapter of all of its matrices and tables."""
+        file = model + ".lora.gguf"
+        lora.write(self.at(file), self.at(model + ".gguf"), 4, 8.0)
+        self.case(model, loose, suffix=".lora", adapters=[(file, scale)], **more)
+
+    def adapted_twice(self, model, loose):
+        """The same, and another one: of another rank and type, with a scale below 0."""
+        lora.write(self.at(model + ".lora2.gguf"), self.at(model + ".gguf"), 24, 12.0, "f16")
+        both = [(model + ".lora.gguf", 0.75), (model + ".lora2.gguf", -0.5)]
+        self.case(model, loose, suffix=".lora2", adapters=both)
 
     def quantize(self, source, kind, target):
         said = subprocess.run(
@@ -159,6 +180,11 @@ def main(worker, path):
             folder.blocks(kind)
         folder.quantize("formats", kind, "formats-" + kind)
         folder.case("formats-" + kind, F16_CACHE if kind in PLAIN else EIGHT_BITS, n_prompt=9, n_generated=2)
+    for family in ADAPTED:
+        folder.adapted(family, F16_CACHE)
+    folder.adapted("bert-rank", F16_CACHE, scale=-0.75)  # its three scores lie apart
+    folder.adapted_twice("llama3", F16_CACHE)
+    folder.adapted("formats-Q4_K_M", EIGHT_BITS, n_prompt=9, n_generated=2)
     folder.quantize("harmony", "MXFP4_MOE", "gpt-oss-mxfp4")
     folder.case("gpt-oss-mxfp4", MIXTURE)
     with open(os.path.join(ROOT, "models/haiku/heldout.txt"), encoding="utf-8") as f:

@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import re
 import struct
 import sys
@@ -403,9 +404,10 @@ def facts(w):
     check("/models", models == w.get("/v1/models")[1] and models["models"] == [], models)
     meta = models["data"][0]["meta"]
     check("meta", meta["n_vocab"] == health["vocab_size"] and meta["n_ctx"] == 512 and meta["n_params"] > 6e6, meta)
+    check("no adapters", w.get("/lora-adapters") == (200, []) and health["adapters"] == [], health)
     load = w.get("/v1/loads")[1]
     check("/v1/loads", load["loads"][0]["num_running_reqs"] == 0 == load["aggregate"]["total_reqs"], load)
-    for path in ("/slots", "/slots/0?action=save", "/lora-adapters"):
+    for path in ("/slots", "/slots/0?action=save"):
         status, a = w.get(path)
         check(path + " is refused by name", status == 404 and error(a)["code"] == "not_found", a)
 
@@ -435,6 +437,48 @@ def with_keys(path, keys):
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % align) + data[-(-c.at // align) * align :])
     return path
+
+
+def adapter(path):
+    """One for the haiku model that changes the queries of its first layer."""
+    meta = gguf.read(HAIKU, False)[0]
+    wide, rank, r = meta["llama.embedding_length"], 2, random.Random(5)
+    head = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
+    head.update({"adapter.lora.alpha": 4.0, "adapter.lora.task_name": "rain", "adapter.lora.prompt_prefix": "drip: "})
+    halves = {"a": [wide, rank], "b": [rank, wide]}
+    tensors = {
+        "blk.0.attn_q.weight.lora_" + half: (ne, [r.gauss(0, 0.5) for _ in range(wide * rank)])
+        for half, ne in halves.items()
+    }
+    gguf.write(path, {**head}, tensors)
+    return path
+
+
+def adapters(program, folder):
+    """The same prompt without one, with one, and with the same of scale 0."""
+    path, said = adapter(folder + "/rain.gguf"), []
+    ask = {"prompt": "Write a haiku about rain", "n_predict": 24, "temperature": 0}
+    for scale in (None, ":-0.5", ":0"):
+        with Worker(program, *(["--lora", path + scale] if scale else [])) as w:
+            listed, health = w.get("/lora-adapters")[1], w.get("/health")[1]
+            a = complete(w, **ask)
+            said.append(
+                (a["content"], health["fingerprint"], health["digest"] if health["digest"] != "pending" else "")
+            )
+            number = float(scale[1:]) if scale else 0
+            one = {"id": 0, "path": path, "scale": number, "task_name": "rain", "prompt_prefix": "drip: "}
+            check("adapters are listed", listed == ([one] if scale else []), listed)
+            health = health["adapters"]
+            check("... by /health", health == ([{"path": path, "scale": number}] if scale else []), health)
+            settings = a["generation_settings"]["lora"]
+            check("... with each answer", settings == ([{"id": 0, "scale": number}] if scale else []), settings)
+            metric = 'worker_adapter_scale{adapter="%s"} %g' % (path, number)
+            check("... as a metric", (metric in w.get("/metrics", port=w.admin)[1]) == bool(scale), metric)
+            status, answer = w.post("/lora-adapters", [{"id": 0, "scale": 1}])
+            check("... and fixed", status == 400 and error(answer)["param"] == "lora", answer)
+    plain, changed, zero = said
+    check("an adapter changes answers and fingerprint", plain[0] != changed[0] and plain[1] != changed[1], said)
+    check("of scale 0 it changes neither", plain == zero, said)
 
 
 def marks(**ids):
@@ -513,6 +557,7 @@ new = with_keys(
 )
 with Worker(program, "--model", new) as w:
     infill(w)
+adapters(program, folder)
 old = with_keys(folder + "/old.gguf", marks(prefix=PRE, suffix=SUF, middle=MID))
 with Worker(program, "--model", old) as w:
     a = complete(w, "/infill", input_prefix="a", input_suffix="b", input_extra=[{"filename": "c", "text": "d"}])

@@ -373,6 +373,7 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
         ask(w, "POST", path, {}, want=400)
     for path in (
         "/props",
+        "/lora-adapters",
         "/models",
         "/version",
         "/v1/health",
@@ -384,6 +385,7 @@ with Worker(program, *LONG, "--max-tokens-in", "500", "--max-sequences", "2", "-
     ):
         ask(w, "GET", path, want=200)
     ask(w, "POST", "/props", {}, want=400)
+    ask(w, "POST", "/lora-adapters", [], want=400)
     for path in ("/apply-template", "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
         ask(w, "POST", path, {"messages": [{"role": "user", "content": "Hi"}]}, want=200)
         ask(w, "POST", path, {"messages": []}, want=400)

@@ -18,22 +18,45 @@ void golden_path(char *out, size_t cap, const char *name)
     (void)snprintf(out, cap, "%s/%s", data ? data : "../shared/data", name);
 }
 
+static bool read_flags(const char *text, struct golden_case *c)
+{
+    char word[128];
+    for (int n; sscanf(text, "%127s%n", word, &n) == 1; text += n) {
+        struct golden_adapter *a = &c->adapters[c->n_adapters % GOLDEN_ADAPTERS];
+        char file[96];
+        if (strcmp(word, "truncate") == 0) {
+            c->truncate = true;
+            continue;
+        }
+        if (sscanf(word, "lora=%95[^:]:%lf", file, &a->scale) != 2 || c->n_adapters++ == GOLDEN_ADAPTERS) return false;
+        golden_path(a->path, sizeof a->path, file);
+    }
+    return true;
+}
+
+void golden_sources(const struct golden_case *c, struct adapter_source out[GOLDEN_ADAPTERS])
+{
+    for (uint32_t i = 0; i < c->n_adapters; i++)
+        out[i] = (struct adapter_source){ c->adapters[i].path, c->adapters[i].scale };
+}
+
 struct golden_case *golden_cases(const char *list, uint32_t *n)
 {
     enum { MOST = 256 };
     FILE *f = fopen(list, "rb");
     struct golden_case *cases = calloc(MOST, sizeof *cases);
-    char line[512], flag[16];
+    char line[512];
     *n = 0;
     while (f && cases && *n < MOST && fgets(line, sizeof line, f)) {
         struct golden_case *c = &cases[*n];
         line[strcspn(line, "#\n")] = '\0';
-        const int got = sscanf(line, "%95s %95s %u %lf %15s", c->model, c->golden, &c->context, &c->loose, flag);
+        int at = 0;
+        const int got = sscanf(line, "%95s %95s %u %lf%n", c->model, c->golden, &c->context, &c->loose, &at);
         if (got < 1) continue;
-        c->truncate = got == 5 && strcmp(flag, "truncate") == 0;
         *n += 1;
-        if (got >= 4 && (got == 4 || c->truncate)) continue;
-        (void)fprintf(stderr, "%s: %s: expected MODEL GOLDEN CONTEXT LOOSE [truncate]\n", list, line);
+        if (got == 4 && read_flags(line + at, c)) continue;
+        (void)fprintf(stderr, "%s: %s: expected MODEL GOLDEN CONTEXT LOOSE [truncate] [lora=FILE:SCALE ...]\n", list,
+                      line);
         *n = 0;
         break;
     }

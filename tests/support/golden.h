@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "gguf_build.h"
+#include "model/model.h"
 
 struct golden {
     uint32_t n_vocab, n_prompt, n_generated, n_steps;
@@ -16,15 +17,24 @@ struct golden {
     bool embedding;   /* an encoder's: one step, the prompt's row instead of logits */
 };
 
-/* One line of a list of cases: MODEL GOLDEN CONTEXT LOOSE [truncate]; # begins a comment. */
+/* One line of a list of cases: MODEL GOLDEN CONTEXT LOOSE [truncate] [lora=FILE:SCALE ...]; # begins a comment. */
+enum { GOLDEN_ADAPTERS = 4 };
 struct golden_case {
     char model[96], golden[96]; /* below WORKER_TEST_DATA */
     uint32_t context;           /* the golden's own: LongRoPE chooses its factors by it */
     double loose;               /* bound of the relative rms with 8-bit activations */
     bool truncate;              /* the golden rounds YaRN's bounds, as llama.cpp does */
+    uint32_t n_adapters;
+    struct golden_adapter {
+        char path[512]; /* complete */
+        double scale;
+    } adapters[GOLDEN_ADAPTERS];
 };
 /* The cases of a list, the caller's to free; NULL, and a line on standard error: it cannot be read, or has none. */
 struct golden_case *golden_cases(const char *list, uint32_t *n);
+
+/* Its adapters as model_options has them; out [n_adapters]. */
+void golden_sources(const struct golden_case *c, struct adapter_source out[GOLDEN_ADAPTERS]);
 
 /* A file's place among the test data. */
 void golden_path(char *out, size_t cap, const char *name);

@@ -252,7 +252,7 @@ static wk_status row_op_of(struct executor *x, const struct tape_launch *l, cons
     if (op->kind == WK_OP_EMBED) {
         const struct tape_tensor *t = &x->program->tensors[op->t[0]];
         r->type = t->type;
-        r->table = gguf_tensor_data(x->program->file, t->file);
+        r->table = gguf_tensor_data(t->in, t->file);
         r->row_bytes = (uint64_t)(t->cols / t->type->block) * t->type->block_bytes;
     } else {
         r->w = vector_of(x, op->t[0]);

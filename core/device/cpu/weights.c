@@ -21,10 +21,7 @@ static uint64_t row_bytes(const struct tape_tensor *t)
     return (uint64_t)(t->cols / t->type->block) * t->type->block_bytes;
 }
 
-static const uint8_t *tensor_bytes(const struct executor *x, const struct tape_tensor *t)
-{
-    return gguf_tensor_data(x->program->file, t->file);
-}
+static const uint8_t *tensor_bytes(const struct tape_tensor *t) { return gguf_tensor_data(t->in, t->file); }
 
 /* A router always gets F32: a choice between experts is not to hang on the rounding of 8-bit activations. */
 static uint32_t activation_of(const struct executor *x, const struct tape_tensor *t)
@@ -124,18 +121,18 @@ void weights_carve(struct executor *x, struct carve *weights, struct carve *work
     x->zero_row = carve(workspace, widest, 1);
 }
 
-static wk_status load_vector(struct executor *x, const struct tape_tensor *t, float *y, const struct wk_err *err)
+static wk_status load_vector(const struct tape_tensor *t, float *y, const struct wk_err *err)
 {
     const uint64_t n = tensor_values(t);
-    return guarded_dequantize(t->type, y, tensor_bytes(x, t), n, n / t->type->block * t->type->block_bytes, err);
+    return guarded_dequantize(t->type, y, tensor_bytes(t), n, n / t->type->block * t->type->block_bytes, err);
 }
 
 /* From [width][kernel] to [kernel][width]. */
-static wk_status load_conv(struct executor *x, const struct tape_tensor *t, float *y, const struct wk_err *err)
+static wk_status load_conv(const struct tape_tensor *t, float *y, const struct wk_err *err)
 {
     float *rows = malloc(tensor_values(t) * sizeof *rows);
     if (!rows) return wk_fail(err, WK_NO_MEMORY, "out of memory for the weights of a convolution, %s", t->name);
-    const wk_status s = load_vector(x, t, rows, err);
+    const wk_status s = load_vector(t, rows, err);
     for (uint64_t c = 0; !s && c < t->rows; c++)
         for (uint64_t i = 0; i < t->cols; i++) y[i * t->rows + c] = rows[c * t->cols + i];
     free(rows);
@@ -147,9 +144,9 @@ wk_status weights_load_vectors(struct executor *x, const struct wk_err *err)
     const struct tape_program *p = x->program;
     wk_status s = WK_OK;
     for (uint32_t i = 0; !s && i < p->n_tensors; i++)
-        if (x->is_vector[i]) s = load_vector(x, &p->tensors[i], x->vectors[i], err);
+        if (x->is_vector[i]) s = load_vector(&p->tensors[i], x->vectors[i], err);
     for (uint32_t i = 0; !s && i < p->n_kv_layers; i++)
-        if (x->conv[i]) s = load_conv(x, &p->tensors[p->ops[p->kv_layers[i].op].t[0]], x->conv[i], err);
+        if (x->conv[i]) s = load_conv(&p->tensors[p->ops[p->kv_layers[i].op].t[0]], x->conv[i], err);
     return s;
 }
 
@@ -176,7 +173,7 @@ static bool pack_tile(struct executor *x, const struct matrix *m, uint32_t slab,
 {
     const uint64_t bytes = row_bytes(m->tensor);
     const uint32_t first = tile * WK_TILE_ROWS, rows = m->n - first < WK_TILE_ROWS ? m->n - first : WK_TILE_ROWS;
-    const uint8_t *src = (const uint8_t *)gguf_tensor_data(x->program->file, tape_slab_file(m->tensor, slab)) +
+    const uint8_t *src = (const uint8_t *)gguf_tensor_data(m->tensor->in, tape_slab_file(m->tensor, slab)) +
                          tape_slab_first(m->tensor, slab) + (m->first + first) * bytes;
     struct pack p = { .m = m, .tile = x->tiles + m->offset + ((uint64_t)slab * m->tiles + tile) * m->tile_bytes };
     for (uint32_t r = 0; r < WK_TILE_ROWS; r++) p.rows[r] = r < rows ? src + r * bytes : x->zero_row;

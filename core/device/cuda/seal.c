@@ -1,6 +1,7 @@
 /* seal.c: the weights' digest, from the file and from the device, and their protection.
  *
- * The digest is the SHA-256 of the tensors that the device holds, byte for byte and in the order of the file. One
+ * The digest is the SHA-256 of the tensors that the device holds, byte for byte and in the order of the file, then of
+ * those of each adapter. One
  * stream of it runs at about 2 GB/s, a twentieth of the upload, so that it cannot ride along: a thread of its own
  * hashes the mapping beside the upload and after it, and the model serves meanwhile unless a digest was demanded. When
  * it is done the weights are sealed and the file's tensor data are unmapped. The same walk over the same pieces, with
@@ -22,9 +23,10 @@
 
 enum { HASH_BYTES = 128 << 10 /* at a time: stays in a core's cache */, VERIFY_BYTES = 4 << 20 };
 
-/* A run of the file's bytes that one load or one vector put on the device. */
+/* A run of a file's bytes that one load or one vector put on the device. */
 struct piece {
-    uint32_t shard;
+    const struct gguf *in;
+    uint32_t adapter, shard;      /* adapter: 0: of the model's file */
     uint64_t first, end;          /* in the shard's data section */
     const struct cuda_load *load; /* or */
     const struct cuda_vector *vector;
@@ -56,6 +58,7 @@ uint64_t cuda_vector_raw(const struct tape_tensor *tensor)
 static int in_file_order(const void *a, const void *b)
 {
     const struct piece *x = a, *y = b;
+    if (x->adapter != y->adapter) return x->adapter < y->adapter ? -1 : 1;
     if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
     return (x->first > y->first) - (x->first < y->first);
 }
@@ -70,12 +73,21 @@ static struct piece *list_pieces(const struct cuda_upload *u, uint32_t *n)
         const struct gguf_tensor *t = tape_slab_file(l->tensor, l->slab);
         const uint64_t row = cuda_row_bytes(l->tensor),
                        first = t->offset + tape_slab_first(l->tensor, l->slab) + l->first * row;
-        list[(*n)++] = (struct piece){ t->shard, first, first + l->n * row, l, NULL };
+        list[(*n)++] = (struct piece){ .in = l->tensor->in,
+                                       .adapter = l->tensor->adapter,
+                                       .shard = t->shard,
+                                       .first = first,
+                                       .end = first + l->n * row,
+                                       .load = l };
     }
     for (uint32_t i = 0; i < u->n_vectors; i++) {
         const struct tape_tensor *t = u->vectors[i].tensor;
-        list[(*n)++] =
-            (struct piece){ t->file->shard, t->file->offset, t->file->offset + t->bytes, NULL, &u->vectors[i] };
+        list[(*n)++] = (struct piece){ .in = t->in,
+                                       .adapter = t->adapter,
+                                       .shard = t->file->shard,
+                                       .first = t->file->offset,
+                                       .end = t->file->offset + t->bytes,
+                                       .vector = &u->vectors[i] };
     }
     qsort(list, *n, sizeof *list, in_file_order);
     return list;
@@ -89,7 +101,7 @@ static wk_status walk(const struct piece *list, uint32_t n,
     uint64_t at = 0;
     wk_status s = WK_OK;
     for (uint32_t i = 0; !s && i < n; i++) {
-        if (!i || list[i].shard != list[i - 1].shard) at = 0;
+        if (!i || list[i].adapter != list[i - 1].adapter || list[i].shard != list[i - 1].shard) at = 0;
         const uint64_t first = list[i].first > at ? list[i].first : at;
         if (first >= list[i].end) continue;
         s = visit(user, &list[i], first, err);
@@ -106,17 +118,17 @@ struct file_hash {
     uint8_t *buffer;
 };
 
-static const uint8_t *piece_source(const struct gguf *file, const struct piece *p)
+static const uint8_t *piece_source(const struct piece *p)
 {
     const struct gguf_tensor *t = p->load ? tape_slab_file(p->load->tensor, p->load->slab) : p->vector->tensor->file;
-    return (const uint8_t *)gguf_tensor_data(file, t) + (p->first - t->offset);
+    return (const uint8_t *)gguf_tensor_data(p->in, t) + (p->first - t->offset);
 }
 
 /* Copied out first: a fault must not leave libcrypto in the middle of something. */
 static wk_status hash_file_piece(void *user, const struct piece *p, uint64_t first, const struct wk_err *err)
 {
     struct file_hash *h = user;
-    const uint8_t *src = piece_source(h->d->file, p);
+    const uint8_t *src = piece_source(p);
     for (uint64_t at = first; at < p->end; at += HASH_BYTES) {
         const size_t n = p->end - at < HASH_BYTES ? (size_t)(p->end - at) : HASH_BYTES;
         if (atomic_load_explicit(&h->d->stop, memory_order_relaxed)) return WK_CANCELLED;
@@ -145,6 +157,13 @@ static wk_status compare(const char *hex, const char *demanded, const struct wk_
                    demanded);
 }
 
+static void release_files(const struct cuda_digest *d)
+{
+    gguf_release_tensors(d->file);
+    for (uint32_t i = 1; i < d->n_pieces; i++)
+        if (d->pieces[i].adapter != d->pieces[i - 1].adapter) gguf_release_tensors(d->pieces[i].in);
+}
+
 static void *digest_thread(void *arg)
 {
     struct cuda_digest *d = arg;
@@ -156,7 +175,7 @@ static void *digest_thread(void *arg)
     while (!s && !d->resident && !atomic_load(&d->stop)) (void)pthread_cond_wait(&d->changed, &d->lock);
     if (!s && !d->resident) s = WK_CANCELLED;
     (void)pthread_mutex_unlock(&d->lock);
-    if (!s) gguf_release_tensors(d->file); /* it takes a while, and handles are asked for meanwhile */
+    if (!s) release_files(d); /* it takes a while, and handles are asked for meanwhile */
     (void)pthread_mutex_lock(&d->lock);
     d->sealed = s == WK_OK;
     d->status = s;

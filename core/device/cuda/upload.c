@@ -101,7 +101,7 @@ static uint64_t cut_load(const struct upload *u, uint32_t i, struct chunk *out)
 {
     const struct cuda_load *l = &u->o->loads[i];
     const uint64_t row = cuda_row_bytes(l->tensor), tile = row * WK_TILE_ROWS;
-    const uint8_t *src = (const uint8_t *)gguf_tensor_data(u->o->file, tape_slab_file(l->tensor, l->slab)) +
+    const uint8_t *src = (const uint8_t *)gguf_tensor_data(l->tensor->in, tape_slab_file(l->tensor, l->slab)) +
                          tape_slab_first(l->tensor, l->slab) + l->first * row;
     const uint64_t step = u->slot_bytes / tile;
     return cut(out, CHUNK_TILES, i, src, l->n * row, ((uint64_t)l->n + WK_TILE_ROWS - 1) / WK_TILE_ROWS, step,
@@ -112,7 +112,7 @@ static uint64_t cut_vector(const struct upload *u, uint32_t i, struct chunk *out
 {
     const struct cuda_vector *v = &u->o->vectors[i];
     const struct wk_type_cpu *type = v->tensor->type;
-    const uint8_t *src = gguf_tensor_data(u->o->file, v->tensor->file);
+    const uint8_t *src = gguf_tensor_data(v->tensor->in, v->tensor->file);
     const uint64_t blocks = u->slot_bytes / sizeof(float) /
                             type->block; /* of one chunk: F32 values are the larger side, or else the bytes are */
     const uint64_t step = at_most(blocks, u->slot_bytes / type->block_bytes);
