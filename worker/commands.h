@@ -19,6 +19,7 @@ int command_capabilities(const struct options *o);
 int command_plugin(const struct options *o);
 int plugin_new(const struct options *o); /* worker plugin new */
 int command_quantize(const struct options *o);
+int command_imatrix(const struct options *o);
 int command_verify(const struct options *o);
 int command_bench(const struct options *o);
 int command_debug(const struct options *o);

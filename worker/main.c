@@ -43,6 +43,7 @@ static int (*const commands[CMD_COUNT])(const struct options *) = {
     [CMD_CAPABILITIES] = command_capabilities,
     [CMD_PLUGIN] = command_plugin,
     [CMD_QUANTIZE] = command_quantize,
+    [CMD_IMATRIX] = command_imatrix,
     [CMD_VERIFY] = command_verify,
     [CMD_BENCH] = command_bench,
     [CMD_DEBUG] = command_debug,

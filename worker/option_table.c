@@ -12,7 +12,7 @@
 /* A worker elsewhere, always or instead of a model in this process. */
 #define ASKS (ON(CMD_ADMIN) | ON(CMD_STATUS) | ON(CMD_JOBS) | ON(CMD_CANCEL) | ON(CMD_MODELS) | ON(CMD_METRICS))
 #define EITHER (ON(CMD_COMPLETE) | ON(CMD_CHAT))
-#define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_EMBED) | ON(CMD_BENCH) | ON(CMD_DEBUG))
+#define STEPS (GENERATES | ON(CMD_SCORE) | ON(CMD_EMBED) | ON(CMD_BENCH) | ON(CMD_DEBUG) | ON(CMD_IMATRIX))
 #define LOADS (STEPS | ON(CMD_VERIFY) | ON(CMD_SERVE))
 #define PLANS (LOADS | ON(CMD_PLAN) | ON(CMD_LIST) | ON(CMD_DOCTOR))
 #define VOCABULARIES (ON(CMD_TOKENIZE) | ON(CMD_DETOKENIZE) | ON(CMD_RENDER) | ON(CMD_GRAMMAR))
@@ -34,12 +34,12 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_PROMPT] = { "prompt", 'p', OPTION_TEXT, false, ON(CMD_RUN), "TEXT", 0, TEXT_MAX, NULL,
                      "text to continue; without it and without --file it is read from standard input" },
     [OPT_FILE] = { "file", 'f', OPTION_TEXT, false,
-                   TEXTS | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_EMBED) | ON(CMD_DEBUG), "FILE", 1, 4096, NULL,
-                   "read the text from FILE; - is standard input" },
-    [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "TEXT", 0, TEXT_MAX, NULL,
-                   "the text itself" },
-    [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG), "IDS", 1, TEXT_MAX, NULL,
-                  "token ids separated by spaces, instead of text" },
+                   TEXTS | ON(CMD_TOKENIZE) | ON(CMD_SCORE) | ON(CMD_EMBED) | ON(CMD_DEBUG) | ON(CMD_IMATRIX), "FILE",
+                   1, 4096, NULL, "read the text from FILE; - is standard input" },
+    [OPT_TEXT] = { "text", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG) | ON(CMD_IMATRIX), "TEXT", 0, TEXT_MAX,
+                   NULL, "the text itself" },
+    [OPT_IDS] = { "ids", 0, OPTION_TEXT, false, ON(CMD_SCORE) | ON(CMD_DEBUG) | ON(CMD_IMATRIX), "IDS", 1, TEXT_MAX,
+                  NULL, "token ids separated by spaces, instead of text" },
     [OPT_MAX_TOKENS] = { "max-tokens", 'n', OPTION_INTEGER, true, GENERATES, "N", 1, 1048576, "2048",
                          "stop after N generated tokens" },
     [OPT_TEMPERATURE] = { "temperature", 0, OPTION_REAL, true, SAMPLES, "T", 0, 2, "1",
@@ -109,7 +109,8 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_ACCEPT_KEY] = { "accept-key", 0, OPTION_LIST, false, PLANS | ON(CMD_INSPECT) | VOCABULARIES, "NAME", 0, 64,
                          NULL,
                          "take a file that is refused for its key NAME as if it did not have it; may be repeated" },
-    [OPT_LORA] = { "lora", 0, OPTION_LIST, false, LOADS | ON(CMD_PLAN), "FILE[:SCALE]", 0, 16, NULL,
+    [OPT_LORA] = { "lora", 0, OPTION_LIST, false, (LOADS & ~ON(CMD_IMATRIX)) | ON(CMD_PLAN), "FILE[:SCALE]", 0, 16,
+                   NULL,
                    "LoRA adapter (GGUF) that is added to the model's weights, SCALE times (1 when not given; 0: it is "
                    "checked, and changes nothing); may be repeated, then they add up; fixed until the program ends" },
     [OPT_PRINT_IDS] = { "ids", 0, OPTION_FLAG, false, ON(CMD_RUN) | ON(CMD_RENDER), NULL, 0, 1, NULL,
@@ -127,6 +128,12 @@ const struct option_def option_table[OPT_COUNT] = {
                   "probabilities of the last row, output_embedding of a text; all for every one; may be repeated" },
     [OPT_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_DEBUG), "DIR", 1, 4096, NULL,
                   "folder for the tapped values; made if absent, must be empty" },
+    [OPT_IMATRIX_OUT] = { "out", 'o', OPTION_TEXT, false, ON(CMD_IMATRIX), "FILE", 1, 4096, NULL,
+                          "importance matrix to write" },
+    [OPT_IMATRIX] = { "imatrix", 0, OPTION_TEXT, false, ON(CMD_QUANTIZE), "FILE", 1, 4096, NULL,
+                      "importance matrix (GGUF) of this model, as worker imatrix or llama.cpp writes it: encoders "
+                      "weigh "
+                      "errors by it" },
     [OPT_DEVICE_LIKE] = { "device-like", 0, OPTION_CHOICE, false, ON(CMD_DEBUG), CUDA_LIKE_NAMES, 0, 0, "sm_90",
                           "GPU that debug kernels chooses for: its compute capability, with the sizes of a card that "
                           "has "
@@ -503,6 +510,13 @@ const struct command_def command_table[CMD_COUNT] = {
                        "256 "
                        "becomes one of blocks of 32: of Q4_K Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of the others IQ4_NL. "
                        "OUT appears whole or not at all." },
+    [CMD_IMATRIX] = { "imatrix", "", 0, 0, "measure which columns of a model's matrices matter",
+                      "Reads a text (--file, --text or --ids) and writes to --out how large the values are that each "
+                      "column of each matrix, of each expert, is multiplied with: what worker quantize --imatrix "
+                      "weighs "
+                      "errors by. The text is cut into windows of --context tokens, 512 when not given. Some hundred "
+                      "windows of text like that of the model's use are enough. Computes on the CPU, from a model of "
+                      "any format; better from one that is not quantized." },
     [CMD_VERIFY] = { "verify", "", 0, 0, "prove that a device holds what the model's file does",
                      "Loads the model, waits until it is sealed, checks that every byte lies in the GPU's own memory, "
                      "reads the weights back, undoes their re-ordering and "

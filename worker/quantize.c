@@ -2,7 +2,7 @@
  *
  * Every tensor's type is decided and every type found before the output is begun; then tensors stream through in file
  * order, a chunk of rows at a time: dequantized by the plugin of the old type, checked to be numbers, quantized by the
- * plugin of the new one. */
+ * plugin of the new one, which is told how important each column is where --imatrix says it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "errors.h"
 #include "gguf/guard.h"
+#include "importance.h"
 #include "log/log.h"
 #include "mixture.h"
 #include "parallel.h"
@@ -36,6 +37,7 @@ struct quantize {
     const struct mixture *mixture; /* NULL: every matrix becomes `uniform` */
     const struct wk_type_cpu *uniform;
     struct mixture_model model;
+    struct importance importance;      /* file NULL: none was given */
     struct tensor_job *jobs;           /* [n] in file order */
     uint64_t n, done_bytes, all_bytes; /* of the output */
     uint32_t threads;
@@ -98,6 +100,27 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
     return WK_OK;
 }
 
+static bool is_named(const struct gguf_tensor *t, const char *name)
+{
+    return t->name.len == strlen(name) && memcmp(t->name.data, name, strlen(name)) == 0;
+}
+
+/* Every matrix that becomes blocks must have its importance, but for the table of tokens and the head, which the files
+ * of others leave out. */
+static wk_status check_importance(const struct quantize *q, const struct wk_err *err)
+{
+    const wk_status status = importance_suits(&q->importance, q->in, err);
+    for (uint64_t i = 0; !status && i < q->n; i++) {
+        const struct tensor_job *job = &q->jobs[i];
+        if (job->from == job->to || job->to->block == 1 || is_named(job->tensor, "token_embd.weight") ||
+            is_named(job->tensor, "output.weight") || importance_has(&q->importance, job->tensor))
+            continue;
+        return wk_fail(err, WK_INVALID, "%s: %.*s is missing: an importance matrix of another model",
+                       gguf_path(q->importance.file), (int)job->tensor->name.len, job->tensor->name.data);
+    }
+    return status;
+}
+
 static wk_status decide_all(struct quantize *q, const struct wk_err *err)
 {
     q->n = gguf_tensor_count(q->in);
@@ -108,7 +131,7 @@ static wk_status decide_all(struct quantize *q, const struct wk_err *err)
         wk_status status = decide(q, &q->jobs[i], err);
         if (status) return status;
     }
-    return WK_OK;
+    return q->importance.file ? check_importance(q, err) : WK_OK;
 }
 
 /* From a file of quantized tensors another quantization is worse than from the original. */
@@ -134,7 +157,8 @@ struct conversion {
     const uint8_t *src;
     uint8_t *dst; /* [rows][to_row] */
     uint64_t first, rows, from_row, to_row;
-    float *values; /* [threads][ne0] */
+    float *values;     /* [threads][ne0] */
+    float *importance; /* [slabs][ne0]; NULL: all alike */
     struct {
         uint64_t row, column;
         bool broken;
@@ -161,7 +185,10 @@ static void convert_rows(void *user, uint32_t index, uint32_t n)
         if (i < width) return;
         const struct wk_err err = { c->found[index].text, sizeof c->found[index].text };
         PLUGIN_CALL(&call, c->job->to->quantize, "quantize");
-        c->found[index].status = format_quantize(c->job->to, c->dst + r * c->to_row, x, width, &err);
+        const uint64_t slab = (c->first + r) / c->job->tensor->ne[1];
+        c->found[index].status =
+            format_quantize_row(c->job->to, c->dst + r * c->to_row, x,
+                                c->importance ? c->importance + slab * width : NULL, (uint32_t)width, &err);
         plugin_call_end(&call);
         if (c->found[index].status) return;
     }
@@ -199,6 +226,7 @@ static wk_status convert(struct quantize *q, const struct tensor_job *job, struc
     wk_status status = src && c->dst && c->values ? WK_OK
                                                   : wk_fail(err, WK_NO_MEMORY, "tensor %.*s: no memory for its rows",
                                                             (int)t->name.len, t->name.data);
+    if (!status && q->importance.file) status = importance_of(&q->importance, t, &c->importance, err);
     for (c->first = 0; !status && c->first < rows; c->first += c->rows) {
         if (interrupted()) status = wk_fail(err, WK_CANCELLED, "stopped");
         if (status) break;
@@ -214,6 +242,7 @@ static wk_status convert(struct quantize *q, const struct tensor_job *job, struc
     free(src);
     free(c->dst);
     free(c->values);
+    free(c->importance);
     return status;
 }
 
@@ -324,7 +353,7 @@ static void report(const struct quantize *q, const char *out, bool json)
     (void)fputc('\n', stderr);
 }
 
-static int quantize_file(struct quantize *q, const char *out, const char *type, bool json)
+static int quantize_file(struct quantize *q, const char *out, const char *type, const char *imatrix, bool json)
 {
     ERROR_TEXT(err);
     q->mixture = mixture_named(type);
@@ -340,7 +369,9 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
     }
     if (is_input(q->in, out)) return fail(CODE_INVALID_REQUEST, "%s: is the input itself; name another file", out);
     q->model = mixture_model_of(q->in);
-    wk_status status = decide_all(q, &err);
+    wk_status status = imatrix ? importance_open(imatrix, &q->importance, &err) : WK_OK;
+    if (status) return refuse_model(status, imatrix, err_text);
+    status = decide_all(q, &err);
     if (status) return refuse_model(status, gguf_path(q->in), err_text);
     warn_of_loss(q);
     interrupts_catch();
@@ -362,8 +393,9 @@ int command_quantize(const struct options *o)
     if (!result) {
         q.in = in;
         q.plugins = plugins;
-        result = quantize_file(&q, o->operands[1], o->operands[2], log_is_json(o));
+        result = quantize_file(&q, o->operands[1], o->operands[2], option_text(o, OPT_IMATRIX), log_is_json(o));
     }
+    importance_close(&q.importance);
     free(q.jobs);
     plugin_registry_close(plugins);
     gguf_close(in);

@@ -158,6 +158,8 @@ wk_status gguf_writer_copy_metadata(struct gguf_writer *w, const struct gguf *fr
                                     const struct wk_err *err);
 wk_status gguf_writer_u32(struct gguf_writer *w, const char *key, uint32_t value, const struct wk_err *err);
 wk_status gguf_writer_str(struct gguf_writer *w, const char *key, const char *value, const struct wk_err *err);
+wk_status gguf_writer_strs(struct gguf_writer *w, const char *key, const char *const *values, uint64_t n,
+                           const struct wk_err *err); /* an array, [n] */
 wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32_t ggml_type, uint32_t n_dims,
                              const uint64_t *ne, uint64_t bytes, const struct wk_err *err);
 /* After the last tensor is declared: data of the tensors in order of declaration, in pieces of any size. */

@@ -202,6 +202,19 @@ wk_status gguf_writer_str(struct gguf_writer *w, const char *key, const char *va
     return WK_OK;
 }
 
+wk_status gguf_writer_strs(struct gguf_writer *w, const char *key, const char *const *values, uint64_t n,
+                           const struct wk_err *err)
+{
+    const struct gguf_str k = { key, strlen(key) };
+    const wk_status status = begin_kv(w, k, err);
+    if (status != WK_OK) return status;
+    bool stored = append_str(&w->metadata, k) && append_u32(&w->metadata, GGUF_ARRAY) &&
+                  append_u32(&w->metadata, GGUF_STRING) && append_u64(&w->metadata, n);
+    for (uint64_t i = 0; stored && i < n; i++)
+        stored = append_str(&w->metadata, (struct gguf_str){ values[i], strlen(values[i]) });
+    return stored ? WK_OK : fail(w, WK_NO_MEMORY, err, "no memory for the metadata");
+}
+
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
 wk_status gguf_writer_tensor(struct gguf_writer *w, struct gguf_str name, uint32_t ggml_type, uint32_t n_dims,

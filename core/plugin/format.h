@@ -11,7 +11,7 @@ extern "C" {
 /* What a tensor without parameters of its own has. */
 static const struct wk_tensor_params format_plain = { sizeof(struct wk_tensor_params), 1.0f };
 
-/* Of a function alone, for tests that have no type; quantize: n values, below 2^32, as one row. */
+/* Of a function alone, for tests that have no type; quantize: n values, below 2^32, as one row, all alike important. */
 static inline void format_call_dequantize(void (*fn)(const struct wk_dequantize *), float *y, const void *blocks,
                                           uint64_t n)
 {
@@ -33,6 +33,13 @@ static inline wk_status format_quantize(const struct wk_type_cpu *t, void *block
                                         const struct wk_err *err)
 {
     return format_call_quantize(t->quantize, blocks, x, n, err);
+}
+/* importance: [n] what an error in each value costs, or NULL. */
+static inline wk_status format_quantize_row(const struct wk_type_cpu *t, void *blocks, const float *x,
+                                            const float *importance, uint32_t n, const struct wk_err *err)
+{
+    const struct wk_quantize q = { sizeof q, n, n, x, importance, blocks, &format_plain };
+    return t->quantize(&q, err);
 }
 
 static inline void format_pack(const struct wk_type_cpu *t, void *tile, const void *const *rows, uint32_t k)

@@ -48,20 +48,26 @@ static bool can_tap(const struct tape_program *p, uint32_t v)
     return !p->values[v].pooled && p->ops[p->values[v].op].kind != WK_OP_VECTOR;
 }
 
-/* "blk.0.attention.scores": not a value, something that attention can show on its way. */
-static bool tap_scores(struct tape_program *p, const char *name)
+/* The operation whose value's name comes before the tail, if it is of that kind; NULL: none. */
+static struct tape_op *op_before(struct tape_program *p, const char *name, const char *tail, uint16_t kind)
 {
-    static const char tail[] = ".scores";
     char value[TAPE_NAME];
-    size_t len = strlen(name);
-    if (len < sizeof tail || len - (sizeof tail - 1) >= sizeof value ||
-        strcmp(name + len - (sizeof tail - 1), tail) != 0)
-        return false;
-    (void)snprintf(value, sizeof value, "%.*s", (int)(len - (sizeof tail - 1)), name);
-    uint32_t v = tape_find_value(p, value);
-    if (v == TAPE_NONE || p->ops[p->values[v].op].kind != WK_OP_ATTENTION) return false;
-    p->ops[p->values[v].op].u.attn.tap_scores = true;
-    return true;
+    const size_t len = strlen(name), n = strlen(tail);
+    if (len <= n || len - n >= sizeof value || strcmp(name + len - n, tail) != 0) return NULL;
+    (void)snprintf(value, sizeof value, "%.*s", (int)(len - n), name);
+    const uint32_t v = tape_find_value(p, value);
+    struct tape_op *o = v == TAPE_NONE ? NULL : &p->ops[p->values[v].op];
+    return o && o->kind == kind ? o : NULL;
+}
+
+/* "blk.0.attention.scores", "blk.0.route.ids": not values, something that an operation can show on its way. */
+static bool tap_part(struct tape_program *p, const char *name)
+{
+    struct tape_op *attention = op_before(p, name, ".scores", WK_OP_ATTENTION),
+                   *route = op_before(p, name, ".ids", WK_OP_ROUTE);
+    if (attention) attention->u.attn.tap_scores = true;
+    if (route) route->u.route.tap_ids = true;
+    return attention || route;
 }
 
 bool taps_pass(struct tape_program *p, const struct tape_options *o, struct messages *m)
@@ -72,7 +78,7 @@ bool taps_pass(struct tape_program *p, const struct tape_options *o, struct mess
         const bool all = strcmp(name, "*") == 0;
         for (uint32_t v = 0; all && v < p->n_values; v++)
             if (can_tap(p, v)) tap(&p->values[v]);
-        if (all || tap_scores(p, name)) continue;
+        if (all || tap_part(p, name)) continue;
         uint32_t v = tape_find_value(p, name);
         if (v != TAPE_NONE && can_tap(p, v)) {
             tap(&p->values[v]);

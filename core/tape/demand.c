@@ -17,6 +17,7 @@ void demand_pass(struct tape_program *p)
         const struct tape_op *o = &p->ops[i];
         if (o->kind == WK_OP_OUTPUT) continue;
         if (o->kind == WK_OP_ATTENTION && o->u.attn.tap_scores) need(p, o->out, ROWS_ALL);
+        if (o->kind == WK_OP_ROUTE && o->u.route.tap_ids) need(p, o->out, ROWS_ALL);
         enum tape_rows rows = p->values[o->out].rows;
         for (int k = 0; k < TAPE_IN; k++) {
             if (o->in[k] == TAPE_NONE) continue;

@@ -160,7 +160,7 @@ bool tape_launch_tapped(const struct tape_program *p, const struct tape_launch *
     for (uint32_t i = 0; i < l->n_ops; i++) {
         const struct tape_op *op = &p->ops[l->ops[i]];
         if ((op->out != TAPE_NONE && p->values[op->out].tapped) ||
-            (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores))
+            (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores) || (op->kind == WK_OP_ROUTE && op->u.route.tap_ids))
             return true;
     }
     return false;

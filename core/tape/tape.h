@@ -147,6 +147,7 @@ struct tape_op {
             uint32_t k, score;
             float scale;
             uint32_t flags, groups, groups_used, group_score;
+            bool tap_ids; /* a tap asks for "<value name>.ids", the experts' numbers */
         } route;
         struct {
             uint32_t how;
@@ -325,7 +326,7 @@ void tape_print(const struct tape_program *p, FILE *out);
 void tape_digest(const struct tape_program *p, char hex[65]);
 uint32_t tape_find_value(const struct tape_program *p, const char *name); /* TAPE_NONE: none */
 bool tape_launch_tapped(const struct tape_program *p,
-                        const struct tape_launch *l); /* a tap asks for one of its values, or for its scores */
+                        const struct tape_launch *l); /* a tap asks for one of its values, its scores or ids */
 
 /* What the model asks of a worker, found while recording (Model Capability Descriptor). */
 struct tape_capabilities {

@@ -243,6 +243,22 @@ static void taps_keep_values(void **state)
     close_model(&r);
 }
 
+/* A route's ids are shown for all rows, beside its weights or without them. */
+static void taps_of_ids(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "blk.2.route.ids" };
+    struct tape_options o = test_options();
+    o.taps = names;
+    o.n_taps = 1;
+    struct opened r = record_model("mixtral", &o);
+    const struct tape_value *v = value_of(r.p, "blk.2.route");
+    assert_true(r.p->ops[v->op].u.route.tap_ids && !v->tapped && v->rows == ROWS_ALL);
+    assert_true(tape_launch_tapped(r.p, launch_of(r.p, "blk.2.route")));
+    assert_false(tape_launch_tapped(r.p, launch_of(r.p, "blk.1.route")));
+    close_model(&r);
+}
+
 static void unknown_tap_is_refused(void **state)
 {
     (void)state;
@@ -448,6 +464,7 @@ int main(void)
         cmocka_unit_test(order_of_recording_does_not_matter),
         cmocka_unit_test(tail_of_the_last_layer_is_for_logits_rows),
         cmocka_unit_test(taps_keep_values),
+        cmocka_unit_test(taps_of_ids),
         cmocka_unit_test(unknown_tap_is_refused),
         cmocka_unit_test(each_fusion_off),
         cmocka_unit_test(a_fusion_that_is_off_changes_launches),

@@ -2,8 +2,8 @@
  *
  * The value farthest from zero lies at about the lowest level or, with a scale of the other sign, at about the highest.
  * For each of some places near these the values are rounded to levels, and the scale that suits these levels best
- * follows from the normal equation. IQ4_XS then codes the scales of its groups, so that the largest uses the whole
- * range of the codes. */
+ * follows from the normal equation; errors count as much as the importance of their columns says (w). IQ4_XS then codes
+ * the scales of its groups, so that the largest uses the whole range of the codes. */
 #include <math.h>
 
 #include <worker/cpu/encode.h>
@@ -37,7 +37,7 @@ static inline uint8_t nearest_index(float v)
 }
 
 /* The scale of 32 values; 0 if nothing is large enough for a half to scale. */
-static float fit(const float *x)
+static float fit(const float *x, const float *w)
 {
     float far = 0, best = 0, most = 0;
     for (uint32_t i = 0; i < 32; i++) {
@@ -50,12 +50,12 @@ static float fit(const float *x)
         for (uint32_t i = 0; i < 32; i += LANES) {
             for (uint32_t l = 0; l < LANES; l++) {
                 const float q = nearest(x[i + l] * inverse);
-                qqs[l] += q * q;
-                qxs[l] += q * x[i + l];
+                qqs[l] += w[i + l] * (q * q);
+                qxs[l] += w[i + l] * (q * x[i + l]);
             }
         }
         const float qq = total(qqs), qx = total(qxs);
-        if (qx * qx > most * qq) { /* the error is sum x^2 - qx^2 / qq; no level is 0, so qq is not */
+        if (qx * qx > most * qq) { /* the error is sum w x^2 - qx^2 / qq; no level is 0, so qq is not */
             most = qx * qx / qq;
             best = qx / qq;
         }
@@ -63,14 +63,14 @@ static float fit(const float *x)
     return best;
 }
 
-static float error_of(const float *x, float scale)
+static float error_of(const float *x, const float *w, float scale)
 {
     const float inverse = scale != 0 ? 1.0f / scale : 0;
     float error[LANES] = { 0 };
     for (uint32_t i = 0; i < 32; i += LANES) {
         for (uint32_t l = 0; l < LANES; l++) {
             const float miss = x[i + l] - scale * nearest(x[i + l] * inverse);
-            error[l] += miss * miss;
+            error[l] += w[i + l] * (miss * miss);
         }
     }
     return total(error);
@@ -91,19 +91,19 @@ wk_status iq4_nl_quantize(const struct wk_quantize *in, const struct wk_err *err
     wk_status status = wk_check_finite(x, n, err);
     uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 32, b += 18) {
-        status = wk_store_half(b, fit(x + i), i, err);
+        status = wk_store_half(b, fit(x + i, wk_error_costs(in, i, 32)), i, err);
         if (!status) store_levels(b + 2, x + i, wk_load_half(b));
     }
     return status;
 }
 
 /* The code of a group's scale, -32 .. 31, whose error is the least of it and its neighbours. */
-static float code_of(const float *x, float scale, float d)
+static float code_of(const float *x, const float *w, float scale, float d)
 {
     const float middle = d != 0 ? wk_round(wk_clamp(scale / d, -32, 31)) : 0;
-    float least = INFINITY, best = 0;
+    float least = INFINITY, best = middle;
     for (float c = fmaxf(middle - 1, -32); c <= fminf(middle + 1, 31); c++) {
-        const float error = error_of(x, d * c);
+        const float error = error_of(x, w, d * c);
         if (error < least) {
             least = error;
             best = c;
@@ -121,7 +121,7 @@ wk_status iq4_xs_quantize(const struct wk_quantize *in, const struct wk_err *err
     for (uint64_t i = 0; !status && i < n; i += 256, b += 136) {
         float fits[8], far = 0;
         for (uint32_t j = 0; j < 8; j++) {
-            fits[j] = fit(x + i + (uint64_t)32 * j);
+            fits[j] = fit(x + i + (uint64_t)32 * j, wk_error_costs(in, i + (uint64_t)32 * j, 32));
             if (fabsf(fits[j]) > fabsf(far)) far = fits[j];
         }
         status = wk_store_half(b, far / -32, i, err);
@@ -129,7 +129,8 @@ wk_status iq4_xs_quantize(const struct wk_quantize *in, const struct wk_err *err
         const float d = wk_load_half(b);
         uint32_t low = 0, high = 0;
         for (uint32_t j = 0; j < 8; j++) {
-            const float *group = x + i + (uint64_t)32 * j, code = code_of(group, fits[j], d);
+            const float *group = x + i + (uint64_t)32 * j,
+                        code = code_of(group, wk_error_costs(in, i + (uint64_t)32 * j, 32), fits[j], d);
             const uint32_t s = (uint32_t)(int32_t)(code + 32);
             low |= (s & 15u) << 4 * j;
             high |= s >> 4 << 2 * j;

@@ -1,5 +1,7 @@
 /* quant-q4k/quantize.c: reference encoders: least squares over a small set of candidate steps; deterministic.
  *
+ * Errors count as much as the importance of their columns says (w; 1 where none is given).
+ *
  * A sub-block is fitted alone first: for each of some candidate steps the values are rounded to levels, and the step
  * (and minimum) that suit these levels best follow from the normal equations. Then the block's halves are chosen so
  * that the largest sub-block scale uses the whole range of the coded scales, and each coded scale (and minimum) is the
@@ -32,42 +34,44 @@ static inline float range_level(float x, float top, float min, float inverse)
     return wk_round(wk_clamp((x + min) * inverse, 0, top));
 }
 
-/* Squared error when x is rounded to the levels of `f`. */
-static float range_error(const float *x, uint32_t n, float top, struct fit f)
+/* Squared error, weighed by w, when x is rounded to the levels of `f`. */
+static float range_error(const float *x, const float *w, uint32_t n, float top, struct fit f)
 {
     const float inverse = f.scale > 0 ? 1.0f / f.scale : 0;
     float error[LANES] = { 0 };
     for (uint32_t i = 0; i < n; i += LANES) {
         for (uint32_t l = 0; l < LANES; l++) {
             const float miss = x[i + l] - (f.scale * range_level(x[i + l], top, f.min, inverse) - f.min);
-            error[l] += miss * miss;
+            error[l] += w[i + l] * (miss * miss);
         }
     }
     return total(error);
 }
 
 /* Least squares for the levels that x gets under `f`. */
-static struct fit range_solve(const float *x, uint32_t n, float top, struct fit f)
+static struct fit range_solve(const float *x, const float *w, uint32_t n, float top, struct fit f)
 {
     const float inverse = 1.0f / f.scale;
-    float xs[LANES] = { 0 }, qs[LANES] = { 0 }, qqs[LANES] = { 0 }, qxs[LANES] = { 0 };
+    float ws[LANES] = { 0 }, xs[LANES] = { 0 }, qs[LANES] = { 0 }, qqs[LANES] = { 0 }, qxs[LANES] = { 0 };
     for (uint32_t i = 0; i < n; i += LANES) {
         for (uint32_t l = 0; l < LANES; l++) {
             const float q = range_level(x[i + l], top, f.min, inverse);
-            xs[l] += x[i + l];
-            qs[l] += q;
-            qqs[l] += q * q;
-            qxs[l] += q * x[i + l];
+            ws[l] += w[i + l];
+            xs[l] += w[i + l] * x[i + l];
+            qs[l] += w[i + l] * q;
+            qqs[l] += w[i + l] * (q * q);
+            qxs[l] += w[i + l] * (q * x[i + l]);
         }
     }
-    const float sx = total(xs), sq = total(qs), sqq = total(qqs), sqx = total(qxs), det = (float)n * sqq - sq * sq;
+    const float sw = total(ws), sx = total(xs), sq = total(qs), sqq = total(qqs), sqx = total(qxs),
+                det = sw * sqq - sq * sq;
     if (!(det > 0)) return f;
-    struct fit best = { ((float)n * sqx - sx * sq) / det, (sq * sqx - sqq * sx) / det };
+    struct fit best = { (sw * sqx - sx * sq) / det, (sq * sqx - sqq * sx) / det };
     if (best.min < 0) best = (struct fit){ sqx / sqq, 0 };
     return best.scale > 0 ? best : f;
 }
 
-static struct fit range_fit(const float *x, uint32_t n, float top)
+static struct fit range_fit(const float *x, const float *w, uint32_t n, float top)
 {
     float low = 0, high = x[0];
     for (uint32_t i = 0; i < n; i++) {
@@ -78,8 +82,8 @@ static struct fit range_fit(const float *x, uint32_t n, float top)
     if (!(high - low > 0x1p-100f)) return best; /* one value throughout, or nothing that a half could scale */
     float least = INFINITY;
     for (uint32_t i = 0; i < CANDIDATES; i++) {
-        const struct fit f = range_solve(x, n, top, (struct fit){ (high - low) / candidate(top, i), -low });
-        const float error = range_error(x, n, top, f);
+        const struct fit f = range_solve(x, w, n, top, (struct fit){ (high - low) / candidate(top, i), -low });
+        const float error = range_error(x, w, n, top, f);
         if (error < least) {
             least = error;
             best = f;
@@ -96,15 +100,17 @@ struct range_block {
 };
 
 /* The coded pair next to `f` with the least error. */
-static void range_code(const float *x, uint32_t n, float top, float codes, struct fit f, struct range_block *b,
-                       uint32_t j)
+static void range_code(const float *x, const float *w, uint32_t n, float top, float codes, struct fit f,
+                       struct range_block *b, uint32_t j)
 {
     const float s0 = b->d > 0 ? wk_round(fminf(f.scale / b->d, codes)) : 0;
     const float m0 = b->dmin > 0 ? wk_round(fminf(f.min / b->dmin, codes)) : 0;
     float least = INFINITY;
+    b->scale[j] = (uint8_t)s0;
+    b->min[j] = (uint8_t)m0;
     for (float s = fmaxf(s0 - 1, 0); s <= fminf(s0 + 1, codes); s++) {
         for (float m = fmaxf(m0 - 1, 0); m <= fminf(m0 + 1, codes); m++) {
-            const float error = range_error(x, n, top, (struct fit){ b->d * s, b->dmin * m });
+            const float error = range_error(x, w, n, top, (struct fit){ b->d * s, b->dmin * m });
             if (error < least) {
                 least = error;
                 b->scale[j] = (uint8_t)s;
@@ -118,13 +124,14 @@ static void range_code(const float *x, uint32_t n, float top, float codes, struc
 }
 
 /* halves: where d and dmin go. */
-static wk_status range_encode(const float *x, uint32_t n, float top, float codes, struct range_block *b,
-                              uint8_t *halves, uint64_t at, const struct wk_err *err)
+static wk_status range_encode(const struct wk_quantize *in, uint64_t at, uint32_t n, float top, float codes,
+                              struct range_block *b, uint8_t *halves, const struct wk_err *err)
 {
+    const float *x = in->x + at;
     struct fit fits[16];
     float scale = 0, min = 0;
     for (uint32_t j = 0; j < 256 / n; j++) {
-        fits[j] = range_fit(x + (uint64_t)j * n, n, top);
+        fits[j] = range_fit(x + (uint64_t)j * n, wk_error_costs(in, at + (uint64_t)j * n, n), n, top);
         scale = fmaxf(scale, fits[j].scale);
         min = fmaxf(min, fits[j].min);
     }
@@ -133,7 +140,8 @@ static wk_status range_encode(const float *x, uint32_t n, float top, float codes
     if (status) return status;
     b->d = wk_load_half(halves);
     b->dmin = wk_load_half(halves + 2);
-    for (uint32_t j = 0; j < 256 / n; j++) range_code(x + (uint64_t)j * n, n, top, codes, fits[j], b, j);
+    for (uint32_t j = 0; j < 256 / n; j++)
+        range_code(x + (uint64_t)j * n, wk_error_costs(in, at + (uint64_t)j * n, n), n, top, codes, fits[j], b, j);
     return WK_OK;
 }
 
@@ -144,21 +152,21 @@ static inline float symmetric_level(float x, float half, float inverse)
     return wk_round(wk_clamp(x * inverse, -half, half - 1));
 }
 
-static float symmetric_error(const float *x, float half, float scale)
+static float symmetric_error(const float *x, const float *w, float half, float scale)
 {
     const float inverse = scale != 0 ? 1.0f / scale : 0;
     float error[LANES] = { 0 };
     for (uint32_t i = 0; i < 16; i += LANES) {
         for (uint32_t l = 0; l < LANES; l++) {
             const float miss = x[i + l] - scale * symmetric_level(x[i + l], half, inverse);
-            error[l] += miss * miss;
+            error[l] += w[i + l] * (miss * miss);
         }
     }
     return total(error);
 }
 
 /* The value farthest from zero lies at about -half: a scale may be negative. */
-static float symmetric_fit(const float *x, float half)
+static float symmetric_fit(const float *x, const float *w, float half)
 {
     float far = 0, best = 0, most = 0;
     for (uint32_t i = 0; i < 16; i++) {
@@ -171,12 +179,12 @@ static float symmetric_fit(const float *x, float half)
         for (uint32_t i = 0; i < 16; i += LANES) {
             for (uint32_t l = 0; l < LANES; l++) {
                 const float q = symmetric_level(x[i + l], half, inverse);
-                qqs[l] += q * q;
-                qxs[l] += q * x[i + l];
+                qqs[l] += w[i + l] * (q * q);
+                qxs[l] += w[i + l] * (q * x[i + l]);
             }
         }
         const float sqq = total(qqs), sqx = total(qxs);
-        if (sqq > 0 && sqx * sqx > most * sqq) { /* the error is sum x^2 - sqx^2 / sqq */
+        if (sqq > 0 && sqx * sqx > most * sqq) { /* the error is sum w x^2 - sqx^2 / sqq */
             most = sqx * sqx / sqq;
             best = sqx / sqq;
         }
@@ -185,12 +193,13 @@ static float symmetric_fit(const float *x, float half)
 }
 
 /* 16 sub-blocks of 16: coded scales -codes .. codes - 1, stored plus `codes`; levels plus half. */
-static wk_status symmetric_encode(const float *x, float half, float codes, uint8_t scale[16], uint8_t q[256],
-                                  uint8_t *d_at, uint64_t at, const struct wk_err *err)
+static wk_status symmetric_encode(const struct wk_quantize *in, uint64_t at, float half, float codes, uint8_t scale[16],
+                                  uint8_t q[256], uint8_t *d_at, const struct wk_err *err)
 {
+    const float *x = in->x + at;
     float fits[16], far = 0;
     for (uint32_t j = 0; j < 16; j++) {
-        fits[j] = symmetric_fit(x + 16 * j, half);
+        fits[j] = symmetric_fit(x + 16 * j, wk_error_costs(in, at + 16 * j, 16), half);
         if (fabsf(fits[j]) > fabsf(far)) far = fits[j];
     }
     const wk_status status = wk_store_half(d_at, far / -codes, at, err);
@@ -198,9 +207,10 @@ static wk_status symmetric_encode(const float *x, float half, float codes, uint8
     const float d = wk_load_half(d_at);
     for (uint32_t j = 0; j < 16; j++) {
         const float code = d != 0 ? wk_round(wk_clamp(fits[j] / d, -codes, codes - 1)) : 0;
-        float least = INFINITY, best = 0;
+        const float *w = wk_error_costs(in, at + 16 * j, 16);
+        float least = INFINITY, best = code;
         for (float c = fmaxf(code - 1, -codes); c <= fminf(code + 1, codes - 1); c++) {
-            const float error = symmetric_error(x + 16 * j, half, d * c);
+            const float error = symmetric_error(x + 16 * j, w, half, d * c);
             if (error < least) {
                 least = error;
                 best = c;
@@ -236,13 +246,12 @@ static void store_k4_nibbles(uint8_t *qs, const uint8_t *q)
 
 wk_status q4_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
-    const float *x = in->x;
     const uint64_t n = in->n;
-    wk_status status = wk_check_finite(x, n, err);
+    wk_status status = wk_check_finite(in->x, n, err);
     uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 144) {
         struct range_block r;
-        status = range_encode(x + i, 32, 15, 63, &r, b, i, err);
+        status = range_encode(in, i, 32, 15, 63, &r, b, err);
         if (status) return status;
         store_k4_scales(b + 4, &r);
         store_k4_nibbles(b + 16, r.q);
@@ -252,13 +261,12 @@ wk_status q4_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 
 wk_status q5_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
-    const float *x = in->x;
     const uint64_t n = in->n;
-    wk_status status = wk_check_finite(x, n, err);
+    wk_status status = wk_check_finite(in->x, n, err);
     uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 176) {
         struct range_block r;
-        status = range_encode(x + i, 32, 31, 63, &r, b, i, err);
+        status = range_encode(in, i, 32, 31, 63, &r, b, err);
         if (status) return status;
         store_k4_scales(b + 4, &r);
         store_k4_nibbles(b + 48, r.q);
@@ -282,13 +290,12 @@ static void store_pairs(uint8_t *qs, const uint8_t *q)
 
 wk_status q2_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
-    const float *x = in->x;
     const uint64_t n = in->n;
-    wk_status status = wk_check_finite(x, n, err);
+    wk_status status = wk_check_finite(in->x, n, err);
     uint8_t *b = in->blocks;
     for (uint64_t i = 0; !status && i < n; i += 256, b += 84) {
         struct range_block r;
-        status = range_encode(x + i, 16, 3, 15, &r, b + 80, i, err);
+        status = range_encode(in, i, 16, 3, 15, &r, b + 80, err);
         if (status) return status;
         for (uint32_t j = 0; j < 16; j++) b[j] = (uint8_t)(r.scale[j] | r.min[j] << 4);
         store_pairs(b + 16, r.q);
@@ -298,12 +305,11 @@ wk_status q2_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 
 wk_status q3_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
-    const float *x = in->x;
     const uint64_t n = in->n;
-    wk_status status = wk_check_finite(x, n, err);
+    wk_status status = wk_check_finite(in->x, n, err);
     uint8_t *b = in->blocks, scale[16], q[256];
     for (uint64_t i = 0; !status && i < n; i += 256, b += 110) {
-        status = symmetric_encode(x + i, 4, 32, scale, q, b + 108, i, err);
+        status = symmetric_encode(in, i, 4, 32, scale, q, b + 108, err);
         if (status) return status;
         memset(b, 0, 32);
         for (uint32_t v = 0; v < 256; v++) b[v % 32] |= (uint8_t)((q[v] >> 2) << v / 32);
@@ -318,12 +324,11 @@ wk_status q3_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 
 wk_status q6_K_quantize(const struct wk_quantize *in, const struct wk_err *err)
 {
-    const float *x = in->x;
     const uint64_t n = in->n;
-    wk_status status = wk_check_finite(x, n, err);
+    wk_status status = wk_check_finite(in->x, n, err);
     uint8_t *b = in->blocks, scale[16], q[256];
     for (uint64_t i = 0; !status && i < n; i += 256, b += 210) {
-        status = symmetric_encode(x + i, 32, 128, scale, q, b + 208, i, err);
+        status = symmetric_encode(in, i, 32, 128, scale, q, b + 208, err);
         if (status) return status;
         for (uint32_t j = 0; j < 16; j++) b[192 + j] = (uint8_t)(scale[j] ^ 0x80); /* plus 128 to signed */
         for (uint32_t v = 0; v < 128; v++) { /* byte v of ql: values of two quarters */

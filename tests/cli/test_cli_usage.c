@@ -245,6 +245,7 @@ static void every_command_reads_a_file(void **state)
         { "capabilities", "--config", "worker.ini" },
         { "plugin", "list", "--config", "worker.ini" },
         { "quantize", "a", "b", "Q4_0", "--config", "worker.ini" },
+        { "imatrix", "--text", "x y", "--out", "f", "--config", "worker.ini" },
         { "verify", "--config", "worker.ini" },
         { "bench", "--config", "worker.ini" },
         { "debug", "tape", "--config", "worker.ini" },

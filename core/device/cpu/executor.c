@@ -229,16 +229,20 @@ static void give_scores(struct executor *x, const struct stage *s)
     free(scores);
 }
 
-/* A route's rows hold ids behind the weights: the tap gets the weights alone. */
-static void give_route(struct executor *x, const struct tape_value *v, uint32_t rows)
+/* A route's rows hold ids behind the weights: the tap gets the weights, or the ids as numbers. */
+static void give_route(struct executor *x, const struct tape_value *v, uint32_t rows, bool ids)
 {
-    float *weights = tap_memory(x, (uint64_t)rows * v->slots * sizeof *weights);
-    if (!weights) return;
-    for (uint32_t r = 0; r < rows; r++)
-        memcpy(weights + (uint64_t)r * v->slots, x->buffers[v->buffer] + (uint64_t)r * 2 * v->slots,
-               v->slots * sizeof *weights);
-    x->tap(x->tap_user, v->name, weights, rows, v->slots);
-    free(weights);
+    char name[TAPE_NAME + 8];
+    float *out = tap_memory(x, (uint64_t)rows * v->slots * sizeof *out);
+    if (!out) return;
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *row = x->buffers[v->buffer] + (uint64_t)r * 2 * v->slots;
+        const uint32_t *chosen = (const uint32_t *)(const void *)(row + v->slots);
+        for (uint32_t s = 0; s < v->slots; s++) out[(uint64_t)r * v->slots + s] = ids ? (float)chosen[s] : row[s];
+    }
+    (void)snprintf(name, sizeof name, "%s%s", v->name, ids ? ".ids" : "");
+    x->tap(x->tap_user, name, out, rows, v->slots);
+    free(out);
 }
 
 static void give_value(struct executor *x, const struct stage *s, const struct tape_op *op)
@@ -247,7 +251,7 @@ static void give_value(struct executor *x, const struct stage *s, const struct t
     if (v->buffer == TAPE_NONE && !s->launch->logits) return; /* pooled on the way to the output */
     const uint32_t rows = stage_rows(x, v->buffer != TAPE_NONE ? v->rows : ROWS_LOGITS);
     if (op->kind == WK_OP_ROUTE)
-        give_route(x, v, rows);
+        give_route(x, v, rows, false);
     else
         x->tap(x->tap_user, v->name, v->buffer != TAPE_NONE ? x->buffers[v->buffer] : x->step->logits, rows,
                v->width * v->slots);
@@ -260,6 +264,8 @@ static void give_taps(struct executor *x, const struct stage *s)
     for (uint32_t i = 0; i < s->launch->n_ops; i++) {
         const struct tape_op *op = &p->ops[s->launch->ops[i]];
         if (op->kind == WK_OP_ATTENTION && op->u.attn.tap_scores) give_scores(x, s);
+        if (op->kind == WK_OP_ROUTE && op->u.route.tap_ids)
+            give_route(x, &p->values[op->out], stage_rows(x, p->values[op->out].rows), true);
         if (op->out != TAPE_NONE && p->values[op->out].tapped) give_value(x, s, op);
     }
 }

@@ -54,6 +54,9 @@ static wk_status check_ops(const struct tape_program *p, const struct wk_err *er
                            "%s: heads of %u (keys) and %u (values): cuda serves states of at most %d each; use --device"
                            " cpu",
                            p->values[op->out].name, op->u.state.head_k, op->u.state.head_v, CUDA_STATE_HEAD);
+        if (op->kind == WK_OP_ROUTE && op->u.route.tap_ids)
+            return wk_fail(err, WK_UNSUPPORTED, "%s.ids: cuda shows no taps of experts' numbers; use --device cpu",
+                           p->values[op->out].name);
         if (op->kind == WK_OP_ATTENTION && !serves_heads(op))
             return wk_fail(err, WK_UNSUPPORTED,
                            "%s: heads of %u (keys) and %u (values): cuda does not serve these sizes; use --device cpu",

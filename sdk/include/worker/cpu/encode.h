@@ -38,6 +38,19 @@ static inline wk_status wk_store_half(uint8_t *to, float value, uint64_t at, con
     return WK_OK;
 }
 
+#define WK_ENCODE_ONES 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+/* What an error in each of the n values from index `at` on costs, n at most 32: 1 where the caller gave no importance,
+ * or where none of these columns has any. */
+static inline const float *wk_error_costs(const struct wk_quantize *q, uint64_t at, uint32_t n)
+{
+    static const float ones[32] = { WK_ENCODE_ONES, WK_ENCODE_ONES };
+    const float *w = q->importance ? q->importance + at % q->row_length : ones;
+    for (uint32_t i = 0; i < n; i++)
+        if (w[i] > 0) return w;
+    return ones;
+}
+#undef WK_ENCODE_ONES
+
 #ifdef __cplusplus
 }
 #endif
