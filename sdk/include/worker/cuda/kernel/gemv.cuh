@@ -56,7 +56,7 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
 {
     const uint32_t in_item = p.glu ? 2 : 1;
     const bool cut = p.k % UNIT != 0; /* the last unit, which is multiplied as if it were whole */
-    wk_turn turn = { 0, 1 }, old = { 0, 0 };
+    wk_pipeline_state state = { 0, 1 }, old = { 0, 0 };
     uint32_t more = p.stages_in_flight; /* stages that may still be asked for before one has arrived */
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x)
         for (uint32_t j = 0; j < in_item; j++) {
@@ -75,15 +75,15 @@ __device__ __forceinline__ void wk_gemv_stream(const wk_product_args &p, uint32_
                     wk_stage_wait(bars.full(old.i), old.parity);
                     old.next(p.depth);
                 }
-                wk_stage_wait(bars.empty(turn.i), turn.parity);
-                wk_stage_copy8(ring + turn.i * p.stage_bytes, from, at, seg.piece_bytes, apart, seg.tile_bytes,
-                               cut ? p.k_steps * seg.k_step_bytes : seg.tile_bytes, bars.full(turn.i), lane);
+                wk_stage_wait(bars.empty(state.i), state.parity);
+                wk_stage_copy8(ring + state.i * p.stage_bytes, from, at, seg.piece_bytes, apart, seg.tile_bytes,
+                               cut ? p.k_steps * seg.k_step_bytes : seg.tile_bytes, bars.full(state.i), lane);
                 at += seg.piece_bytes;
                 if (--left == 0) {
                     left = p.run;
                     at += (WK_K_SLICES - 1) * apart;
                 }
-                turn.next(p.depth);
+                state.next(p.depth);
             }
         }
 }
@@ -151,13 +151,13 @@ __device__ __forceinline__ void wk_gemv_units(float y[2][4], const unsigned char
  * memory it cannot. */
 struct wk_gemv_own {
     uint32_t k_steps, k_step_shift, stages, run, stage_units, stage_bytes, depth, items, x_at, red_at, k, in_item,
-        rounds, turn;
+        rounds, k_slice_rotation;
     static __device__ __forceinline__ void leave(const wk_product_args &p, unsigned char *at) /* by one lane */
     {
         *reinterpret_cast<uint4 *>(at) = make_uint4(p.k_steps, p.k_step_shift, p.stages, p.run);
         *reinterpret_cast<uint4 *>(at + 16) = make_uint4(p.stage_units, p.stage_bytes, p.depth, p.items);
         *reinterpret_cast<uint4 *>(at + 32) =
-            make_uint4(p.x_at, p.red_at, p.k, p.turn << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
+            make_uint4(p.x_at, p.red_at, p.k, p.k_slice_rotation << 16 | p.rounds << 2 | (p.glu ? 2 : 1));
     }
     __device__ __forceinline__ explicit wk_gemv_own(uint32_t at)
     {
@@ -168,11 +168,11 @@ struct wk_gemv_own {
                      : "=r"(stage_units), "=r"(stage_bytes), "=r"(depth), "=r"(items)
                      : "r"(at + 16));
         asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x_at), "=r"(red_at), "=r"(k), "=r"(turn)
+                     : "=r"(x_at), "=r"(red_at), "=r"(k), "=r"(k_slice_rotation)
                      : "r"(at + 32));
-        in_item = turn & 3u;
-        rounds = turn >> 2 & 0x3fffu;
-        turn >>= 16;
+        in_item = k_slice_rotation & 3u;
+        rounds = k_slice_rotation >> 2 & 0x3fffu;
+        k_slice_rotation >>= 16;
     }
 };
 
@@ -218,14 +218,14 @@ __device__ __forceinline__ void wk_gemv_int8(const wk_product_args &p, unsigned 
 /* A K slice's sums of a tile, of rows g and g + 8. */
 template <class F>
 __device__ __forceinline__ void wk_gemv_int8_k_slice(float y[2], const wk_gemv_own &own, const unsigned char *shared,
-                                                     const wk_gemv_bars &bars, wk_turn &turn, const wk_gemv_numbers &x,
-                                                     uint32_t k_slice, uint32_t lane)
+                                                     const wk_gemv_bars &bars, wk_pipeline_state &state,
+                                                     const wk_gemv_numbers &x, uint32_t k_slice, uint32_t lane)
 {
     uint32_t left = own.stages, k_step = k_slice;
 #pragma unroll 1
     do {
-        wk_stage_wait(bars.full(turn.i), turn.parity);
-        const unsigned char *at = shared + turn.i * own.stage_bytes + k_slice * F::slot;
+        wk_stage_wait(bars.full(state.i), state.parity);
+        const unsigned char *at = shared + state.i * own.stage_bytes + k_slice * F::slot;
         uint32_t rounds = own.rounds;
 #pragma unroll 1
         do {
@@ -236,8 +236,8 @@ __device__ __forceinline__ void wk_gemv_int8_k_slice(float y[2], const wk_gemv_o
             at += WK_K_SLICES * F::slot;
         } while (--rounds);
         __syncwarp();
-        wk_bar_arrive_warp(bars.empty(turn.i), lane);
-        turn.next(own.depth);
+        wk_bar_arrive_warp(bars.empty(state.i), lane);
+        state.next(own.depth);
     } while (--left);
 }
 
@@ -272,7 +272,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
     const __half *const x = reinterpret_cast<const __half *>(shared + own.x_at) +
                             (COLUMNS == 1 ? 0 : min(lane / 4, p.rows - 1) * p.x_stride);
     float *const sums = reinterpret_cast<float *>(shared + own.red_at) + lane / 4 * COLUMNS;
-    wk_turn turn = { 0, 0 }, sum = { 0, 1 };
+    wk_pipeline_state state = { 0, 0 }, sum = { 0, 1 };
     uint32_t k_slice = warp, free = WK_GEMV_SUMS; /* places of sums that were never in use */
     for (uint32_t item = blockIdx.x; item < own.items; item += gridDim.x)
         for (uint32_t j = 0; j < own.in_item; j++) {
@@ -287,7 +287,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                 using T = decltype(format);
                 if constexpr (int8) {
                     float v[2] = {};
-                    wk_gemv_int8_k_slice<T>(v, own, shared, bars, turn, wk_gemv_numbers(p, shared), k_slice, lane);
+                    wk_gemv_int8_k_slice<T>(v, own, shared, bars, state, wk_gemv_numbers(p, shared), k_slice, lane);
                     y[0][0] = v[0], y[0][2] = v[1];
                 } else {
                     const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * k_slice;
@@ -295,8 +295,8 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                     [[maybe_unused]] uint32_t piece = own.run;
 #pragma unroll 1
                     do {
-                        wk_stage_wait(bars.full(turn.i), turn.parity);
-                        const unsigned char *at = shared + turn.i * own.stage_bytes + chunk;
+                        wk_stage_wait(bars.full(state.i), state.parity);
+                        const unsigned char *at = shared + state.i * own.stage_bytes + chunk;
                         if constexpr (super == 2) {
                             if (k < own.k) wk_gemv_units<T, COLUMNS, 2>(y, at, x + k, lane);
                             k += WK_K_SLICES << own.k_step_shift;
@@ -314,8 +314,8 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                             } while (--rounds);
                         }
                         __syncwarp();
-                        wk_bar_arrive_warp(bars.empty(turn.i), lane);
-                        turn.next(own.depth);
+                        wk_bar_arrive_warp(bars.empty(state.i), lane);
+                        state.next(own.depth);
                     } while (--left);
                 }
             });
@@ -327,7 +327,7 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
             __syncwarp();
             wk_bar_arrive_warp(bars.summed(sum.i), lane);
             sum.next(WK_GEMV_SUMS);
-            k_slice = (k_slice + own.turn) % WK_K_SLICES;
+            k_slice = (k_slice + own.k_slice_rotation) % WK_K_SLICES;
         }
 }
 
@@ -351,7 +351,7 @@ __device__ __forceinline__ void wk_gemv_finish(const wk_product_args &p, const u
                                                const wk_gemv_bars &bars, uint32_t lane)
 {
     const uint32_t in_item = p.glu ? 2 : 1;
-    wk_turn sum = { 0, 0 };
+    wk_pipeline_state sum = { 0, 0 };
     wk_output_at o;
     o.r = lane % 16;
     for (uint32_t item = blockIdx.x; item < p.items; item += gridDim.x) {
@@ -423,7 +423,7 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
         const wk_gemv_own own(base + p.bars_at + WK_GEMV_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
         if constexpr ((wk_is_int8<F>::yes || ...)) wk_gemv_int8(p, shared, warp, lane);
-        if (p.turn) wk_sync_k_slices(); /* warps change K slices: they read what others brought */
+        if (p.k_slice_rotation) wk_sync_k_slices(); /* warps change K slices: they read what others brought */
         wk_gemv_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
     }
 }
@@ -460,15 +460,15 @@ __device__ __forceinline__ void wk_gemv_tall_multiply(const wk_product_args &p, 
           *after = sums + 16; /* the first warp's, of 16 rows; two places by turns, so that they meet once a tile */
     const uint32_t k_steps = p.k_steps, n = seg.n, depth = p.depth;
     const float scale = seg.scale;
-    wk_turn turn = { pair, 0 };
+    wk_pipeline_state state = { pair, 0 };
 #pragma unroll 1
     for (uint32_t tile = pair * gridDim.x + blockIdx.x; tile < p.items; tile += WK_GEMV_TALL_PAIRS * gridDim.x) {
         const uint32_t j = tile * 16 + lane % 16;
         const float bias = seg.bias && j < n ? __ldg(seg.bias + j) : 0.0f;
         float low = 0.0f, high = 0.0f; /* of rows g and g + 8: in even lanes of the warp's first two leaves, in odd ones
                                           of the others */
-        const unsigned char *const at = shared + turn.i * p.stage_bytes;
-        wk_stage_wait(bars.full(turn.i), turn.parity);
+        const unsigned char *const at = shared + state.i * p.stage_bytes;
+        wk_stage_wait(bars.full(state.i), state.parity);
 #pragma unroll 1
         for (uint32_t i = 0; i < 4; i++) {
             const uint32_t k_step = wk_leaf_k_slice(4 * half + i);
@@ -484,9 +484,9 @@ __device__ __forceinline__ void wk_gemv_tall_multiply(const wk_product_args &p, 
             }
         }
         __syncwarp();
-        wk_bar_arrive_warp(bars.empty(turn.i), lane);
-        turn.i += WK_GEMV_TALL_PAIRS;
-        if (turn.i >= depth) turn = { pair, turn.parity ^ 1u };
+        wk_bar_arrive_warp(bars.empty(state.i), lane);
+        state.i += WK_GEMV_TALL_PAIRS;
+        if (state.i >= depth) state = { pair, state.parity ^ 1u };
         low = __fadd_rn(low, __shfl_xor_sync(0xffffffffu, low, 1));
         high = __fadd_rn(high, __shfl_xor_sync(0xffffffffu, high, 1));
         const float mine = __shfl_sync(0xffffffffu, lane % 2 ? high : low, lane % 8 * 4 + lane / 8 % 2);

@@ -171,10 +171,10 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
     for (; first < a.depth && !walk.done(a); first++, walk.next(a)) weights(first, walk);
     wk_depend();
     for (uint32_t i = 0; i < first; i++, behind.next(a)) numbers(i, behind.k_step);
-    for (wk_turn turn = { 0, 0 }; !walk.done(a); walk.next(a), turn.next(a.depth)) {
-        wk_stage_wait(bars.empty(turn.i), turn.parity);
-        weights(turn.i, walk);
-        numbers(turn.i, walk.k_step);
+    for (wk_pipeline_state state = { 0, 0 }; !walk.done(a); walk.next(a), state.next(a.depth)) {
+        wk_stage_wait(bars.empty(state.i), state.parity);
+        weights(state.i, walk);
+        numbers(state.i, walk.k_step);
     }
 }
 
@@ -182,7 +182,8 @@ __device__ __forceinline__ void wk_int8_stream(const wk_int8_args &a, uint32_t b
  * where all can read them: [tile][row of activations][16]. */
 template <int NT, class... F>
 __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk_int8_item &item, unsigned char *shared,
-                                                 const wk_int8_bars &bars, wk_turn &turn, uint32_t warp, uint32_t lane)
+                                                 const wk_int8_bars &bars, wk_pipeline_state &state, uint32_t warp,
+                                                 uint32_t lane)
 {
     const wk_product_args &p = a.p;
     const uint32_t leaves = WK_K_SLICES / a.blocks, first = blockIdx.x % a.blocks * leaves,
@@ -198,13 +199,13 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
             for (int i = 0; i < 2 * NT; i++) y[i / 2][i % 2] = 0.0f;
 #pragma unroll 1
             for (uint32_t k_step = wk_leaf_k_slice(first + leaf); k_step < p.k_steps; k_step += WK_K_SLICES) {
-                wk_stage_wait(bars.full(turn.i), turn.parity);
+                wk_stage_wait(bars.full(state.i), state.parity);
                 if (have)
-                    wk_int8_several<T, NT>(y, shared + (turn.i * WK_INT8_TILES + warp) * a.tile_bytes,
-                                           shared + a.x_at + turn.i * (NT * WK_INT8_RECORD), records, lane);
+                    wk_int8_several<T, NT>(y, shared + (state.i * WK_INT8_TILES + warp) * a.tile_bytes,
+                                           shared + a.x_at + state.i * (NT * WK_INT8_RECORD), records, lane);
                 __syncwarp();
-                wk_bar_arrive_warp(bars.empty(turn.i), lane);
-                turn.next(a.depth);
+                wk_bar_arrive_warp(bars.empty(state.i), lane);
+                state.next(a.depth);
             }
             uint32_t level = 0; /* sums of 1, 2 and 4 K slices wait in shared memory, in the warp's places, for those of
                                    as many others */
@@ -314,11 +315,11 @@ __global__ void __launch_bounds__(WK_INT8_THREADS, WK_INT8_TOGETHER)
     wk_release();
     __syncthreads();
     if (warp < WK_INT8_TILES) {
-        wk_turn turn = { 0, 0 };
+        wk_pipeline_state state = { 0, 0 };
 #pragma unroll 1
         for (uint32_t i = blockIdx.x / a.blocks; i < p.items; i += gridDim.x / a.blocks) {
             const wk_int8_item item(p, i);
-            wk_int8_multiply<NT, F...>(a, item, shared, bars, turn, warp, lane);
+            wk_int8_multiply<NT, F...>(a, item, shared, bars, state, warp, lane);
             wk_int8_meet(a.blocks);
             wk_depend();
             wk_int8_finish<NT>(a, item, shared, base, warp, lane);

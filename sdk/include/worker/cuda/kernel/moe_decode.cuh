@@ -154,11 +154,11 @@ __device__ __forceinline__ void wk_moe_decode_stream_whole(const wk_experts_args
                     if (more) {
                         more--;
                     } else {
-                        wk_stage_wait(bars.full((old.at(depth) + 1) * rounds - 1), old.turn.parity);
+                        wk_stage_wait(bars.full((old.at(depth) + 1) * rounds - 1), old.state.parity);
                         old.next(stages, depth);
                     }
                     const uint32_t at = now.at(depth);
-                    wk_stage_wait(bars.empty(at), now.turn.parity);
+                    wk_stage_wait(bars.empty(at), now.state.parity);
                     uint32_t full = bars.full(at * rounds), to = ring + at * stage_bytes;
                     for (uint32_t r = rounds; r; r--) {
                         const uint32_t n = min(left, bytes);
@@ -191,7 +191,7 @@ __device__ __forceinline__ void wk_moe_decode_multiply(const wk_experts_args &a,
     wk_experts_ring ring = { shared + group * p.depth * p.stage_bytes + (uint32_t)F::offset(units) * k_slice,
                              group * p.depth,
                              { 0, 0 } };
-    wk_turn sum = { group, 1 };
+    wk_pipeline_state sum = { group, 1 };
     uint32_t turn = 0,
              row = a.known ? wk_moe_decode_row<COLUMNS>(a, walk, lane)
                            : 0; /* turn: group that has the next tile; row: asked for ahead of the wait if it may be */
@@ -256,7 +256,7 @@ __device__ __forceinline__ void wk_moe_decode_finish_one(const wk_experts_args &
     typedef wk_experts_shape<1> shape;
     const wk_product_args &p = a.p;
     const uint32_t in_item = p.glu ? 2 : 1;
-    wk_turn sum = { 0, 0 };
+    wk_pipeline_state sum = { 0, 0 };
     wk_output_at o = {};
     o.r = lane % 16;
     o.on = lane < 16;

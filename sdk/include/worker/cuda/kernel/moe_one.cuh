@@ -69,7 +69,7 @@ __device__ __forceinline__ void wk_moe_one_stream_whole(const wk_experts_args &a
                    rounds = a.rounds, bytes = stage_bytes / rounds;
     const uint32_t tile_bytes = p.seg[0].tile_bytes;
     const uint64_t once = wk_fetch_once();
-    wk_turn now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
+    wk_pipeline_state now = { 0, 1 }, old = { 0, 0 }; /* a stage; a round */
     uint32_t more = p.stages_in_flight,
              expert = 0; /* more: rounds that may still be asked for before one has arrived */
     bool chosen = false;
@@ -125,7 +125,7 @@ __device__ __forceinline__ void wk_moe_one_multiply(const wk_experts_args &a, co
                    tiles = walk.left * (p.glu ? 2 : 1);
     const __half *const x = reinterpret_cast<const __half *>(shared + p.x_at) + (warp << p.k_step_shift);
     wk_experts_ring ring = { shared + (uint32_t)F::offset(units) * warp, 0, { 0, 0 } };
-    wk_turn sum = { 0, 1 };
+    wk_pipeline_state sum = { 0, 1 };
     wk_one_act(p, shared, warp, lane, blockIdx.x / p.x_items);
     __syncwarp();
 #pragma unroll 1
@@ -166,7 +166,7 @@ __device__ __forceinline__ void wk_moe_one_finish(const wk_experts_args &a, cons
     const uint32_t expert = wk_moe_one_expert(a);
     wk_depend();
     wk_release(); /* not before: what the launch before last has made is then known to the next one */
-    wk_turn sum = { 0, 0 };
+    wk_pipeline_state sum = { 0, 0 };
     wk_output_at o = {};
     o.r = lane % 16;
     o.on = lane < 16;

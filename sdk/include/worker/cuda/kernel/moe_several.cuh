@@ -193,7 +193,7 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
     const wk_product_args &p = a.p;
     const uint32_t depth = p.depth, stage_bytes = p.stage_bytes, half = stage_bytes / 2, stages = p.stages,
                    tile_bytes = p.seg[0].tile_bytes;
-    wk_turn turn = { 0, 1 };
+    wk_pipeline_state state = { 0, 1 };
     wk_moe_several_work_units work_units(a, walk);
     const uint64_t once = wk_fetch_once();
     for (;;) {
@@ -203,20 +203,20 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
         /* A work unit that begins a chunk waits with its group until the one before has ended: stages of that one must
          * not wait in turn for it to give a stage back. */
         const bool apart = groups == 2 && work_units.work_unit == 1 && depth < stages;
-        const wk_turn begin = turn;
+        const wk_pipeline_state begin = state;
         for (uint32_t first = 0, end = apart ? 1 : groups; first < groups; first = end, end = groups) {
             uint32_t at = 0, left = p.run;
-            turn = begin;
+            state = begin;
             for (uint32_t stage = 0; stage < stages; stage++) {
 #pragma unroll
                 for (uint32_t group = 0; group < WK_MOE_SEVERAL_GROUPS; group++) {
                     if (group < first || group >= end) continue;
-                    const uint32_t full = bars.full(group * depth + turn.i),
-                                   to = rings + group * a.ring + turn.i * stage_bytes;
+                    const uint32_t full = bars.full(group * depth + state.i),
+                                   to = rings + group * a.ring + state.i * stage_bytes;
                     if (!WHOLE)
                         __syncwarp(); /* one lane copies: another that fell a round of the ring behind would miss a
                                          barrier's parity, and wait for good */
-                    wk_stage_wait(bars.empty(group * depth + turn.i), turn.parity);
+                    wk_stage_wait(bars.empty(group * depth + state.i), state.parity);
                     if (WHOLE) {
                         const uint32_t bytes = min(half, tile_bytes - at);
                         if (wk_elected()) {
@@ -231,7 +231,7 @@ __device__ __forceinline__ void wk_moe_several_stream(const wk_experts_args &a, 
                                            lane);
                     }
                 }
-                turn.next(depth);
+                state.next(depth);
                 if (WHOLE) {
                     at += half;
                 } else {
@@ -303,17 +303,17 @@ __device__ __forceinline__ void wk_moe_several_stage(float y[2][PARTS][2][4], co
 struct wk_moe_several_ring {
     const unsigned char *at; /* its part of the stage */
     uint32_t full, empty;    /* the stage's barriers */
-    wk_turn turn;
+    wk_pipeline_state state;
     __device__ __forceinline__ void next(uint32_t stage_bytes, uint32_t depth)
     {
         at += stage_bytes;
         full += 8;
         empty += 8;
-        if (++turn.i < depth) return;
+        if (++state.i < depth) return;
         at -= depth * stage_bytes;
         full -= 8 * depth;
         empty -= 8 * depth;
-        turn = { 0, turn.parity ^ 1u };
+        state = { 0, state.parity ^ 1u };
     }
 };
 
@@ -333,14 +333,14 @@ __device__ __forceinline__ void wk_moe_several_sums(float y[2][PARTS][2][4], con
     };
 #pragma unroll 1
     for (uint32_t stage = own; stage; stage--) {
-        wk_stage_wait(ring.full, ring.turn.parity);
+        wk_stage_wait(ring.full, ring.state.parity);
         wk_moe_several_stage<F, PARTS, UNITS>(y, ring.at, half, x, apart, lane);
         x += UNITS * F::unit;
         leave();
     }
 #pragma unroll 1
     for (uint32_t stage = own; stage < p.stages; stage++) {
-        wk_stage_wait(ring.full, ring.turn.parity); /* for nothing, but no parity is missed */
+        wk_stage_wait(ring.full, ring.state.parity); /* for nothing, but no parity is missed */
         leave();
     }
 }
@@ -499,7 +499,7 @@ __device__ __forceinline__ void wk_moe_several_finish(const wk_experts_args &a, 
     const wk_product_args &p = a.p;
     const unsigned char *const cells = shared + p.red_at + wk_experts_cell(lane % 4 * 4, lane / 4);
     wk_moe_several_at next = {};
-    wk_turn sum = { 0, 0 };
+    wk_pipeline_state sum = { 0, 0 };
     uint32_t own = warp; /* number of the warp's next part among the chunk's */
     for (; walk.left; walk.next(a)) {
         const uint32_t columns = walk.columns(a), many = shape::parts > 1 && columns > 8 ? 1 : 0,

@@ -225,11 +225,11 @@ __device__ __forceinline__ wk_tile_at wk_stream_cell(const wk_batch_args &a, uin
 }
 /* A finishing warp gives the sums' place back; all do, each once an item. */
 __device__ __forceinline__ void wk_stream_free(const wk_batch_args &a, const wk_stream_memory &m, uint32_t item,
-                                               wk_turn &turn, uint32_t lane)
+                                               wk_pipeline_state &state, uint32_t lane)
 {
     __syncwarp();
-    if (item + a.buffers * a.workers < a.p.items) wk_cluster_arrive_warp(m.freed(turn.i), a.blocks, lane);
-    turn.next(a.buffers);
+    if (item + a.buffers * a.workers < a.p.items) wk_cluster_arrive_warp(m.freed(state.i), a.blocks, lane);
+    state.next(a.buffers);
 }
 
 /* A finishing warp where the block has one cell of an item: columns 2 warp and 2 warp + 1 of it, a value a lane: with a
@@ -242,7 +242,7 @@ __device__ __forceinline__ void wk_stream_finish_one(const wk_batch_args &a, con
     const unsigned char *const own =
         m.at + (m.sums - m.base) + wk_in_cell(lane % 8, warp) + (lane / 8 % 2 * 2 + lane / 16) * 4;
     const uint2 cells = wk_stream_cells(a, rank);
-    wk_turn turn = { 0, 0 };
+    wk_pipeline_state state = { 0, 0 };
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
         uint32_t row;
@@ -251,15 +251,15 @@ __device__ __forceinline__ void wk_stream_finish_one(const wk_batch_args &a, con
         const wk_output_at o = { at.seg, at.tile, lane % 16, row, at.real && cells.x < cells.y && row < p.rows };
         const wk_place to(p, o);
         const float other = to.ahead();
-        const unsigned char *const from = own + turn.i * a.buffer;
-        wk_stage_wait(m.ready(turn.i), turn.parity);
+        const unsigned char *const from = own + state.i * a.buffer;
+        wk_stage_wait(m.ready(state.i), state.parity);
         if (cells.x < cells.y) {
             float sum[1], up[1] = {};
             wk_tree_sum(sum, from, 0, a.blocks, stride);
             if (p.glu) wk_tree_sum(up, from + WK_CELL, 0, a.blocks, stride);
             to.put(p, o, other, sum[0], up[0]);
         }
-        wk_stream_free(a, m, item, turn, lane);
+        wk_stream_free(a, m, item, state, lane);
     }
 }
 
@@ -278,13 +278,13 @@ __device__ __forceinline__ void wk_stream_finish(const wk_batch_args &a, const w
         row += lane / 4;
         return wk_four_at{ at.seg, at.tile, row, at.real && cell < cells.y && row < p.rows };
     };
-    wk_turn turn = { 0, 0 };
+    wk_pipeline_state state = { 0, 0 };
 #pragma unroll 1
     for (uint32_t item = worker; item < p.items; item += a.workers) {
         wk_four_at next = place(item, cells.x + warp);
         wk_four_more next_more = wk_four_ahead(p, next);
-        const unsigned char *from = own + turn.i * a.buffer;
-        wk_stage_wait(m.ready(turn.i), turn.parity);
+        const unsigned char *from = own + state.i * a.buffer;
+        wk_stage_wait(m.ready(state.i), state.parity);
 #pragma unroll 1
         for (uint32_t cell = cells.x + warp; cell < cells.y; cell += WK_STREAM_STREAMS) {
             const wk_four_at o = next;
@@ -300,7 +300,7 @@ __device__ __forceinline__ void wk_stream_finish(const wk_batch_args &a, const w
             wk_four_output(p, o, more, sum, up);
             from += WK_STREAM_STREAMS * each * WK_CELL;
         }
-        wk_stream_free(a, m, item, turn, lane);
+        wk_stream_free(a, m, item, state, lane);
     }
 }
 
@@ -314,7 +314,7 @@ __device__ __forceinline__ void wk_stream_consume(const wk_batch_args &a, const 
     const uint32_t each = p.glu ? 2 : 1, tiles = a.tiles / each, pair = warp >= tiles;
     const uint32_t cells =
         tiles * NT > rank * a.owned ? min(a.owned, tiles * NT - rank * a.owned) : 0; /* that this block finishes */
-    wk_turn turn = { 0, 1 };
+    wk_pipeline_state state = { 0, 1 };
     uint32_t free = a.buffers; /* that were never in use */
     wk_depend();
     if (a.blocks > 1) wk_cluster_wait();
@@ -327,25 +327,25 @@ __device__ __forceinline__ void wk_stream_consume(const wk_batch_args &a, const 
         if (free)
             free--;
         else
-            wk_stage_wait(m.freed(turn.i), turn.parity); /* all have read what was there */
-        if (a.blocks > 1 && warp == 0 && lane == 0) wk_bar_expect(m.ready(turn.i), cells * each * a.blocks * WK_CELL);
+            wk_stage_wait(m.freed(state.i), state.parity); /* all have read what was there */
+        if (a.blocks > 1 && warp == 0 && lane == 0) wk_bar_expect(m.ready(state.i), cells * each * a.blocks * WK_CELL);
         uint32_t mine = warp - pair * tiles;
         if (NT > 2) asm volatile("" : "+r"(mine)); /* else the places below are kept in registers all the time */
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             const uint32_t i = n * tiles + mine,
                            to = i * a.owned_inverse >> 16; /* of all cells of the item: who finishes it */
-            const uint32_t at = turn.i * a.buffer + ((rank * a.owned + i - to * a.owned) * each + pair) * WK_CELL +
+            const uint32_t at = state.i * a.buffer + ((rank * a.owned + i - to * a.owned) * each + pair) * WK_CELL +
                                 wk_in_cell(lane / 4, lane % 4);
             if (a.blocks > 1)
-                wk_cluster_send(m.sums + at, m.ready(turn.i), to, c[n]);
+                wk_cluster_send(m.sums + at, m.ready(state.i), to, c[n]);
             else
                 *reinterpret_cast<float4 *>(m.at + (m.sums - m.base) + at) =
                     make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
         }
         __syncwarp();
-        if (a.blocks == 1) wk_bar_arrive_warp(m.ready(turn.i), lane);
-        turn.next(a.buffers);
+        if (a.blocks == 1) wk_bar_arrive_warp(m.ready(state.i), lane);
+        state.next(a.buffers);
     }
 }
 

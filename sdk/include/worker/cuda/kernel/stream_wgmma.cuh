@@ -281,25 +281,25 @@ __device__ __forceinline__ void wk_stream_wgmma_stream(const wk_batch_args &a, c
     x.locate(a, m, group, warp, lane);
     x.template load<0>(a, order[0], group);
     x.template load<1>(a, order[stages > 1], group);
-    wk_turn turn = { 0, 1 };
+    wk_pipeline_state state = { 0, 1 };
     uint32_t next = stages > 2 ? 2 : 0, i = 0; /* next: stage of the item whose activations are loaded next */
     auto bring = [&](auto odd) {
         __syncwarp();
-        wk_stage_wait(m.empty(turn.i), turn.parity);
-        if (i >= ahead && i % WK_STREAM_WGMMA_STREAMS == warp) ask(turn.i);
+        wk_stage_wait(m.empty(state.i), state.parity);
+        if (i >= ahead && i % WK_STREAM_WGMMA_STREAMS == warp) ask(state.i);
         if (odd)
-            x.template store<1>(a, m.x + turn.i * a.x_bytes, warp, lane);
+            x.template store<1>(a, m.x + state.i * a.x_bytes, warp, lane);
         else
-            x.template store<0>(a, m.x + turn.i * a.x_bytes, warp, lane);
+            x.template store<0>(a, m.x + state.i * a.x_bytes, warp, lane);
         wk_publish();
         __syncwarp();
-        wk_bar_arrive_warp(m.full(turn.i), lane);
+        wk_bar_arrive_warp(m.full(state.i), lane);
         if (odd)
             x.template load<1>(a, order[next], group);
         else
             x.template load<0>(a, order[next], group);
         if (++next == stages) next = 0;
-        turn.next(a.depth);
+        state.next(a.depth);
         i++;
     };
     if constexpr (NT > 4) { /* two turns without branches; with fewer columns more code costs more than that */
@@ -318,7 +318,7 @@ __device__ __forceinline__ void wk_stream_wgmma_stream(const wk_batch_args &a, c
 /* ---- multiplication ------------------------------------------------------------------------------------ */
 
 struct wk_stream_wgmma_ring {
-    wk_turn turn;
+    wk_pipeline_state state;
     uint32_t given; /* the barrier of a stage that is given back when the products under way are done; 0: none */
 };
 
@@ -397,9 +397,9 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
     unsigned char *const four = m.at + (m.sums - m.base) + wk_stream_wgmma_place(p, warp) * WK_CELL,
                          *const two = m.at + (m.kept - m.base) + warp * WK_CELL; /* sums of so many K slices wait */
     auto open = [&] {
-        wk_stage_wait(m.full(ring.turn.i), ring.turn.parity);
-        w = m.at + (m.w - m.base) + (ring.turn.i * WK_ITEM_TILES + warp) * a.tile_bytes;
-        x = m.x + ring.turn.i * a.x_bytes;
+        wk_stage_wait(m.full(ring.state.i), ring.state.parity);
+        w = m.at + (m.w - m.base) + (ring.state.i * WK_ITEM_TILES + warp) * a.tile_bytes;
+        x = m.x + ring.state.i * a.x_bytes;
     };
     /* To the next piece, number i of the unrolled: its unit's place, and which half of it. */
     auto advance = [&](uint32_t i) {
@@ -408,8 +408,8 @@ __device__ __forceinline__ void wk_stream_wgmma_sums(float (&sum)[NT][4], const 
         if (i % halves) return;
         if (++unit == units) {
             unit = 0;
-            ring.given = m.empty(ring.turn.i);
-            ring.turn.next(a.depth);
+            ring.given = m.empty(ring.state.i);
+            ring.state.next(a.depth);
             if (left) open();
         } else {
             w += T::offset(1);

@@ -42,7 +42,7 @@ struct wk_product_args {
     uint16_t run, rounds;           /* ring: stages in a K step; gemv: K steps of a K slice in a stage */
     uint32_t stages;                /* ring: of a tile */
     uint32_t stages_in_flight;      /* ring: stages that are asked for at once */
-    uint32_t turn;                  /* gemv: K slices that a warp moves on from tile to tile */
+    uint32_t k_slice_rotation;      /* gemv: K slices that a warp moves on from tile to tile */
     uint32_t blocks;                /* gemv, moe_*: blocks a multiprocessor */
     uint32_t n_seg, glu, items;     /* segments; WK_GLU_*, 0: none; pieces of work, of tiles (glu: of pairs of tiles) */
     /* gemv, moe_*: shared memory, offsets in bytes from its start, of barriers, activations, sums; x_stride: halves

@@ -118,26 +118,26 @@ struct wk_experts_bars : wk_pipeline_bars<WK_EXPERTS_ROUNDS, WK_EXPERTS_PLACES> 
 /* Stages in the order in which they are asked for: a tile's in the ring of the group that has it. */
 template <uint32_t GROUPS> struct wk_experts_order {
     uint32_t group, stage;
-    wk_turn turn, first; /* in the group's ring; at the beginning of its tile: groups have a tile each by turns, so
-                            theirs are the same */
+    wk_pipeline_state state, first; /* in the group's ring; at the beginning of its tile: groups have a tile each by
+                            turns, so theirs are the same */
     __device__ __forceinline__ explicit wk_experts_order(uint32_t parity)
-        : group(0), stage(0), turn{ 0, parity }, first{ 0, parity }
+        : group(0), stage(0), state{ 0, parity }, first{ 0, parity }
     {
     }
     __device__ __forceinline__ void next(uint32_t stages, uint32_t depth)
     {
-        turn.next(depth);
+        state.next(depth);
         if (GROUPS == 1 || ++stage < stages) return;
         stage = 0;
         if (group == 0)
-            turn = first;
+            state = first;
         else
-            first = turn;
+            first = state;
         group ^= 1u;
     }
     __device__ __forceinline__ uint32_t at(uint32_t depth) const
     {
-        return GROUPS == 1 ? turn.i : group * depth + turn.i;
+        return GROUPS == 1 ? state.i : group * depth + state.i;
     }
 };
 /* The streaming warp, where a stage is pieces of K steps, or tiles are cut short and a ring has no place for what they
@@ -165,11 +165,11 @@ __device__ __forceinline__ void wk_experts_stream(const wk_experts_args &a, wk_e
                     if (more) {
                         more--;
                     } else {
-                        wk_stage_wait(bars.full((old.at(p.depth) + 1) * a.rounds - 1), old.turn.parity);
+                        wk_stage_wait(bars.full((old.at(p.depth) + 1) * a.rounds - 1), old.state.parity);
                         old.next(p.stages, p.depth);
                     }
                     const uint32_t stage_at = now.at(p.depth);
-                    wk_stage_wait(bars.empty(stage_at), now.turn.parity);
+                    wk_stage_wait(bars.empty(stage_at), now.state.parity);
                     for (uint32_t r = 0; r < a.rounds; r++) {
                         wk_stage_copy8(ring + stage_at * p.stage_bytes + r * WK_K_SLICES * seg.piece_bytes, from, at,
                                        seg.piece_bytes, seg.k_step_bytes, seg.tile_bytes, p.k_steps * seg.k_step_bytes,
@@ -229,7 +229,7 @@ __device__ __forceinline__ void wk_experts_units(float y[PARTS][2][4], const uns
 struct wk_experts_ring {
     const unsigned char *own; /* its part of the first stage */
     uint32_t first;           /* number of that stage */
-    wk_turn turn;
+    wk_pipeline_state state;
 };
 /* A K slice's sums of a tile. Stages of the ring hold `rounds` K steps of each K slice, or a piece of one, of UNITS
  * units. */
@@ -246,21 +246,21 @@ __device__ __forceinline__ void wk_experts_tile(float y[PARTS][2][4], const wk_e
 #pragma unroll 1
     for (uint32_t stage = p.stages; stage; stage--) {
         const uint32_t here = min(rounds, left);
-        const unsigned char *from = ring.own + ring.turn.i * p.stage_bytes;
-        uint32_t full = bars.full((ring.first + ring.turn.i) * rounds);
+        const unsigned char *from = ring.own + ring.state.i * p.stage_bytes;
+        uint32_t full = bars.full((ring.first + ring.state.i) * rounds);
 #pragma unroll 1
         for (uint32_t r = here; r; r--) {
-            wk_stage_wait(full, ring.turn.parity);
+            wk_stage_wait(full, ring.state.parity);
             full += 8;
             wk_experts_units<F, PARTS, UNITS>(y, from, x, apart, lane);
             from += chunk * WK_K_SLICES;
             x += advance;
         }
         for (uint32_t r = here; r < rounds; r++, full += 8)
-            wk_stage_wait(full, ring.turn.parity); /* for nothing, but no parity is missed */
+            wk_stage_wait(full, ring.state.parity); /* for nothing, but no parity is missed */
         __syncwarp();
-        wk_bar_arrive_warp(bars.empty(ring.first + ring.turn.i), lane);
-        ring.turn.next(p.depth);
+        wk_bar_arrive_warp(bars.empty(ring.first + ring.state.i), lane);
+        ring.state.next(p.depth);
         left -= here;
         if (run > 1) { /* a K step is cut: on to its next piece, or behind the other K slices' K steps */
             if (++piece < run) {

@@ -17,9 +17,9 @@ template <uint32_t STAGES, uint32_t SUMS> struct wk_pipeline_bars {
     __device__ __forceinline__ uint32_t summed(uint32_t i) const { return at + (2 * STAGES + i) * 8; }
     __device__ __forceinline__ uint32_t finished(uint32_t i) const { return at + (2 * STAGES + SUMS + i) * 8; }
 };
-/* A place in a ring of barriers: which one, and what its parity is when it is done. A wait with parity 1 for what was
- * never in use does not wait. */
-struct wk_turn {
+/* The state of a pipeline: which stage of the ring comes next, and what its barrier's parity is when it is done. A wait
+ * with parity 1 for what was never in use does not wait. */
+struct wk_pipeline_state {
     uint32_t i, parity;
     __device__ __forceinline__ void next(uint32_t n)
     {

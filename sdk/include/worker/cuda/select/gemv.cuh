@@ -83,7 +83,8 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
         a.blocks = 1;
     }
     most = wk_parts(a.items, a.blocks * grid) * in_item * a.stages;
-    a.turn = most > a.stages ? a.k_steps % WK_K_SLICES
+    a.k_slice_rotation = most > a.stages
+                             ? a.k_steps % WK_K_SLICES
                              : 0; /* with several tiles a block those K slices that have a K step more go round */
     depth = wk_min(wk_min(depth, most), WK_GEMV_DEPTH);
     if (depth < 2 && depth < most) return "two stages do not fit into shared memory";
