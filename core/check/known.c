@@ -113,6 +113,41 @@ static void of_iq4_xs(const uint8_t *b, float *y)
     }
 }
 
+/* Digit n of a byte as a fraction of 256 in base 3. */
+static int digit(uint8_t byte, int n)
+{
+    int rest = byte;
+    for (int i = 0; i < n; i++) rest = rest * 3 % 256;
+    return rest * 3 / 256;
+}
+
+static void of_tq1_0(const uint8_t *b, float *y)
+{
+    for (int i = 0; i < 256; i++) {
+        const int q = i < 160   ? digit(b[i % 32], i / 32)
+                      : i < 240 ? digit(b[32 + i % 16], (i - 160) / 16)
+                                : digit(b[48 + i % 4], (i - 240) / 4);
+        y[i] = value(half_at(b + 52), q - 1, 0);
+    }
+}
+
+static void of_tq2_0(const uint8_t *b, float *y)
+{
+    for (int i = 0; i < 256; i++) y[i] = value(half_at(b + 64), two_bits(b, i) - 1, 0);
+}
+
+/* ---- 64 values ----------------------------------------------------------------------------------------- */
+
+/* Four bits of exponent, three of mantissa; 127 is 0. */
+static void of_nvfp4(const uint8_t *b, float *y)
+{
+    for (int i = 0; i < 64; i++) {
+        const int s = b[i / 16] & 127, exponent = s / 8, byte = b[4 + i / 16 * 8 + i % 8];
+        const double step = b[i / 16] == 127 ? 0 : exponent ? ldexp(s % 8 + 8, exponent - 11) : ldexp(s % 8, -10);
+        y[i] = value(step, mxfp4_levels[low_or_high((uint8_t)byte, i % 16 >= 8)], 0);
+    }
+}
+
 /* ---- single values ------------------------------------------------------------------------------------- */
 
 static void of_f16(const uint8_t *b, float *y) { *y = rounded(half_at(b)); }
@@ -126,9 +161,10 @@ static void of_bf16(const uint8_t *b, float *y)
 bool known_values(uint32_t ggml_type, const uint8_t *block, float *y)
 {
     static void (*const of[])(const uint8_t *, float *) = {
-        [0] = of_f32,     [1] = of_f16,     [2] = of_q4_0,  [3] = of_q4_1,   [6] = of_q5_0,  [7] = of_q5_1,
-        [8] = of_q8_0,    [10] = of_q2_k,   [11] = of_q3_k, [12] = of_q4_k,  [13] = of_q5_k, [14] = of_q6_k,
-        [20] = of_iq4_nl, [23] = of_iq4_xs, [30] = of_bf16, [39] = of_mxfp4,
+        [0] = of_f32,    [1] = of_f16,    [2] = of_q4_0,    [3] = of_q4_1,    [6] = of_q5_0,
+        [7] = of_q5_1,   [8] = of_q8_0,   [10] = of_q2_k,   [11] = of_q3_k,   [12] = of_q4_k,
+        [13] = of_q5_k,  [14] = of_q6_k,  [20] = of_iq4_nl, [23] = of_iq4_xs, [30] = of_bf16,
+        [34] = of_tq1_0, [35] = of_tq2_0, [39] = of_mxfp4,  [40] = of_nvfp4,
     };
     if (ggml_type >= sizeof of / sizeof *of || !of[ggml_type]) return false;
     of[ggml_type](block, y);

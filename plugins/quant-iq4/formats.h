@@ -31,12 +31,7 @@ static const struct wk_tile_layout iq4_xs_layout = { 256,
     X(iq4_nl, 20, 32, 18)  \
     X(iq4_xs, 23, 256, 136)
 
-#define DECLARE(name, ...)                                                             \
-    void name##_dequantize(const struct wk_dequantize *in);                            \
-    wk_status name##_quantize(const struct wk_quantize *in, const struct wk_err *err); \
-    void name##_product_portable(const struct wk_cpu_product *p);                      \
-    void name##_product_avx2(const struct wk_cpu_product *p);                          \
-    void name##_product_avx512(const struct wk_cpu_product *p);
+#define DECLARE(name, ...) WK_TILE_FUNCTIONS(name)
 QUANT_IQ4_TYPES(DECLARE)
 #undef DECLARE
 

@@ -1,4 +1,5 @@
-/* quant-mxfp4/product_avx2.c: the product compiled for one instruction set; the host calls it only where it exists. */
+/* quant-mxfp4/product_avx2.c: the products compiled for one instruction set; the host calls them only where it exists.
+ */
 #include <worker/cpu/tile_avx2.h>
 
 #include "formats.h"

@@ -1,4 +1,4 @@
-/* quant-mxfp4/product_avx512.c: the product compiled for one instruction set; the host calls it
+/* quant-mxfp4/product_avx512.c: the products compiled for one instruction set; the host calls them
  * only where it exists. */
 #include <worker/cpu/tile_avx512.h>
 

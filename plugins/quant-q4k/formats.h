@@ -63,12 +63,7 @@ static const struct wk_tile_layout q6_K_layout = { 256,
     X(q2_K, 10, 84)        \
     X(q3_K, 11, 110)
 
-#define DECLARE(name, ...)                                                             \
-    void name##_dequantize(const struct wk_dequantize *in);                            \
-    wk_status name##_quantize(const struct wk_quantize *in, const struct wk_err *err); \
-    void name##_product_portable(const struct wk_cpu_product *p);                      \
-    void name##_product_avx2(const struct wk_cpu_product *p);                          \
-    void name##_product_avx512(const struct wk_cpu_product *p);
+#define DECLARE(name, ...) WK_TILE_FUNCTIONS(name)
 QUANT_Q4K_TYPES(DECLARE)
 #undef DECLARE
 

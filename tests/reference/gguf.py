@@ -1,11 +1,13 @@
 """GGUF files for the reference: read whole, written in F32, and what each tensor type's blocks mean.
 
-Written a second time, from the formats' descriptions: nothing here is shared with the worker. A new format is one
-function and one line in TYPES.
+Written a second time, from the formats' descriptions: nothing here is shared with the worker, but for the points of the
+grids of IQ1, IQ2 and IQ3, which are read from the plugin's tables (against_gguf_py.py compares these). A new format is
+one function and one line in TYPES.
 """
 
 import math
 import os
+import re
 import struct
 
 SCALAR = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -157,6 +159,134 @@ def iq4_xs(raw, r):
     return out
 
 
+def nvfp4(raw, r):
+    out = []
+    for i in range(4):
+        exponent, mantissa = raw[i] >> 3 & 15, raw[i] & 7
+        scale = math.ldexp(mantissa + 8 if exponent else mantissa, max(exponent, 1) - 10) if raw[i] != 127 else 0.0
+        out += [r(scale * LEVELS_MXFP4[q]) for q in nibbles(raw[4 + 8 * i : 12 + 8 * i])]
+    return out
+
+
+def tq1_0(raw, r):
+    d, digits = half(raw, 52), []
+    for first, size, n in ((0, 32, 5), (32, 16, 5), (48, 4, 4)):
+        digits += [(b * 3**i % 256) * 3 // 256 for i in range(n) for b in raw[first : first + size]]
+    return [r(d * (q - 1)) for q in digits]
+
+
+def tq2_0(raw, r):
+    d = half(raw, 64)
+    return [r(d * (q - 1)) for q in crumbs(raw[:64])]
+
+
+def grid(file, name):
+    """The points of a grid as lists of levels: of four nibbles, or of eight pairs of bits, the lower of all first."""
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with open(os.path.join(here, "plugins", "quant-iq", file), encoding="utf-8") as f:
+        body = re.search(r"IQ_GRID\(%s, \d+\) = \{(.*?)\};" % name, f.read(), re.S).group(1)
+    entries = [int(e, 16) for e in re.findall("0x[0-9a-f]+", body)][:-1]
+    if name.startswith("iq3"):
+        return [[e >> 4 * i & 15 for i in range(4)] for e in entries]
+    return [[e >> 4 * i + j & 3 for j in (0, 2) for i in range(4)] for e in entries]
+
+
+GRIDS = {
+    "iq1": grid("grid_iq1.h", "iq1_grid"),
+    "iq2_xxs": grid("grid_iq2.h", "iq2_xxs_grid"),
+    "iq2_xs": grid("grid_iq2.h", "iq2_xs_grid"),
+    "iq2_s": grid("grid_iq2.h", "iq2_s_grid"),
+    "iq3_xxs": grid("grid_iq3.h", "iq3_xxs_grid"),
+    "iq3_s": grid("grid_iq3.h", "iq3_s_grid"),
+}
+LEVELS_IQ2 = [8, 25, 43]
+LEVELS_IQ3 = [4, 12, 20, 28, 36, 44, 52, 62]
+
+
+def signs_of_bits(bits, n):
+    return [-1 if bits >> i & 1 else 1 for i in range(n)]
+
+
+def even_signs(seven):
+    return signs_of_bits(seven | (bin(seven).count("1") & 1) << 7, 8)
+
+
+def nibble_at(raw, i):
+    return raw[i // 2] >> i % 2 * 4 & 15
+
+
+def iq2_xxs(raw, r):
+    d, out = half(raw), []
+    for i in range(8):
+        last = struct.unpack_from("<I", raw, 6 + 8 * i)[0]
+        step = r(d * ((last >> 28) + 0.5)) / 4
+        for j, index in enumerate(raw[2 + 8 * i : 6 + 8 * i]):
+            signs = even_signs(last >> 7 * j & 127)
+            out += [r(step * LEVELS_IQ2[q] * s) for q, s in zip(GRIDS["iq2_xxs"][index], signs, strict=True)]
+    return out
+
+
+def iq2_xs(raw, r):
+    d, out = half(raw), []
+    for i, q in enumerate(struct.unpack_from("<32H", raw, 2)):
+        step, signs = r(d * (nibble_at(raw[66:], i // 2) + 0.5)) / 4, even_signs(q >> 9)
+        out += [r(step * LEVELS_IQ2[p] * s) for p, s in zip(GRIDS["iq2_xs"][q & 511], signs, strict=True)]
+    return out
+
+
+def iq2_s(raw, r):
+    d, out = half(raw), []
+    for i in range(32):
+        step, signs = r(d * (nibble_at(raw[74:], i // 2) + 0.5)) / 4, signs_of_bits(raw[34 + i], 8)
+        point = GRIDS["iq2_s"][raw[2 + i] | (raw[66 + i // 4] >> 2 * (i % 4) & 3) << 8]
+        out += [r(step * LEVELS_IQ2[q] * s) for q, s in zip(point, signs, strict=True)]
+    return out
+
+
+def iq3_xxs(raw, r):
+    d, out = half(raw), []
+    for i, last in enumerate(struct.unpack_from("<8I", raw, 66)):
+        step = r(d * ((last >> 28) + 0.5)) / 2
+        for j in range(4):
+            signs = even_signs(last >> 7 * j & 127)
+            at = 2 + 8 * i + 2 * j
+            point = GRIDS["iq3_xxs"][raw[at]] + GRIDS["iq3_xxs"][raw[at + 1]]
+            out += [r(step * LEVELS_IQ3[q] * s) for q, s in zip(point, signs, strict=True)]
+    return out
+
+
+def iq3_s(raw, r):
+    d, out = half(raw), []
+    for i in range(64):
+        step, signs = r(d * (2 * nibble_at(raw[106:], i // 8) + 1)), signs_of_bits(nibble_at(raw[74:], i), 4)
+        point = GRIDS["iq3_s"][raw[2 + i] | (raw[66 + i // 8] >> i % 8 & 1) << 8]
+        out += [r(step * (2 * q + 1) * s) for q, s in zip(point, signs, strict=True)]
+    return out
+
+
+def shifted(step, point, minus, r):
+    return [r(step * (q - 1 + (-0.125 if minus else 0.125))) for q in point]
+
+
+def iq1_s(raw, r):
+    d, out = half(raw), []
+    for i in range(32):
+        h = struct.unpack_from("<H", raw, 34 + 2 * (i // 4))[0]
+        point = GRIDS["iq1"][raw[2 + i] | (h >> 3 * (i % 4) & 7) << 8]
+        out += shifted(r(d * (2 * (h >> 12 & 7) + 1)), point, h >> 15, r)
+    return out
+
+
+def iq1_m(raw, r):
+    s, out = struct.unpack_from("<4H", raw, 48), []
+    d = half(struct.pack("<H", sum((v >> 12) << 4 * i for i, v in enumerate(s))))
+    for i in range(32):
+        h = nibble_at(raw[32:48], i)
+        point = GRIDS["iq1"][raw[i] | (h & 7) << 8]
+        out += shifted(r(d * (2 * (s[i // 8] >> 3 * (i // 2 % 4) & 7) + 1)), point, h & 8, r)
+    return out
+
+
 # name: number in the file, values a block, bytes a block, decoder
 TYPES = {
     "f32": (0, 1, 4, f32),
@@ -171,10 +301,20 @@ TYPES = {
     "q4_K": (12, 256, 144, q4_k),
     "q5_K": (13, 256, 176, q5_k),
     "q6_K": (14, 256, 210, q6_k),
+    "iq2_xxs": (16, 256, 66, iq2_xxs),
+    "iq2_xs": (17, 256, 74, iq2_xs),
+    "iq3_xxs": (18, 256, 98, iq3_xxs),
+    "iq1_s": (19, 256, 50, iq1_s),
     "iq4_nl": (20, 32, 18, iq4_nl),
+    "iq3_s": (21, 256, 110, iq3_s),
+    "iq2_s": (22, 256, 82, iq2_s),
     "iq4_xs": (23, 256, 136, iq4_xs),
     "bf16": (30, 1, 2, bf16),
     "mxfp4": (39, 32, 17, mxfp4),
+    "iq1_m": (29, 256, 56, iq1_m),
+    "tq1_0": (34, 256, 54, tq1_0),
+    "tq2_0": (35, 256, 66, tq2_0),
+    "nvfp4": (40, 64, 36, nvfp4),
 }
 BY_NUMBER = {number: (block, size, decode) for number, block, size, decode in TYPES.values()}
 

@@ -31,6 +31,7 @@ PLAIN = ("f32", "f16", "bf16")  # products in F32
 # products by heads, states, tables of a constant row, scaled values and a shared expert; and pooled rows, below.
 ADAPTED = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "gpt-oss", "gemma2", "deepseek2", "mamba2", "bert")
 ADAPTED += ("granitemoe-shared", "gemma3")
+ONLY_READ = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s")  # types that `worker quantize` does not make
 MIXTURES = ("Q4_K_M",)  # a type for each role
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMBEDDED = ("models/haiku/haiku-q4_k_m.gguf", "models/haiku-moe/haiku-moe-mxfp4.gguf")
@@ -178,6 +179,8 @@ def main(worker, path):
     for kind in [*(k for k in gguf.TYPES if k.lower() in served), *MIXTURES]:
         if kind in gguf.TYPES:
             folder.blocks(kind)
+        if kind in ONLY_READ:
+            continue
         folder.quantize("formats", kind, "formats-" + kind)
         folder.case("formats-" + kind, F16_CACHE if kind in PLAIN else EIGHT_BITS, n_prompt=9, n_generated=2)
     for family in ADAPTED:

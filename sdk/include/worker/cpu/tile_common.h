@@ -225,6 +225,14 @@ WK_INLINE void wk_plain_unpack(uint32_t element_bytes, void *const rows[16], con
     storage void name##_pack(const struct wk_pack *p) { wk_plain_pack(bytes, p->tile, p->rows, p->k); } \
     storage void name##_unpack(const struct wk_unpack *p) { wk_plain_unpack(bytes, p->rows, p->tile, p->k); }
 
+/* What the source files of a type NAME owe each other: its functions that WK_TILE_TYPE lists. */
+#define WK_TILE_FUNCTIONS(name)                                                        \
+    void name##_dequantize(const struct wk_dequantize *in);                            \
+    wk_status name##_quantize(const struct wk_quantize *in, const struct wk_err *err); \
+    void name##_product_portable(const struct wk_cpu_product *p);                      \
+    void name##_product_avx2(const struct wk_cpu_product *p);                          \
+    void name##_product_avx512(const struct wk_cpu_product *p);
+
 /* struct wk_type_cpu NAME_type of NAME_tile_bytes, _pack, _unpack, _dequantize, _quantize and the products
  * NAME_product_portable, _avx2 and _avx512. spelling: ggml's; forms: WK_ACTIVATION_*. */
 #define WK_TILE_TYPE(name_, number, spelling, values, bytes, forms)                                             \

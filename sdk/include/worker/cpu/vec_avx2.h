@@ -36,6 +36,63 @@ WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
     return (struct wk_v){ { _mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1]) } };
 }
 
+WK_INLINE struct wk_v wk_xor(struct wk_v a, struct wk_v b)
+{
+    return (struct wk_v){ { _mm256_xor_si256(a.v[0], b.v[0]), _mm256_xor_si256(a.v[1], b.v[1]) } };
+}
+
+WK_INLINE __m256i wk_bits8(__m256i v, int shift, uint32_t mask)
+{
+    const __m256i moved =
+        shift >= 0 ? _mm256_srl_epi32(v, _mm_cvtsi32_si128(shift)) : _mm256_sll_epi32(v, _mm_cvtsi32_si128(-shift));
+    return _mm256_and_si256(moved, _mm256_set1_epi32((int32_t)mask));
+}
+
+WK_INLINE struct wk_v wk_bits(struct wk_v v, int shift, uint32_t mask)
+{
+    return (struct wk_v){ { wk_bits8(v.v[0], shift, mask), wk_bits8(v.v[1], shift, mask) } };
+}
+
+WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
+{
+    const __m256i from = _mm256_or_si256(
+        _mm256_broadcastsi128_si256(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0)), _mm256_set1_epi8((char)i));
+    return (struct wk_v){ { _mm256_shuffle_epi8(v.v[0], from), _mm256_shuffle_epi8(v.v[1], from) } };
+}
+
+WK_INLINE __m256i wk_negate8(__m256i v, __m256i where, uint32_t first, uint32_t twice)
+{
+    const __m256i bit = _mm256_set1_epi32((int32_t)(0x08040201u << first)),
+                  set = _mm256_cmpeq_epi8(_mm256_and_si256(where, bit), bit);
+    return _mm256_blendv_epi8(v, _mm256_sub_epi8(_mm256_set1_epi8((char)twice), v), set);
+}
+
+WK_INLINE struct wk_v wk_negate(struct wk_v v, struct wk_v where, uint32_t first, uint32_t twice)
+{
+    return (
+        struct wk_v){ { wk_negate8(v.v[0], where.v[0], first, twice), wk_negate8(v.v[1], where.v[1], first, twice) } };
+}
+
+/* In halves of 16 bits whose upper byte is the digits' byte: the product with 3^n loses what is beyond 1, the upper
+ * half of that with 3 is the digit. */
+WK_INLINE __m256i wk_thirds8(__m256i v, uint32_t n)
+{
+    const __m256i power = _mm256_set1_epi16((short)(n == 0   ? 1
+                                                    : n == 1 ? 3
+                                                    : n == 2 ? 9
+                                                    : n == 3 ? 27
+                                                             : 81)),
+                  three = _mm256_set1_epi16(3), odd = _mm256_and_si256(v, _mm256_set1_epi16((short)0xff00));
+    const __m256i low = _mm256_mulhi_epu16(_mm256_mullo_epi16(_mm256_slli_epi16(v, 8), power), three),
+                  high = _mm256_mulhi_epu16(_mm256_mullo_epi16(odd, power), three);
+    return _mm256_or_si256(low, _mm256_slli_epi16(high, 8));
+}
+
+WK_INLINE struct wk_v wk_thirds(struct wk_v v, uint32_t n)
+{
+    return (struct wk_v){ { wk_thirds8(v.v[0], n), wk_thirds8(v.v[1], n) } };
+}
+
 WK_INLINE struct wk_v wk_flip(struct wk_v v)
 {
     const __m256i bit = _mm256_set1_epi8((char)0x80);
@@ -47,6 +104,19 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
     return (struct wk_v){ { _mm256_shuffle_epi8(t, wk_field8(v.v[0], shift, 15)),
                             _mm256_shuffle_epi8(t, wk_field8(v.v[1], shift, 15)) } };
+}
+
+WK_INLINE __m256i wk_look_up_nibbles8(__m256i v, const uint16_t *table)
+{
+    const __m256i entry = _mm256_i32gather_epi32((const int *)(const void *)table, v, 2);
+    const __m256i from = _mm256_broadcastsi128_si256(_mm_set_epi32(0x0d0d0c0c, 0x09090808, 0x05050404, 0x01010000));
+    const __m256i twice = _mm256_shuffle_epi8(entry, from); /* either byte twice; of the second the upper nibble */
+    return _mm256_blendv_epi8(twice, _mm256_srli_epi16(twice, 4), _mm256_set1_epi16((short)0xff00));
+}
+
+WK_INLINE struct wk_v wk_look_up_nibbles(struct wk_v v, const uint16_t *table)
+{
+    return (struct wk_v){ { wk_look_up_nibbles8(v.v[0], table), wk_look_up_nibbles8(v.v[1], table) } };
 }
 
 WK_INLINE __m256 wk_byte8(__m256i v, uint32_t i)
@@ -68,6 +138,15 @@ WK_INLINE __m256 wk_signed_byte8(__m256i v, uint32_t i)
 WK_INLINE struct wk_f wk_signed_byte(struct wk_v v, uint32_t i)
 {
     return (struct wk_f){ { wk_signed_byte8(v.v[0], i), wk_signed_byte8(v.v[1], i) } };
+}
+
+WK_INLINE struct wk_f wk_half(struct wk_v v)
+{
+    const __m256i four = _mm256_packus_epi32(_mm256_and_si256(v.v[0], _mm256_set1_epi32(0xffff)),
+                                             _mm256_and_si256(v.v[1], _mm256_set1_epi32(0xffff))),
+                  all = _mm256_permute4x64_epi64(four, 0xd8); /* fours of either by turns, in order */
+    return (struct wk_f){ { _mm256_cvtph_ps(_mm256_castsi256_si128(all)),
+                            _mm256_cvtph_ps(_mm256_extracti128_si256(all, 1)) } };
 }
 
 WK_INLINE struct wk_f wk_load_halves(const void *p)

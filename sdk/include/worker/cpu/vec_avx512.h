@@ -24,6 +24,42 @@ WK_INLINE struct wk_v wk_field(struct wk_v v, int shift, uint32_t mask)
 
 WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b) { return (struct wk_v){ _mm512_or_si512(a.v, b.v) }; }
 
+WK_INLINE struct wk_v wk_xor(struct wk_v a, struct wk_v b) { return (struct wk_v){ _mm512_xor_si512(a.v, b.v) }; }
+
+WK_INLINE struct wk_v wk_bits(struct wk_v v, int shift, uint32_t mask)
+{
+    const __m512i moved =
+        shift >= 0 ? _mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)) : _mm512_sll_epi32(v.v, _mm_cvtsi32_si128(-shift));
+    return (struct wk_v){ _mm512_and_si512(moved, _mm512_set1_epi32((int32_t)mask)) };
+}
+
+WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
+{
+    const __m512i from = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+    return (struct wk_v){ _mm512_shuffle_epi8(v.v, _mm512_or_si512(from, _mm512_set1_epi8((char)i))) };
+}
+
+WK_INLINE struct wk_v wk_negate(struct wk_v v, struct wk_v where, uint32_t first, uint32_t twice)
+{
+    const __mmask64 set = _mm512_test_epi8_mask(where.v, _mm512_set1_epi32((int32_t)(0x08040201u << first)));
+    return (struct wk_v){ _mm512_mask_sub_epi8(v.v, set, _mm512_set1_epi8((char)twice), v.v) };
+}
+
+/* In halves of 16 bits whose upper byte is the digits' byte: the product with 3^n loses what is beyond 1, the upper
+ * half of that with 3 is the digit. */
+WK_INLINE struct wk_v wk_thirds(struct wk_v v, uint32_t n)
+{
+    const __m512i power = _mm512_set1_epi16((short)(n == 0   ? 1
+                                                    : n == 1 ? 3
+                                                    : n == 2 ? 9
+                                                    : n == 3 ? 27
+                                                             : 81)),
+                  three = _mm512_set1_epi16(3), odd = _mm512_and_si512(v.v, _mm512_set1_epi16((short)0xff00));
+    const __m512i low = _mm512_mulhi_epu16(_mm512_mullo_epi16(_mm512_slli_epi16(v.v, 8), power), three),
+                  high = _mm512_mulhi_epu16(_mm512_mullo_epi16(odd, power), three);
+    return (struct wk_v){ _mm512_or_si512(low, _mm512_slli_epi16(high, 8)) };
+}
+
 WK_INLINE struct wk_v wk_flip(struct wk_v v)
 {
     return (struct wk_v){ _mm512_xor_si512(v.v, _mm512_set1_epi8((char)0x80)) };
@@ -34,6 +70,12 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
 {
     const __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));
     return (struct wk_v){ _mm512_permutexvar_epi8(_mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)), t) };
+}
+
+WK_INLINE struct wk_v wk_look_up_nibbles(struct wk_v v, const uint16_t *table)
+{
+    const __m512i entry = _mm512_i32gather_epi32(v.v, table, 2);
+    return (struct wk_v){ _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x2c2824200c080400), entry) };
 }
 
 WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
@@ -47,6 +89,8 @@ WK_INLINE struct wk_f wk_signed_byte(struct wk_v v, uint32_t i)
     const __m512i moved = _mm512_sll_epi32(v.v, _mm_cvtsi32_si128(24 - 8 * (int)i));
     return (struct wk_f){ _mm512_cvtepi32_ps(_mm512_srai_epi32(moved, 24)) };
 }
+
+WK_INLINE struct wk_f wk_half(struct wk_v v) { return (struct wk_f){ _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v.v)) }; }
 
 WK_INLINE struct wk_f wk_load_halves(const void *p)
 {

@@ -37,6 +37,55 @@ WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
     return a;
 }
 
+WK_INLINE struct wk_v wk_xor(struct wk_v a, struct wk_v b)
+{
+    WK_EACH_ROW(r) a.u[r] ^= b.u[r];
+    return a;
+}
+
+/* Of every row's four bytes as one number: (number >> shift) & mask; a negative shift goes left. */
+WK_INLINE struct wk_v wk_bits(struct wk_v v, int shift, uint32_t mask)
+{
+    WK_EACH_ROW(r) v.u[r] = (shift >= 0 ? v.u[r] >> shift : v.u[r] << -shift) & mask;
+    return v;
+}
+
+/* Byte i of every row in all four of its bytes. */
+WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
+{
+    WK_EACH_ROW(r) v.u[r] = (v.u[r] >> 8 * i & 0xffu) * 0x01010101u;
+    return v;
+}
+
+/* Byte i becomes twice - byte where bit first + i of byte i of `where` is set: a weight that counts from twice / 2 on
+ * changes its sign. first: 0 or 4. */
+WK_INLINE struct wk_v wk_negate(struct wk_v v, struct wk_v where, uint32_t first, uint32_t twice)
+{
+    WK_EACH_ROW(r)
+    {
+        uint32_t u = 0;
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t byte = v.u[r] >> 8 * i & 0xffu;
+            u |= (where.u[r] >> (9 * i + first) & 1u ? twice - byte : byte) << 8 * i;
+        }
+        v.u[r] = u;
+    }
+    return v;
+}
+
+/* Every byte's digit n, 0 .. 4, as a fraction of 256 in base 3: (byte 3^n mod 256) 3 / 256. */
+WK_INLINE struct wk_v wk_thirds(struct wk_v v, uint32_t n)
+{
+    static const uint32_t power[5] = { 1, 3, 9, 27, 81 };
+    WK_EACH_ROW(r)
+    {
+        const uint32_t even = (v.u[r] & 0x00ff00ffu) * power[n] & 0x00ff00ffu,
+                       odd = (v.u[r] >> 8 & 0x00ff00ffu) * power[n] & 0x00ff00ffu;
+        v.u[r] = (even * 3 >> 8 & 0x00030003u) | (odd * 3 & 0x03000300u);
+    }
+    return v;
+}
+
 /* Flip bit 7 of every byte: signed to unsigned with offset 128. */
 WK_INLINE struct wk_v wk_flip(struct wk_v v)
 {
@@ -56,6 +105,18 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
     return v;
 }
 
+/* table[number] of every row's number, whose four nibbles become the lower ones of the row's bytes; the upper ones are
+ * any. Four bytes from the entry on must lie in the table: it ends with one entry more than its numbers need. */
+WK_INLINE struct wk_v wk_look_up_nibbles(struct wk_v v, const uint16_t *table)
+{
+    WK_EACH_ROW(r)
+    {
+        const uint32_t u = table[v.u[r]];
+        v.u[r] = (u & 15u) | (u & 0xf0u) << 4 | (u & 0xf00u) << 8 | (u & 0xf000u) << 12;
+    }
+    return v;
+}
+
 /* Byte i of every row as a float, unsigned and signed. */
 WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)
 {
@@ -68,6 +129,14 @@ WK_INLINE struct wk_f wk_signed_byte(struct wk_v v, uint32_t i)
 {
     struct wk_f f;
     WK_EACH_ROW(r) f.f[r] = (float)(int8_t)(v.u[r] >> 8 * i & 0xffu);
+    return f;
+}
+
+/* The lower two bytes of every row as a half. */
+WK_INLINE struct wk_f wk_half(struct wk_v v)
+{
+    struct wk_f f;
+    WK_EACH_ROW(r) f.f[r] = wk_half_to_float((uint16_t)(v.u[r] & 0xffffu));
     return f;
 }
 
