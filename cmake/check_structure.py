@@ -142,8 +142,8 @@ def check_includes(tree):
                 yield "%s: includes %s, which is of tests" % (path, other)
             elif to == folder and other not in level and path not in level:
                 continue
-            elif plugin and not to.startswith(SDK):
-                yield "%s: includes %s; a plugin includes <worker/...> alone" % (path, other)
+            elif plugin and not to.startswith(SDK) and to != os.path.dirname(folder):
+                yield "%s: includes %s; a plugin includes <worker/...> and its own files alone" % (path, other)
             elif not plugin and level_of(other) >= level_of(path):
                 yield "%s: includes %s, which is not below it in LEVELS" % (path, other)
 

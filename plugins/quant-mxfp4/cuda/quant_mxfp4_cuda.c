@@ -2,11 +2,11 @@
 #include <worker/cuda/product.h>
 #include <worker/plugin_cuda.h>
 
-extern const struct wk_type_cuda mxfp4_cuda;
-static const struct wk_type_cuda *const types[] = { &mxfp4_cuda };
+extern const struct wk_type_cuda mxfp4_cuda, nvfp4_cuda;
+static const struct wk_type_cuda *const types[] = { &mxfp4_cuda, &nvfp4_cuda };
 
-extern const struct wk_product_family quant_mxfp4;
-static const struct wk_product_family *const families[] = { &quant_mxfp4 };
+extern const struct wk_product_family quant_mxfp4, quant_nvfp4;
+static const struct wk_product_family *const families[] = { &quant_mxfp4, &quant_nvfp4 };
 WK_FAMILIES(families)
 
 wk_status quant_mxfp4_image(int32_t device, const struct wk_err *err);
@@ -17,5 +17,5 @@ static wk_status open(int32_t device, const struct wk_err *err)
     return status ? status : wk_families_open(families, N_FAMILIES, device, err);
 }
 
-WORKER_PLUGIN_CUDA("org.worker.quant-mxfp4", "ggml:39", .n_types = sizeof types / sizeof *types, .types = types,
+WORKER_PLUGIN_CUDA("org.worker.quant-mxfp4", "ggml:39,40", .n_types = sizeof types / sizeof *types, .types = types,
                    .open = open, WK_FAMILIES_CALLS);

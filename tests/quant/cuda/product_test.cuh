@@ -89,6 +89,13 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
                                           (f->block == 256 ? 0.05f : 1.0f) * (float)(1u << more));
             memcpy(block + f->halves[j], &d, 2);
         }
+        if (f->type == 29) { /* a half in four nibbles */
+            const __half d = __float2half(uniform(0.004f, 0.02f) * 0.05f * (float)(1u << more));
+            uint16_t bits;
+            memcpy(&bits, &d, 2);
+            for (uint32_t j = 0; j < 4; j++)
+                block[49 + 2 * j] = (unsigned char)((block[49 + 2 * j] & 15u) | (bits >> 4 * j & 15u) << 4);
+        }
         if (f->exponent != 0xffff) {
             if (f->block == 1)
                 block[f->exponent] =

@@ -17,18 +17,25 @@
 #include "../../../plugins/quant-basic/cuda/q5_0.cuh"
 #include "../../../plugins/quant-basic/cuda/q5_1.cuh"
 #include "../../../plugins/quant-basic/cuda/q8_0.cuh"
+#include "../../../plugins/quant-iq/cuda/iq1.cuh"
+#include "../../../plugins/quant-iq/cuda/iq2.cuh"
+#include "../../../plugins/quant-iq/cuda/iq3.cuh"
 #include "../../../plugins/quant-iq4/cuda/iq4_nl.cuh"
 #include "../../../plugins/quant-iq4/cuda/iq4_xs.cuh"
 #include "../../../plugins/quant-mxfp4/cuda/mxfp4.cuh"
+#include "../../../plugins/quant-mxfp4/cuda/nvfp4.cuh"
 #include "../../../plugins/quant-q4k/cuda/q2_k.cuh"
 #include "../../../plugins/quant-q4k/cuda/q3_k.cuh"
 #include "../../../plugins/quant-q4k/cuda/q4_k.cuh"
 #include "../../../plugins/quant-q4k/cuda/q5_k.cuh"
 #include "../../../plugins/quant-q4k/cuda/q6_k.cuh"
+#include "../../../plugins/quant-tq/cuda/tq1_0.cuh"
+#include "../../../plugins/quant-tq/cuda/tq2_0.cuh"
 
 extern "C" {
 extern const struct wk_product_family quant_basic_q8, quant_basic_q41, quant_basic_f16, quant_basic_bf16,
-    quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4, quant_iq4_nl, quant_iq4_xs;
+    quant_basic_f32, quant_q4k_k, quant_q4k_k23, quant_mxfp4, quant_iq4_nl, quant_iq4_xs, quant_nvfp4, quant_tq1_0,
+    quant_tq2_0, quant_iq2_xxs, quant_iq2_xs, quant_iq2_s, quant_iq3_xxs, quant_iq3_s, quant_iq1_s, quant_iq1_m;
 void f32_dequantize(const struct wk_dequantize *in);
 void f16_dequantize(const struct wk_dequantize *in);
 void bf16_dequantize(const struct wk_dequantize *in);
@@ -45,6 +52,16 @@ void q6_K_dequantize(const struct wk_dequantize *in);
 void mxfp4_dequantize(const struct wk_dequantize *in);
 void iq4_nl_dequantize(const struct wk_dequantize *in);
 void iq4_xs_dequantize(const struct wk_dequantize *in);
+void nvfp4_dequantize(const struct wk_dequantize *in);
+void tq1_0_dequantize(const struct wk_dequantize *in);
+void tq2_0_dequantize(const struct wk_dequantize *in);
+void iq2_xxs_dequantize(const struct wk_dequantize *in);
+void iq2_xs_dequantize(const struct wk_dequantize *in);
+void iq2_s_dequantize(const struct wk_dequantize *in);
+void iq3_xxs_dequantize(const struct wk_dequantize *in);
+void iq3_s_dequantize(const struct wk_dequantize *in);
+void iq1_s_dequantize(const struct wk_dequantize *in);
+void iq1_m_dequantize(const struct wk_dequantize *in);
 }
 
 /* A call of the runtime that fails ends the program; text: what a family says of a product that it refuses. */
@@ -180,12 +197,24 @@ static const struct format formats[] = {
     FORMAT(f32, "f32", 0xffff, 0xffff, 3, quant_basic_f32, f32_dequantize),
     FORMAT(iq4_nl, "iq4_nl", 0, 0xffff, 0xffff, quant_iq4_nl, iq4_nl_dequantize),
     FORMAT(iq4_xs, "iq4_xs", 0, 0xffff, 0xffff, quant_iq4_xs, iq4_xs_dequantize),
+    FORMAT(nvfp4, "nvfp4", 0xffff, 0xffff, 0xffff, quant_nvfp4, nvfp4_dequantize),
+    FORMAT(tq1_0, "tq1_0", 52, 0xffff, 0xffff, quant_tq1_0, tq1_0_dequantize),
+    FORMAT(tq2_0, "tq2_0", 64, 0xffff, 0xffff, quant_tq2_0, tq2_0_dequantize),
+    FORMAT(iq2_xxs, "iq2_xxs", 0, 0xffff, 0xffff, quant_iq2_xxs, iq2_xxs_dequantize),
+    FORMAT(iq2_xs, "iq2_xs", 0, 0xffff, 0xffff, quant_iq2_xs, iq2_xs_dequantize),
+    FORMAT(iq2_s, "iq2_s", 0, 0xffff, 0xffff, quant_iq2_s, iq2_s_dequantize),
+    FORMAT(iq3_xxs, "iq3_xxs", 0, 0xffff, 0xffff, quant_iq3_xxs, iq3_xxs_dequantize),
+    FORMAT(iq3_s, "iq3_s", 0, 0xffff, 0xffff, quant_iq3_s, iq3_s_dequantize),
+    FORMAT(iq1_s, "iq1_s", 0, 0xffff, 0xffff, quant_iq1_s, iq1_s_dequantize),
+    FORMAT(iq1_m, "iq1_m", 0xffff, 0xffff, 0xffff, quant_iq1_m, iq1_m_dequantize),
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
-static const struct wk_product_family *const families[] = { &quant_basic_q8,   &quant_basic_q41, &quant_basic_f16,
-                                                            &quant_basic_bf16, &quant_basic_f32, &quant_q4k_k,
-                                                            &quant_q4k_k23,    &quant_mxfp4,     &quant_iq4_nl,
-                                                            &quant_iq4_xs };
+static const struct wk_product_family *const families[] = {
+    &quant_basic_q8, &quant_basic_q41, &quant_basic_f16, &quant_basic_bf16, &quant_basic_f32,
+    &quant_q4k_k,    &quant_q4k_k23,   &quant_mxfp4,     &quant_iq4_nl,     &quant_iq4_xs,
+    &quant_nvfp4,    &quant_tq1_0,     &quant_tq2_0,     &quant_iq2_xxs,    &quant_iq2_xs,
+    &quant_iq2_s,    &quant_iq3_xxs,   &quant_iq3_s,     &quant_iq1_s,      &quant_iq1_m
+};
 
 /* The items of `ids` ([rows][stride], the first k of each row) by expert, as worker/quant_cuda.h lays them out, in the
  * plainest way; rows below `skip` have none. The caller frees it. */

@@ -16,7 +16,7 @@
 #include "device/cuda_like.h"
 
 extern const struct wk_product_family quant_basic_q8, quant_basic_f16, quant_basic_f32, quant_q4k_k, quant_q4k_k23,
-    quant_mxfp4;
+    quant_mxfp4, quant_nvfp4, quant_iq2_xxs;
 
 enum { EXPERTS = 32, TOP = 4, LINE = 4096 };
 
@@ -81,7 +81,8 @@ int main(int argc, char **argv)
 {
     static const char *const gpus[] = { "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120" };
     static const struct wk_product_family *const families[] = { &quant_basic_q8, &quant_basic_f16, &quant_basic_f32,
-                                                                &quant_q4k_k,    &quant_q4k_k23,   &quant_mxfp4 };
+                                                                &quant_q4k_k,    &quant_q4k_k23,   &quant_mxfp4,
+                                                                &quant_nvfp4,    &quant_iq2_xxs };
     static const struct shape shapes[] = {
         { 1, 1024, 1024, 0, false },
         { 1, 4096, 4096, 0, false },
