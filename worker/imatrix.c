@@ -298,7 +298,7 @@ static int imatrix(const struct options *o)
 {
     struct opened x = { 0 }, tapped = { 0 };
     struct gathering g = { 0 };
-    struct model_needs needs = { .max_rows = ROWS, .max_wanted = 1, .context = option_u32(o, OPT_CONTEXT) };
+    struct model_needs needs = { .max_rows = ROWS, .max_logits_rows = 1, .context = option_u32(o, OPT_CONTEXT) };
     int result = open_model(o, &needs, &x);
     if (!result) {
         needs.context = needs.context ? needs.context : x.model->dev.context < WINDOW ? x.model->dev.context : WINDOW;
