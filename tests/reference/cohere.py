@@ -28,7 +28,7 @@ def write(path, family):
         b = "blk.%d." % l
         w.vector(b + "attn_norm.weight", E)
         for name, heads in (("attn_q", H), ("attn_k", G), ("attn_v", G)):
-            w.matrix(b + name, E, heads * D, 2 / math.sqrt(E))
+            w.matrix(b + name, E, heads * D, 1.4 / math.sqrt(E))
         if family == "command-r-plus":
             w.vector(b + "attn_q_norm.weight", D, slabs=H)
             w.vector(b + "attn_k_norm.weight", D, slabs=G)
