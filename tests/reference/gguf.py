@@ -184,7 +184,7 @@ def grid(file, name):
     """The points of a grid as lists of levels: of four nibbles, or of eight pairs of bits, the lower of all first."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with open(os.path.join(here, "plugins", "quant-iq", file), encoding="utf-8") as f:
-        body = re.search(r"IQ_GRID\(%s, \d+\) = \{(.*?)\};" % name, f.read(), re.S).group(1)
+        body = re.search(r"IQ_GRID\(%s,\s+\d+\) = \{(.*?)\};" % name, f.read(), re.S).group(1)
     entries = [int(e, 16) for e in re.findall("0x[0-9a-f]+", body)][:-1]
     if name.startswith("iq3"):
         return [[e >> 4 * i & 15 for i in range(4)] for e in entries]
