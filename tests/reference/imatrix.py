@@ -17,7 +17,7 @@ import gguf
 
 worker, goldens, folder = sys.argv[1:4]
 FAMILIES = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "mixtral-apart", "gpt-oss", "gemma2", "deepseek2", "mamba2")
-WEIGHED = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
+WEIGHED = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S")
 failures = []
 
 
