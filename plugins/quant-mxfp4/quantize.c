@@ -59,7 +59,7 @@ static uint8_t scale_of(const float *x, const float *importance)
     uint8_t first = 0, best = 0;
     for (uint32_t i = 0; i < 16; i++) most = fmaxf(most, fabsf(x[i]));
     while (first < 126 && nvfp4_half_scale(first) * 12 < most) first++; /* the least that reaches it */
-    for (int32_t code = first > 6 ? first - 6 : 0; code <= first + 3 && code <= 126; code++) {
+    for (int32_t code = first > 6 ? first - 6 : 0; code <= first + 6 && code <= 126; code++) {
         const float error = error_of(x, importance, nvfp4_half_scale((uint8_t)code));
         if (error < least) {
             least = error;

@@ -1,5 +1,5 @@
-/* quant-mxfp4/test_mxfp4.c: what of MXFP4 the checks that all formats share do not reach: every exponent and nibble,
- * the encoder's bytes. */
+/* quant-mxfp4/test_mxfp4.c: what of MXFP4 and NVFP4 the checks that all formats share do not reach: every exponent,
+ * scale and nibble, the encoders' bytes. */
 #include <worker/cpu/act_q8.h>
 
 #include <float.h>
@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -32,6 +33,45 @@ static void test_every_value(void **state)
             assert_memory_equal(&y[j], &expected, sizeof expected);
         }
     }
+}
+
+/* Every scale, its eighth bit and 127 included, in each of the four places, with every nibble low and high. */
+static void test_every_value_of_nvfp4(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 256; s++) {
+        uint8_t block[36] = { (uint8_t)s, (uint8_t)(s + 1), (uint8_t)(s ^ 128), (uint8_t)(255 - s) };
+        float y[64];
+        for (uint32_t j = 0; j < 32; j++) block[4 + j] = (uint8_t)((j & 15) | (15 - (j & 15)) << 4);
+        format_call_dequantize(nvfp4_dequantize, y, block, 64);
+        for (uint32_t v = 0; v < 64; v++) {
+            const int code = block[v / 16], exponent = code >> 3 & 15, mantissa = code & 7;
+            const uint32_t j = v / 16 * 8 + v % 8;
+            const double scale = code == 127 ? 0 : exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+            const float expected = (float)(scale * level[v % 16 < 8 ? j & 15 : 15 - (j & 15)]);
+            assert_true(y[v] == expected);
+        }
+    }
+}
+
+/* The scale that loses the least, also where it is one of the few subnormal ones; nothing above 2688 is taken. */
+static void test_encoder_of_nvfp4(void **state)
+{
+    (void)state;
+    float x[64] = { 2688, [16] = 6, -3, [32] = 0x1p-9f, [48] = 0.013f };
+    uint8_t block[36];
+    char text[128] = "";
+    const struct wk_err err = { text, sizeof text };
+    assert_int_equal(format_call_quantize(nvfp4_quantize, block, x, 64, &err), WK_OK);
+    assert_int_equal(block[0], 126);
+    assert_int_equal(block[4] & 15, 7);
+    float y[64];
+    format_call_dequantize(nvfp4_dequantize, y, block, 64);
+    assert_true(y[0] == 2688 && y[16] == 6 && y[17] == -3 && y[32] == 0x1p-9f);
+    assert_true(fabsf(y[48] - x[48]) < 1e-3f);
+    x[63] = nextafterf(2688, 4000);
+    assert_int_equal(format_call_quantize(nvfp4_quantize, block, x, 64, &err), WK_INVALID);
+    assert_non_null(strstr(text, "value 63"));
 }
 
 /* ---- the bits of a device's tiles (cuda/mxfp4_bits.h) -------------------------------------------------- */
@@ -195,9 +235,10 @@ int main(int argc, char **argv)
 {
     choose_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_value),   cmocka_unit_test(test_device_words),
-        cmocka_unit_test(test_device_values), cmocka_unit_test(data_known_encoder),
-        cmocka_unit_test(test_encoder_edges), cmocka_unit_test(test_exponents_in_products),
+        cmocka_unit_test(test_every_value),      cmocka_unit_test(test_every_value_of_nvfp4),
+        cmocka_unit_test(test_encoder_of_nvfp4), cmocka_unit_test(test_device_words),
+        cmocka_unit_test(test_device_values),    cmocka_unit_test(data_known_encoder),
+        cmocka_unit_test(test_encoder_edges),    cmocka_unit_test(test_exponents_in_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
