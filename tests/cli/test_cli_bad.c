@@ -33,7 +33,7 @@ static void make_bad_files(void)
     make_tiny(&(struct tiny_model){ .path = "nan.gguf", .nan_weight = 1 });
     make_tiny(&(struct tiny_model){ .path = "arch.gguf", .architecture = "mamba" });
     make_tiny(&(struct tiny_model){ .path = "type.gguf", .embedding_type = 77 });
-    make_tiny(&(struct tiny_model){ .path = "iq.gguf", .embedding_type = 17 });
+    make_tiny(&(struct tiny_model){ .path = "i8.gguf", .embedding_type = 24 });
     make_tiny(&(struct tiny_model){ .path = "vocabulary.gguf", .vocabulary_only = 1 });
     make_tiny(&(struct tiny_model){ .path = "jinja.gguf",
                                     .chat_template = "{% for m in messages %}{{ m.strange }}{% endfor %}" });
@@ -94,10 +94,10 @@ static const struct {
     { { "quantize", "type.gguf", "new.gguf", "Q8_0" },
       NULL,
       "MODEL_LOAD_FAILED: type.gguf: tensor token_embd.weight: .*77" },
-    { { "plan", "iq.gguf" }, NULL, "MODEL_LOAD_FAILED: iq.gguf: model requires iq2_xs, worker only supports .*f32" },
-    { { "quantize", "iq.gguf", "new.gguf", "Q8_0" },
+    { { "plan", "i8.gguf" }, NULL, "MODEL_LOAD_FAILED: i8.gguf: model requires i8, worker only supports .*f32" },
+    { { "quantize", "i8.gguf", "new.gguf", "Q8_0" },
       NULL,
-      "MODEL_LOAD_FAILED: iq.gguf: tensor token_embd.weight: is of iq2_xs, which no plugin serves" },
+      "MODEL_LOAD_FAILED: i8.gguf: tensor token_embd.weight: is of i8, which no plugin serves" },
     { { "quantize", "good.gguf", "new.gguf", "Q9_X" }, NULL, "INVALID_REQUEST: Q9_X: neither a mixture .* nor a type" },
     { { "quantize", "good.gguf", "good.gguf", "Q8_0" }, NULL, "INVALID_REQUEST: good.gguf: is the input itself" },
     { { "quantize", "good.gguf", "nodir/new.gguf", "Q8_0" }, NULL, "OUTPUT_FAILED: nodir/new.gguf" },

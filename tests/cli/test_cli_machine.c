@@ -28,6 +28,7 @@ static const char *const calls[CMD_COUNT] = {
     [CMD_PLAN] = "plan tiny.gguf",
     [CMD_CAPABILITIES] = "capabilities",
     [CMD_PLUGIN] = "plugin list",
+    [CMD_IMATRIX] = "imatrix -m tiny.gguf --text abcdef -o out.gguf",
     [CMD_QUANTIZE] = "quantize tiny.gguf out.gguf F16",
     [CMD_VERIFY] = "verify -m tiny.gguf --device cpu",
     [CMD_BENCH] = "bench -m tiny.gguf -p 4 -n 1 -r 1",
@@ -85,7 +86,7 @@ static void full_output(void **state)
     (void)state;
     char command[512], text[4096];
     for (int c = 0; c < CMD_COUNT; c++) {
-        if (c == CMD_QUANTIZE || c == CMD_SERVE || c == CMD_VERIFY || c == CMD_PULL)
+        if (c == CMD_QUANTIZE || c == CMD_IMATRIX || c == CMD_SERVE || c == CMD_VERIFY || c == CMD_PULL)
             continue;                                      /* they print nothing there, or fail */
         if (c >= CMD_STATUS && c <= CMD_METRICS) continue; /* tests/serve/test_remote.py: a worker must answer */
         assert_non_null(calls[c]);

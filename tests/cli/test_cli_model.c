@@ -615,14 +615,14 @@ static void tap_writes_a_folder(void **state)
     cli_free(&again);
 }
 
-/* An encoder of texts whose file has a tokenizer that is not served: it runs on ids, and a text is refused. */
+/* An encoder runs on ids, and on a text, which is the same; a tokenizer that is not served refuses the text. */
 static void encoder_on_ids(void **state)
 {
     (void)state;
-    char model[DATA_PATH_MAX];
+    char model[DATA_PATH_MAX], command[2 * DATA_PATH_MAX];
     (void)golden_file(model, "bert-mean.gguf");
     struct cli_result r =
-        CLI("debug", "tap", "-m", model, "--ids", "2 7 8 3", "--tap", "output_embedding", "--out", "row", "--exact");
+        CLI("debug", "tap", "-m", model, "--ids", "2 8 9 3", "--tap", "output_embedding", "--out", "row", "--exact");
     assert_ok(&r);
     float row[48];
     double square = 0;
@@ -630,7 +630,15 @@ static void encoder_on_ids(void **state)
     for (int i = 0; i < 48; i++) square += (double)row[i] * (double)row[i];
     assert_true(fabs(square - 1) < 1e-5);
     cli_free(&r);
-    r = CLI("debug", "tap", "-m", model, "--text", "word7", "--tap", "output_embedding", "--out", "text");
+    r = CLI("debug", "tap", "-m", model, "--text", "word3 word4", "--tap", "output_embedding", "--out", "text",
+            "--exact");
+    assert_ok(&r);
+    cli_free(&r);
+    assert_int_equal(system("cmp -s row/output_embedding.npy text/output_embedding.npy"), 0);
+    (void)snprintf(command, sizeof command,
+                   "LC_ALL=C sed 's/\\(tokenizer.ggml.model............\\)bert/\\1rwkv/' '%s' >rwkv.gguf", model);
+    assert_int_equal(system(command), 0);
+    r = CLI("debug", "tap", "-m", "rwkv.gguf", "--text", "word3", "--tap", "output_embedding", "--out", "none");
     assert_int_equal(r.status, 1);
     assert_true(matches(r.err, "INVALID_REQUEST: .*no tokenizer of a kind that is served; give token ids with --ids"));
     cli_free(&r);
