@@ -84,7 +84,8 @@ static const struct wk_key keys[] = {
                        0 }, /* default: context_length */
     [ROPE_MSCALE] = { "rope.scaling.attn_factor", WK_KEY_F32, NOT_OF_GPT2, 0.01, 100, 1 },
     [YARN_EXT] = { "rope.scaling.yarn_ext_factor", WK_KEY_F32, NOT_OF_GPT2, 0, 1, 1 },
-    [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, NOT_OF_GPT2, 0.01, 100, 1 },
+    [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, NOT_OF_GPT2, 0.01, 100,
+                      0 }, /* see wk_yarn_mscale_open */
     [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, NOT_OF_GPT2, 0.001, 1e6, 32 },
     [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, NOT_OF_GPT2, 0.001, 1e6, 1 },
     /* What model configurations call truncate: bounds rounded to whole pairs. The models were trained without;
@@ -159,7 +160,8 @@ static wk_status open_heads(const struct wk_meta *meta, struct gpt *m, const str
 static wk_status open_rotation(const struct wk_meta *meta, struct gpt *m, const struct wk_err *err)
 {
     struct rotation *r = &m->rotation;
-    const wk_status status = wk_rope_pairs_open(meta, ROPE_DIM, m->D, &r->n, err);
+    double own;
+    wk_status status = wk_rope_pairs_open(meta, ROPE_DIM, m->D, &r->n, err);
     if (status != WK_OK) return status;
     r->base = wk_meta_number(meta, ROPE_BASE);
     r->mscale = wk_meta_number(meta, ROPE_MSCALE);
@@ -178,7 +180,9 @@ static wk_status open_rotation(const struct wk_meta *meta, struct gpt *m, const 
                                 .beta_slow = wk_meta_number(meta, YARN_SLOW),
                                 .extrapolation = wk_meta_number(meta, YARN_EXT),
                                 .rounded = wk_meta_u32(meta, YARN_TRUNCATE) };
-    r->mscale *= wk_meta_number(meta, YARN_MSCALE) * wk_yarn_mscale(r->yarn.factor);
+    status = wk_yarn_mscale_open(meta, YARN_MSCALE, r->yarn.factor, &own, err);
+    if (status != WK_OK) return status;
+    r->mscale *= own;
     if (r->yarn.beta_fast < r->yarn.beta_slow)
         return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
                        r->yarn.beta_fast, r->yarn.beta_slow);

@@ -105,6 +105,7 @@ static void relations(void **state)
         { GPT_OSS,
           { "rope.scaling.yarn_beta_fast", 0.5, false },
           "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1" },
+        { GPT_OSS, { "rope.scaling.yarn_attn_factor", 2, false }, "rope.scaling.yarn_attn_factor is 2; 1 + 0.1 ln(" },
         { GPT_OSS, { "expert_used_count", 9, true }, "expert_used_count is 9, must be 1 to expert_count, 8" },
         { GPT_OSS, { "expert_used_count", 0, true }, "gpt-oss.expert_used_count: 0, must be 1 to 64" },
         { GPT_OSS, { "expert_used_count", 65, true }, "gpt-oss.expert_used_count: 65, must be 1 to 64" },

@@ -75,7 +75,7 @@ static const struct wk_key keys[] = {
                        0 }, /* default: context_length */
     [ROPE_MSCALE] = { "rope.scaling.attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
     [YARN_EXT] = { "rope.scaling.yarn_ext_factor", WK_KEY_F32, 0, 0, 1, 1 },
-    [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 1 },
+    [YARN_MSCALE] = { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 0 }, /* see wk_yarn_mscale_open */
     [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
     [ATTENTION_SCALE] = { "attention.scale", WK_KEY_F32, 0, 0, 100, 0 },    /* default, and 0: 1 / sqrt(head) */
@@ -171,8 +171,12 @@ static wk_status open_rotation(const struct wk_meta *meta, struct llama *m, cons
         r->ext = wk_meta_number(meta, YARN_EXT);
         r->beta_fast = wk_meta_number(meta, YARN_FAST);
         r->beta_slow = wk_meta_number(meta, YARN_SLOW);
-        if (r->scaling == YARN) r->mscale *= wk_meta_number(meta, YARN_MSCALE) * wk_yarn_mscale(r->factor);
-        if (r->scaling == YARN && r->beta_fast < r->beta_slow)
+        if (r->scaling != YARN) return WK_OK;
+        double own;
+        const wk_status said = wk_yarn_mscale_open(meta, YARN_MSCALE, r->factor, &own, err);
+        if (said != WK_OK) return said;
+        r->mscale *= own;
+        if (r->beta_fast < r->beta_slow)
             return wk_fail(err, WK_INVALID, "rope.scaling.yarn_beta_fast is %g, must be at least yarn_beta_slow, %g",
                            r->beta_fast, r->beta_slow);
         return WK_OK;

@@ -66,6 +66,14 @@ static void rope_settings_that_do_not_fit(void **state)
     arch_must_refuse(&llama_test, g, "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1");
     gguf_build_free(g);
 
+    g = llama_file(LLAMA);
+    gguf_build_str(g, "llama.rope.scaling.type", "yarn");
+    gguf_build_f32(g, "llama.rope.scaling.factor", 8);
+    gguf_build_f32(g, "llama.rope.scaling.yarn_attn_factor", 1);
+    arch_must_refuse(&llama_test, g,
+                     "rope.scaling.yarn_attn_factor is 1; 1 + 0.1 ln(rope.scaling.factor), 1.20794, is");
+    gguf_build_free(g);
+
     const float factors[T_D / 2] = { 1, 0, NAN, 1 };
     g = llama_file(LLAMA);
     gguf_build_floats(g, "rope_freqs.weight", 1, T_D / 2, 1, factors);

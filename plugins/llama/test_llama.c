@@ -127,6 +127,7 @@ static void yarn_scaling(void **state)
     gguf_build_f32(g, "llama.rope.scaling.factor", 32);
     gguf_build_u32(g, "llama.rope.scaling.original_context_length", 4096);
     gguf_build_f32(g, "llama.rope.freq_base", 150000);
+    gguf_build_f32(g, "llama.rope.scaling.yarn_attn_factor", 1.3465736f); /* means the same as none */
     struct arch_opened r = arch_record(&llama_test, g);
     const double low = 8.092779 / 8, high = 17.398025 / 8; /* bounds count pairs: 4 here, 32 there */
     const double ramp = (2 - low) / (high - low), plain = pow(150000, -0.5);

@@ -34,7 +34,7 @@ static const struct wk_key keys[] = {
     { "rope.scaling.factor", WK_KEY_F32, 0, 1, 65536, 1 },
     { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, WK_DECODER_MAX_CONTEXT,
       0 },                                                            /* default: context_length */
-    { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 0 }, /* see open_yarn */
+    { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 0.01, 100, 0 }, /* see wk_yarn_mscale_open */
     { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
     /* Of these one value changes nothing. */
@@ -62,6 +62,7 @@ struct olmo2 {
     double window_base;                     /* of layers with a window */
     uint32_t stretched;                     /* by YaRN, the layers without */
     struct wk_yarn yarn;
+    double mscale; /* of the layers without */
 };
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
@@ -81,21 +82,17 @@ static wk_status open_windows(const struct wk_meta *meta, struct olmo2 *m, const
     return WK_OK;
 }
 
-/* The factor of the rotated values is YaRN's own. Files may say it; of another number the ecosystem's programs make
- * different models, so it is refused. */
 static wk_status open_yarn(const struct wk_meta *meta, struct olmo2 *m, const struct wk_err *err)
 {
     const char *type = wk_meta_text(meta, ROPE_TYPE);
-    const double factor = wk_meta_number(meta, ROPE_FACTOR), own = wk_yarn_mscale(factor);
+    const double factor = wk_meta_number(meta, ROPE_FACTOR);
     if (!wk_meta_has(meta, ROPE_TYPE) && factor > 1)
         return wk_fail(err, WK_INVALID, "olmo2.rope.scaling.type is missing: rope.scaling.factor is %g", factor);
     if (!wk_meta_has(meta, ROPE_TYPE) || strcmp(type, "none") == 0) return WK_OK;
     if (strcmp(type, "yarn") != 0)
         return wk_fail(err, WK_UNSUPPORTED, "rope.scaling.type is %.64s; none and yarn are served", type);
-    if (wk_meta_has(meta, YARN_MSCALE) && fabs(wk_meta_number(meta, YARN_MSCALE) - own) > 1e-5 * own)
-        return wk_fail(err, WK_UNSUPPORTED,
-                       "rope.scaling.yarn_attn_factor is %g; 1 + 0.1 ln(rope.scaling.factor), %g, is served",
-                       wk_meta_number(meta, YARN_MSCALE), own);
+    const wk_status status = wk_yarn_mscale_open(meta, YARN_MSCALE, factor, &m->mscale, err);
+    if (status != WK_OK) return status;
     m->stretched = 1;
     m->yarn =
         (struct wk_yarn){ .base = m->d.rope_base,
@@ -118,6 +115,7 @@ static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_e
     if (status == WK_OK) status = open_windows(meta, m, err);
     if (status != WK_OK) return status;
     m->window_base = wk_meta_has(meta, ROPE_BASE_WINDOW) ? wk_meta_number(meta, ROPE_BASE_WINDOW) : m->d.rope_base;
+    m->mscale = 1;
     return open_yarn(meta, m, err);
 }
 
@@ -137,8 +135,7 @@ static void olmo2_record(const struct wk_builder *b, const void *model)
     wk_rope_frequencies(far, d->pairs, d->rope_base);
     if (m->stretched) wk_rope_yarn(far, d->pairs, &m->yarn);
     wk_rope_frequencies(near, d->pairs, m->window_base);
-    const double mscale = m->stretched ? wk_yarn_mscale(m->yarn.factor) : 1;
-    const struct wk_rope_freqs rope_global = wk_rope_freqs_of(far, d->pairs, WK_ROPE_HALF, mscale);
+    const struct wk_rope_freqs rope_global = wk_rope_freqs_of(far, d->pairs, WK_ROPE_HALF, m->mscale);
     const struct wk_rope_freqs rope_window = wk_rope_freqs_of(near, d->pairs, WK_ROPE_HALF, 1);
 
     wk_value x = wk_embed(b, "token_embd", d->V, d->E); /* [E]                                    */

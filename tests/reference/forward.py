@@ -181,7 +181,7 @@ class Model(Network):
             freq = [f / stretch for f in freq]
         if kind == "yarn" or (kind is None and self.arch == "gptoss"):
             freq = self.yarn(freq, self.key("rope.scaling.yarn_truncate", False))
-            mscale *= self.key("rope.scaling.yarn_attn_factor", 1.0) * (1 + 0.1 * math.log(stretch))
+            mscale *= 1 + 0.1 * math.log(stretch)  # as yarn_attn_factor says, where it stands
         return freq, mscale
 
     def rotation_of(self, layer):

@@ -5,9 +5,11 @@
 #ifndef WORKER_OPEN_H
 #define WORKER_OPEN_H
 
+#include <math.h>
 #include <stdlib.h>
 
 #include <worker/arch.h>
+#include <worker/rope.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -133,6 +135,19 @@ static inline wk_status wk_rope_pairs_open(const struct wk_meta *meta, uint32_t 
         return wk_fail(err, WK_INVALID, "rope.dimension_count is %u, must be even and at most the %u values of a head",
                        (unsigned)dim, (unsigned)key);
     return WK_OK;
+}
+
+/* What YaRN multiplies rotated values by, by rope.scaling.factor: 1 + 0.1 ln(factor). Files may say it; of another
+ * number the programs that read them make different models, so it is refused. */
+static inline wk_status wk_yarn_mscale_open(const struct wk_meta *meta, uint32_t mscale_key, double factor,
+                                            double *mscale, const struct wk_err *err)
+{
+    const double said = wk_meta_number(meta, mscale_key);
+    *mscale = wk_yarn_mscale(factor);
+    if (!wk_meta_has(meta, mscale_key) || fabs(said - *mscale) <= 1e-5 * *mscale) return WK_OK;
+    return wk_fail(err, WK_UNSUPPORTED,
+                   "rope.scaling.yarn_attn_factor is %g; 1 + 0.1 ln(rope.scaling.factor), %g, is served", said,
+                   *mscale);
 }
 
 /* ---- decoders: rotary positions, one shape for all layers ------------------------------------------------- */
