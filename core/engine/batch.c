@@ -271,12 +271,19 @@ bool batch_arm_cancel(struct engine *e, struct step *s, const struct step_record
 {
     s->cancel = &e->step_cancel;
     __atomic_store_n(&e->step_cancel, false, __ATOMIC_RELAXED);
-    bool armed = true;
-    for (uint32_t i = 0; i < r->n; i++) {
-        atomic_store(&r->member[i].job->in_step, true);
-        armed = armed && atomic_load(&r->member[i].job->request) == REQUEST_NONE;
-    }
-    return armed && !(atomic_load(&e->attention) & ATTEND_CLOSE);
+    atomic_store(&e->step_jobs, 1); /* ours, so that nobody is the last one before all are counted */
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!atomic_exchange(&r->member[i].job->in_step, true)) atomic_fetch_add(&e->step_jobs, 1);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (atomic_load(&r->member[i].job->request) != REQUEST_NONE) batch_leave_step(r->member[i].job);
+    return atomic_fetch_sub(&e->step_jobs, 1) > 1 && !(atomic_load(&e->attention) & ATTEND_CLOSE);
+}
+
+void batch_leave_step(struct job *j)
+{
+    struct engine *e = j->engine;
+    if (atomic_exchange(&j->in_step, false) && atomic_fetch_sub(&e->step_jobs, 1) == 1)
+        __atomic_store_n(&e->step_cancel, true, __ATOMIC_RELAXED);
 }
 
 void batch_disarm_cancel(const struct step_record *r)
@@ -466,8 +473,7 @@ static void take_id(struct engine *e, struct job *j, uint32_t id, uint64_t now)
     e->stats.generated_tokens++;
     *(j->priority >= atomic_load_explicit(&e->high_priority, memory_order_relaxed) ? &e->stats.high_tokens
                                                                                    : &e->stats.low_tokens) += 1;
-    const uint32_t slice = atomic_load_explicit(&e->timeslice_tokens, memory_order_relaxed);
-    if (slice && ++j->slice >= slice) e->schedule_due = true;
+    schedule_use_slice(e, j, 1);
     if (j->n_ids == j->most)
         engine_end_job(e, j, JOB_LENGTH, NULL);
     else

@@ -166,6 +166,7 @@ static void take_row(struct engine *e, const struct step_member *m, const float 
     j->texts_done++;
     e->stats.failures = 0;
     job_tell_done(j, j->computed);
+    schedule_use_slice(e, j, m->n_rows);
     if (j->texts_done < j->n_texts) return;
     e->stats.prompt_tokens += j->n_prompt;
     stats_add(&e->stats.prefill_seconds, engine_now() - atomic_load(&j->started_ns));

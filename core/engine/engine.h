@@ -37,8 +37,8 @@ struct engine_options {
     bool preempt;                  /* a job of high priority that finds no room takes it from a lower one, which
                                     * is computed again later */
     int32_t high_priority;         /* effective priority from which a job is high (5) */
-    uint32_t timeslice_tokens; /* ids after which a job below high_priority yields to waiting ones, keeping its pages;
-                                  0: never */
+    uint32_t timeslice_tokens; /* ids, or tokens of texts, after which a job below high_priority yields to waiting ones,
+                                  keeping its pages; 0: never */
     uint32_t page_events; /* records of the queue of page_events.h, if there is a prefix cache; 0: nothing is told */
     uint64_t completion_bytes; /* of host memory, for whole answers that are given again (completions.c); 0: none */
 };

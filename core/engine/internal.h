@@ -127,7 +127,7 @@ struct job {
     bool completion_hit;                  /* before anybody knows of the job */
 
     _Atomic uint32_t request; /* REQUEST_*: the first that came; any thread */
-    _Atomic bool in_step;     /* a step that can be cancelled has rows of it */
+    _Atomic bool in_step;     /* a step that can be cancelled has rows of it, and it is one of step_jobs */
 
     /* Under the engine's lock. */
     struct job *live_prev, *live_next, *id_next, *inbox_next;
@@ -144,7 +144,7 @@ struct job {
     uint32_t n_ids;               /* ids of collected steps */
     uint32_t texts_submitted;     /* whole texts of `submitted`; of those that were computed: texts_done */
     uint32_t texts_done;
-    uint32_t slice;      /* ids since it last began to run */
+    uint32_t slice;      /* ids, or tokens of texts, since it last began to run */
     uint64_t waiting_ns; /* since when it has been waiting */
     struct owner *owner; /* from when the thread knows of it until it is over */
     int64_t rank;        /* effective priority when it last began to run */
@@ -466,9 +466,11 @@ struct engine {
     _Atomic bool preempt;
     _Atomic int32_t high_priority;
     _Atomic uint32_t timeslice_tokens;
-    bool embeds;      /* the model gives embeddings: jobs are texts, and no page outlives a step */
-    bool step_cancel; /* of the step that runs inside submit; atomic builtins alone: the device reads it
-                       * as a plain bool */
+    bool embeds;                /* the model gives embeddings: jobs are texts, and no page outlives a step */
+    bool step_cancel;           /* of the step that runs inside submit; atomic builtins alone: the device reads it
+                                 * as a plain bool */
+    _Atomic uint32_t step_jobs; /* of that step, that are not to end; a cancel that comes late may stop the next step
+                                 * for nothing, which then runs again */
 
     struct completions completions;
     pthread_mutex_t lock;
@@ -571,8 +573,9 @@ bool pages_would_do(const struct engine *e, struct job *j, struct job *const *vi
 void schedule(struct engine *e, uint64_t now);
 void schedule_remove(struct engine *e, struct job *j); /* from running or waiting */
 void schedule_wait(struct engine *e, struct job *j, uint64_t now);
-void schedule_after(struct job *j);                        /* it waits for no other job any more */
-void schedule_drop_pages(struct engine *e, struct job *j); /* a preempted job's, if no step has it */
+void schedule_after(struct job *j);                                        /* it waits for no other job any more */
+void schedule_use_slice(struct engine *e, struct job *j, uint32_t tokens); /* of j, that is running */
+void schedule_drop_pages(struct engine *e, struct job *j);                 /* a preempted job's, if no step has it */
 
 /* batch.c */
 wk_status batch_open(struct engine *e, const struct wk_err *err);
@@ -589,8 +592,10 @@ void batch_collect(struct engine *e);          /* the oldest step */
 /* For embed.c: what all steps do. */
 struct job *batch_next_reader(const struct engine *e, enum step_kind kind, uint32_t *from);
 void batch_tell_started(struct engine *e, const struct step_record *r);
-/* The step's jobs can cancel it until it is disarmed; false: one of them is to end already. */
+/* The step is cancelled when the last of its jobs is to end, until it is disarmed: what the others wait for goes on, or
+ * who cancels often enough would keep them from it. False: all of them are to end already. */
 bool batch_arm_cancel(struct engine *e, struct step *s, const struct step_record *r);
+void batch_leave_step(struct job *j); /* j is to end. [any thread] */
 void batch_disarm_cancel(const struct step_record *r);
 void batch_refused(struct engine *e, const struct step_record *r, wk_status status, const char *text);
 void batch_count_failure(struct engine *e, const char *text);

@@ -341,7 +341,7 @@ static void ask(struct job *j, uint32_t request)
 {
     uint32_t none = REQUEST_NONE;
     (void)atomic_compare_exchange_strong(&j->request, &none, request);
-    if (atomic_load(&j->in_step)) __atomic_store_n(&j->engine->step_cancel, true, __ATOMIC_RELAXED);
+    batch_leave_step(j);
     engine_attention(j->engine, ATTEND_REQUEST);
 }
 

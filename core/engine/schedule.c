@@ -232,6 +232,12 @@ static bool yields_before(const struct job *a, const struct job *b)
     return !b || a->rank < b->rank || (a->rank == b->rank && a->turn > b->turn);
 }
 
+void schedule_use_slice(struct engine *e, struct job *j, uint32_t tokens)
+{
+    const uint32_t slice = atomic_load_explicit(&e->timeslice_tokens, memory_order_relaxed);
+    if (slice && (j->slice += tokens) >= slice) e->schedule_due = true;
+}
+
 /* A running job whose time slice is used up makes place for c. */
 static bool slice_for(struct engine *e, const struct job *c, uint64_t now)
 {

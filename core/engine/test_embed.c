@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "model/session.h"
 #include "test_data.h"
@@ -182,10 +183,99 @@ static void test_ends(void **state)
     test_unload(&t);
 }
 
+/* A step of several jobs' texts goes on until the last of them is cancelled: who cancels often keeps nobody from his
+ * rows. */
+static void test_cancelled_beside_others(void **state)
+{
+    (void)state;
+    const struct timespec a_while = { .tv_nsec = 20000000 }; /* many looks of the gate */
+    struct test_model t = open_model(test_device(1, 0), (struct device_options){ .max_rows = 64 });
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 4, .max_batch_tokens = 64 });
+    struct job *blocks = submit(e, "blocks", 4, 5, 0); /* the first step, until all others are there */
+    test_await_gate(0);
+    struct job *stays = submit(e, "stays", 0, 2, 1), *leaves = submit(e, "leaves", 5, 7, 2);
+    test_permit(1);
+    test_await_gate(1);
+    check_rows(blocks, 4, 5);
+    job_cancel(leaves);
+    job_cancel(leaves);
+    (void)nanosleep(&a_while, NULL);
+    assert_int_equal(test_control.cancelled, 0);
+    test_permit(UINT64_MAX);
+    check_rows(stays, 0, 2);
+    assert_int_equal(test_control.cancelled, 0);
+    (void)end_of(leaves); /* its texts may have been in that step */
+    job_release(leaves);
+    engine_close(e);
+    test_unload(&t);
+    /* Both: the step stops, and no other is let through. */
+    t = open_model(test_device(1, 0), (struct device_options){ .max_rows = 64 });
+    e = test_engine(t.m, (struct engine_options){ .max_sequences = 4, .max_batch_tokens = 64 });
+    blocks = submit(e, "blocks", 4, 5, 0);
+    test_await_gate(0);
+    stays = submit(e, "stays", 0, 2, 1), leaves = submit(e, "leaves", 5, 7, 2);
+    test_permit(1);
+    test_await_gate(1);
+    job_cancel(leaves);
+    job_cancel(stays);
+    assert_int_equal(end_of(stays), JOB_CANCELLED);
+    assert_int_equal(end_of(leaves), JOB_CANCELLED);
+    assert_int_equal(test_control.cancelled, 1);
+    check_rows(blocks, 4, 5);
+    job_release(stays);
+    job_release(leaves);
+    engine_close(e);
+    test_unload(&t);
+}
+
+/* A step that fails ends the jobs that have texts in it, and those alone. */
+static void test_failures(void **state)
+{
+    (void)state;
+    static const struct {
+        wk_status status;
+        enum job_end end;
+    } cases[] = { { WK_INTERNAL, JOB_FAILED }, { WK_NO_MEMORY, JOB_NO_MEMORY } };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct test_model t = open_model(test_device(1, 0), (struct device_options){ .max_rows = 64 });
+        struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 1, .max_batch_tokens = 64 });
+        test_control.fail_at = 2;
+        test_control.fail_with = cases[c].status;
+        struct job *fails = submit(e, "fails", 3, TEXTS, 0), *next = submit(e, "next", 0, TEXTS, 0);
+        test_permit(UINT64_MAX);
+        assert_int_equal(end_of(fails), cases[c].end);
+        check_rows(next, 0, TEXTS);
+        job_release(fails);
+        engine_close(e);
+        test_unload(&t);
+    }
+}
+
+/* A job of many texts gives way to another owner's that waits, and goes on where it was. */
+static void test_slices(void **state)
+{
+    (void)state;
+    struct test_model t = open_model(test_device(1, 0), (struct device_options){ .max_sequences = 3, .max_rows = 256 });
+    const struct engine_options o = { .max_sequences = 1, .max_batch_tokens = 64, .timeslice_tokens = 70 };
+    struct engine *e = test_engine(t.m, o);
+    struct job_figures f;
+    struct job *many = submit(e, "many", 0, TEXTS, 0);
+    test_await_gate(0);
+    struct job *one = submit(e, "one", 4, 5, 1);
+    test_permit(UINT64_MAX);
+    check_rows(one, 4, 5);
+    job_figures(many, &f);
+    assert_true(f.yields > 0);
+    check_rows(many, 0, TEXTS);
+    engine_close(e);
+    test_unload(&t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows), cmocka_unit_test(test_refused),
-                                        cmocka_unit_test(test_ends) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows),     cmocka_unit_test(test_refused),
+                                        cmocka_unit_test(test_ends),     cmocka_unit_test(test_cancelled_beside_others),
+                                        cmocka_unit_test(test_failures), cmocka_unit_test(test_slices) };
     if (test_open_plugins()) return 1;
     make_alone();
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

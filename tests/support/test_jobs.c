@@ -337,6 +337,13 @@ static wk_status gated_submit(struct executor *x, const struct step *step, const
     return WK_OK;
 }
 
+/* A step of texts. */
+static wk_status gated_step(struct executor *x, struct step *step, const struct wk_err *err)
+{
+    const wk_status s = pass_gate(step, err);
+    return s ? s : device_cpu()->step(x, step, err);
+}
+
 static wk_status spoiling_collect(struct executor *x, struct step_ids *out, const struct wk_err *err)
 {
     if (test_control.fail_in_collect && test_control.begun >= test_control.fail_at)
@@ -365,6 +372,7 @@ const struct device_ops *test_device(uint32_t run_ahead, uint64_t permits)
     ops = *device_cpu();
     ops.run_ahead = run_ahead;
     ops.submit = gated_submit;
+    ops.step = gated_step;
     ops.collect = spoiling_collect;
     ops.sampler_set = told_sampler;
     ops.dead = told_dead;

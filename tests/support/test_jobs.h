@@ -35,7 +35,7 @@ struct test_model test_file(const struct device_ops *device, const char *path,
                             struct device_options dev); /* the same defaults */
 void test_unload(struct test_model *t);
 
-/* The CPU's device, with a gate before each submitted step and faults as told. One at a time; reset by test_device. */
+/* The CPU's device, with a gate before each step and faults as told. One at a time; reset by test_device. */
 struct test_control {
     pthread_mutex_t lock;
     pthread_cond_t changed;
