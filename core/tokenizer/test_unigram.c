@@ -106,12 +106,16 @@ static void test_refused(void **state)
 {
     (void)state;
     static const uint8_t short_map[4] = { 0 }, empty[6] = { 0 }, odd[16] = { 6 }, long_trie[16] = { 16 },
-                         unended[9] = { 4, 0, 0, 0, 0, 0, 0, 0, 'x' };
+                         unended[9] = { 4, 0, 0, 0, 0, 0, 0, 0, 'x' }, empty_trie[8] = { 4 };
+    static uint8_t long_text[8 + 513 + 1];
     refuse_map(short_map, sizeof short_map, "4 bytes; 5 to");
     refuse_map(empty, sizeof empty, "a trie of 0 bytes");
     refuse_map(odd, sizeof odd, "a trie of 6 bytes");
     refuse_map(long_trie, sizeof long_trie, "a trie of 16 bytes");
     refuse_map(unended, sizeof unended, "that end with a zero byte");
+    memset(long_text, 'x', sizeof long_text - 1);
+    memcpy(long_text, empty_trie, sizeof empty_trie);
+    refuse_map(long_text, sizeof long_text, "a text of 513 bytes; at most 512");
     builder_unigram(&builder);
     builder_int(&builder, "tokenizer.ggml.precompiled_charsmap", 5);
     must_refuse("expected an array of bytes");
@@ -154,9 +158,42 @@ static void test_lying_maps(void **state)
     }
 }
 
+static bool stops(void *user) { return --*(int *)user < 0; }
+
+/* A map whose units go in circles, so that every text of a's begins a text of it: the time of an encode grows as the
+ * text does, not as its square; and while a text is normalised it can be stopped. */
+static void test_circle(void **state)
+{
+    (void)state;
+    enum { UNITS = 256, LONG = 1 << 18 };
+    static uint8_t map[4 + 4 * UNITS + 2] = { 0, 4 };
+    uint8_t *unit = map + 4 + 4 * 'a';
+    unit[0] = 'a', unit[1] = 'a' << 2 & 0xff, unit[2] = 'a' >> 6; /* its children lie where it is found from: at 'a' */
+    builder_unigram(&builder);
+    builder.map = map;
+    builder.n_map = sizeof map;
+    struct tokenizer *t = must_open();
+    char *text = malloc(LONG);
+    assert_non_null(text);
+    memset(text, 'a', LONG);
+    struct tokens ids = { 0 };
+    assert_int_equal(tokenizer_encode(t, text, LONG, false, false, &ids, &err), WK_OK);
+    assert_int_equal(ids.n, 1 + (LONG + 2) / 3); /* _ and aaa's */
+    ids.n = 0;
+    int looks = 3;
+    const struct tokenizer_watch watch = { stops, &looks };
+    const struct tokenizer_part part = { text, LONG, false };
+    assert_int_equal(tokenizer_encode_watched(t, &part, 1, false, &watch, &ids, &err), WK_CANCELLED);
+    assert_int_equal(ids.n, 0);
+    free(text);
+    tokens_free(&ids);
+    tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_spaces), cmocka_unit_test(test_unknown),
-                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_lying_maps) };
+                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_lying_maps),
+                                        cmocka_unit_test(test_circle) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,9 @@
  * with, and of all ways to spell it by tokens the one with the highest sum of scores is taken.
  *
  * The map is a double-array trie (Aoe 1989) of UTF-8 texts to texts, as SentencePiece stores it: the longest text that
- * begins at a place is replaced. It is untrusted: every index is checked where it is used. */
+ * begins at a place is replaced. It is untrusted: every index is checked where it is used, and neither a text of it nor
+ * what takes its place is longer than MAX_MAPPED, so that a map whose units go in circles, or whose texts are very
+ * long, costs no more time than another. */
 #include "tokenizer/model.h"
 
 #include <stdlib.h>
@@ -15,6 +17,7 @@ enum {
     SPACE = 3,                /* bytes of U+2581 */
     MAX_TOKEN = 512,          /* bytes of one that text may become: bounds the time of an encode */
     MAX_MAP = 16 << 20,       /* bytes */
+    MAX_MAPPED = 512,         /* bytes of a text of the map; what Unicode's normal forms need are some tens */
     MAX_NORMAL = HF_MAX_TEXT, /* bytes of a text after normalising */
 };
 /* A character that no token spells costs so much more than the worst token. */
@@ -52,6 +55,12 @@ static wk_status read_map(struct unigram *u, const struct gguf *file, const stru
     u->n_units = bytes / 4;
     u->texts = (const char *)u->map + 4 + bytes;
     u->n_texts = (size_t)kv->count - 4 - bytes;
+    for (size_t at = 0, len; at < u->n_texts; at += len + 1) {
+        len = strlen(u->texts + at);
+        if (len > MAX_MAPPED)
+            return wk_fail(err, WK_INVALID, "%s: a text of %zu bytes; at most %d are supported here", key, len,
+                           MAX_MAPPED);
+    }
     return WK_OK;
 }
 
@@ -112,7 +121,7 @@ static size_t find_mapped(const struct unigram *u, const char *text, size_t n, s
 {
     size_t found = 0;
     uint32_t at = u->n_units ? unit_offset(unit_at(u, 0)) : 0;
-    for (size_t i = 0; u->n_units && i < n; i++) {
+    for (size_t i = 0; u->n_units && i < n && i < MAX_MAPPED; i++) {
         at ^= (unsigned char)text[i];
         if (at >= u->n_units) break;
         const uint32_t unit = unit_at(u, at);
@@ -155,15 +164,17 @@ static bool put_part(struct byte_buffer *out, struct token_bytes part)
     return ok;
 }
 
-/* The text as the model's words have it, spaces as U+2581. space: put the one that begins a text. False: no memory, or
- * it becomes too long. */
-static bool normalise(const struct unigram *u, const struct vocab *v, const char *text, size_t n, bool space,
-                      struct byte_buffer *out)
+/* The text as the model's words have it, spaces as U+2581, in e->normal. space: put the one that begins a text. False:
+ * no memory, it becomes too long, or stopped. */
+static bool normalise(const struct unigram *u, const struct vocab *v, struct encoder *e, const char *text, size_t n,
+                      bool space)
 {
+    struct byte_buffer *out = &e->normal;
     bool after_space = v->trims_spaces, begun = !space, ok = true;
     out->n = 0;
     for (size_t i = 0; ok && i < n;) {
         struct token_bytes part;
+        if (!merger_goes_on(&e->merger)) return false;
         i += next_part(u, text + i, n - i, &part);
         for (; after_space && part.len && part.data[0] == ' '; part.len--) part.data++;
         if (!part.len) continue;
@@ -256,9 +267,9 @@ static void turn_round(struct unigram_place *place, uint32_t n)
 wk_status unigram_encode(const struct unigram *u, const struct vocab *v, struct encoder *e, const char *text, size_t n,
                          bool space, struct tokens *out, const struct wk_err *err)
 {
-    struct byte_buffer *normal = &e->normal;
+    const struct byte_buffer *normal = &e->normal;
     const size_t before = out->n;
-    if (!normalise(u, v, text, n, space, normal)) {
+    if (!normalise(u, v, e, text, n, space)) {
         if (normal->n > MAX_NORMAL / 2)
             return wk_fail(err, WK_INVALID, "the text is longer than %d bytes after normalising", MAX_NORMAL);
         return wk_fail(err, WK_NO_MEMORY, "no memory to encode %zu bytes of text", n);
