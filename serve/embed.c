@@ -7,6 +7,7 @@
 
 #include "embed_answer.h"
 #include "items.h"
+#include "model/rank.h"
 
 /* An interface of this kind: its body's reader and its answer's form. */
 struct embed_interface {
@@ -20,7 +21,7 @@ struct embed_interface {
 struct embed {
     const struct embed_interface *interface;
     struct embed_request q;
-    struct token_bytes template; /* of a reranker whose file has one: {query} and {document} stand for the texts */
+    struct rank_form form; /* of a reranker */
 };
 
 static struct embed *embed_of(const struct stream *x) { return x->own; }
@@ -59,36 +60,21 @@ static wk_status encode_one(struct stream *x, const struct embed_text *from, str
     return WK_OK;
 }
 
-/* Parts of the file's template for two texts. */
-static size_t fill_template(struct token_bytes template, const struct embed_text *query, const struct embed_text *text,
-                            struct tokenizer_part out[5])
-{
-    static const char *const names[2] = { "{query}", "{document}" };
-    const struct embed_text *const values[2] = { query, text };
-    size_t n = 0, from = 0;
-    for (int i = 0; i < 2; i++) {
-        const char *at = memmem(template.data + from, template.len - from, names[i], strlen(names[i]));
-        const size_t to = at ? (size_t)(at - template.data) : template.len;
-        out[n++] = (struct tokenizer_part){ template.data + from, to - from, true };
-        if (at) out[n++] = (struct tokenizer_part){ values[i]->text, values[i]->len, false };
-        from = at ? to + strlen(names[i]) : to;
-    }
-    out[n++] = (struct tokenizer_part){ template.data + from, template.len - from, true };
-    return n;
-}
-
 static wk_status encode_pair(struct stream *x, const struct embed_text *document, struct stream_prompt *p,
                              const struct wk_err *err)
 {
     enum { OF_BYTE = 16 };
     const struct embed *e = embed_of(x);
-    struct tokenizer_part parts[5] = { { e->q.query.text, e->q.query.len, false },
-                                       { document->text, document->len, false } };
-    if (e->template.data)
-        return stream_encode(x, p, parts, fill_template(e->template, &e->q.query, document, parts), false, err);
-    if (!http_reserve(x->r, (parts[0].len + parts[1].len) * OF_BYTE))
+    const struct embed_text *query = &e->q.query;
+    struct tokenizer_part parts[RANK_PARTS];
+    const size_t n = rank_form_parts(&e->form, (struct token_bytes){ query->text, query->len },
+                                     (struct token_bytes){ document->text, document->len }, parts);
+    if (n) return stream_encode(x, p, parts, n, false, err);
+    const struct tokenizer_part pair[2] = { { query->text, query->len, false },
+                                            { document->text, document->len, false } };
+    if (!http_reserve(x->r, (query->len + document->len) * OF_BYTE))
         return wk_fail(err, WK_NO_MEMORY, "no memory for the texts");
-    return work_encode_pair(x->work, x->m->facts.tokenizer, parts, &p->ids, err);
+    return work_encode_pair(x->work, x->m->facts.tokenizer, pair, &p->ids, err);
 }
 
 static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)
@@ -141,18 +127,15 @@ static void done(struct stream *x)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-static bool suits_scores(const struct serve_model *m, const struct embed *e, struct refusal *why)
+static bool suits_scores(const struct serve_model *m, struct embed *e, struct refusal *why)
 {
+    char text[256] = "";
     if (m->facts.ranks != e->interface->scores)
         return refuse(why, SERVE_INVALID_REQUEST, "model", "model: %s gives %s; use POST %s", m->name,
                       m->facts.ranks ? "scores of a query and documents" : "embeddings, not scores",
                       m->facts.ranks ? "/v1/rerank" : "/v1/embeddings");
-    if (m->facts.ranks && m->facts.two_kinds && !m->facts.rank_template.data)
-        return refuse(
-            why, SERVE_INVALID_REQUEST, "model",
-            "model: %s tells a query from a document by kinds of tokens (tokenizer.ggml.token_type_count is 2 "
-            "or more), which is not served",
-            m->name);
+    if (m->facts.ranks && rank_form_open(m->facts.file, &e->form, &(struct wk_err){ text, sizeof text }))
+        return refuse(why, SERVE_INVALID_REQUEST, "model", "model: %s: %s", m->name, text);
     if (m->facts.ranks && m->facts.positive == UINT32_MAX)
         return refuse(why, SERVE_INVALID_REQUEST, "model",
                       "model: %s has %u labels, which are no relevance: one label, or yes and no, are expected",
@@ -166,7 +149,6 @@ static bool suits(const struct serve *s, const struct serve_model *m, struct emb
     const struct embed_request *q = &e->q;
     if (q->model && !serve_suits_name(m, q->model, "model", why)) return false;
     if (!stream_suits(m, true, why) || !suits_scores(m, e, why)) return false;
-    e->template = m->facts.rank_template;
     if (!q->dimensions || q->dimensions == m->facts.width) return true;
     if (q->dimensions > m->facts.width)
         return refuse(why, SERVE_INVALID_REQUEST, "dimensions",

@@ -24,21 +24,6 @@ static uint32_t find_positive(const struct model *m)
     return UINT32_MAX;
 }
 
-static bool has_two_kinds(const struct gguf *file)
-{
-    const struct gguf_kv *kv = gguf_find(file, "tokenizer.ggml.token_type_count");
-    uint64_t n = 0;
-    return kv && !gguf_u64(file, kv, &n, NULL) && n > 1;
-}
-
-static struct token_bytes find_rank_template(const struct gguf *file)
-{
-    const struct gguf_kv *kv = gguf_find(file, "tokenizer.chat_template.rerank");
-    struct gguf_str text = { 0 };
-    if (kv && (kv->type != GGUF_STRING || gguf_str(file, kv, &text, NULL))) text.data = NULL;
-    return (struct token_bytes){ text.data, text.data ? (size_t)text.len : 0 };
-}
-
 struct model_facts model_facts_of(const struct model *m)
 {
     const struct tape_program *p = m->program;
@@ -55,8 +40,6 @@ struct model_facts model_facts_of(const struct model *m)
                              .width = p->embedding_width,
                              .ranks = model_ranks(m),
                              .positive = find_positive(m),
-                             .two_kinds = has_two_kinds(m->file),
-                             .rank_template = find_rank_template(m->file),
                              .attention_layers = p->n_kv_layers,
                              .total_bytes = m->plan.total,
                              .on_gpu = m->device->handle != NULL,

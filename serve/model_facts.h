@@ -14,20 +14,18 @@ struct model_facts {
     const char *architecture;           /* as in general.architecture */
     const struct adapter *adapters;     /* [n_adapters], those of scale 0 among them */
     uint32_t n_adapters;
-    const char *identity;             /* 64 hex digits of model_identity, or "" */
-    uint32_t n_vocab;                 /* ids are below it */
-    uint32_t context;                 /* positions that a sequence can have here: prompt and answer */
-    uint32_t trained_context;         /* positions that the file promises; 0: it does not say */
-    uint32_t width;                   /* numbers of an embedding, or a reranker's scores; 0: it generates */
-    bool ranks;                       /* they are scores of a query and a document */
-    uint32_t positive;                /* of scores: the one that says yes; UINT32_MAX: the labels are of another kind */
-    bool two_kinds;                   /* ... whose tokens are of one kind or another, by the text that they are of */
-    struct token_bytes rank_template; /* what the file puts round the two; data NULL: nothing */
-    uint32_t attention_layers;        /* layers that keep something in the KV cache */
-    uint64_t bytes[MEMORY_KINDS];     /* of device memory, or of the host's on a CPU */
-    uint64_t total_bytes;             /* of these */
-    uint64_t position_bytes;          /* of the KV cache, for each position of a sequence; states not counted */
-    bool on_gpu;                      /* the weights are in a GPU's memory: there is a handle */
+    const char *identity;         /* 64 hex digits of model_identity, or "" */
+    uint32_t n_vocab;             /* ids are below it */
+    uint32_t context;             /* positions that a sequence can have here: prompt and answer */
+    uint32_t trained_context;     /* positions that the file promises; 0: it does not say */
+    uint32_t width;               /* numbers of an embedding, or a reranker's scores; 0: it generates */
+    bool ranks;                   /* they are scores of a query and a document */
+    uint32_t positive;            /* of scores: the one that says yes; UINT32_MAX: the labels are of another kind */
+    uint32_t attention_layers;    /* layers that keep something in the KV cache */
+    uint64_t bytes[MEMORY_KINDS]; /* of device memory, or of the host's on a CPU */
+    uint64_t total_bytes;         /* of these */
+    uint64_t position_bytes;      /* of the KV cache, for each position of a sequence; states not counted */
+    bool on_gpu;                  /* the weights are in a GPU's memory: there is a handle */
 
     /* Of model_facts.c. */
     const struct device_ops *device;

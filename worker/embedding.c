@@ -6,32 +6,44 @@
 #include "commands.h"
 #include "errors.h"
 #include "json_out.h"
+#include "model/rank.h"
 #include "setup.h"
 #include "text.h"
 
 struct embedding {
     const struct model *model;
     struct session *session;
-    struct tokenizer_part query; /* bytes NULL: none */
-    uint32_t n;                  /* texts so far */
+    struct token_bytes query; /* data NULL: none */
+    struct rank_form form;    /* with a query */
+    uint32_t n;               /* texts so far */
 };
 
 static int print_row(const struct embedding *e, size_t n_tokens)
 {
     const float *row = session_embedding(e->session);
     const uint32_t width = e->model->program->embedding_width;
-    (void)printf("{\"index\":%u,\"tokens\":%zu,\"%s\":[", e->n, n_tokens, e->query.bytes ? "scores" : "embedding");
+    (void)printf("{\"index\":%u,\"tokens\":%zu,\"%s\":[", e->n, n_tokens, e->query.data ? "scores" : "embedding");
     for (uint32_t i = 0; i < width; i++) (void)printf(i ? ",%.9g" : "%.9g", (double)row[i]);
     return puts("]}") < 0 ? fail(CODE_OUTPUT_FAILED, "standard output cannot be written") : EXIT_DONE;
+}
+
+static wk_status encode(const struct embedding *e, struct token_bytes text, struct tokens *out,
+                        const struct wk_err *err)
+{
+    const struct tokenizer *t = e->model->tokenizer;
+    struct tokenizer_part parts[RANK_PARTS];
+    if (!e->query.data) return tokenizer_encode(t, text.data, text.len, false, true, out, err);
+    const size_t n = rank_form_parts(&e->form, e->query, text, parts);
+    if (n) return tokenizer_encode_parts(t, parts, n, false, out, err);
+    const struct tokenizer_part pair[2] = { { e->query.data, e->query.len, false }, { text.data, text.len, false } };
+    return tokenizer_encode_pair(t, pair, NULL, out, err);
 }
 
 static int embed_text(struct embedding *e, const char *bytes, size_t n)
 {
     struct tokens tokens = { 0 };
-    const struct tokenizer_part pair[2] = { e->query, { bytes, n, false } };
     ERROR_TEXT(err);
-    wk_status status = e->query.bytes ? tokenizer_encode_pair(e->model->tokenizer, pair, NULL, &tokens, &err)
-                                      : tokenizer_encode(e->model->tokenizer, bytes, n, false, true, &tokens, &err);
+    wk_status status = encode(e, (struct token_bytes){ bytes, n }, &tokens, &err);
     int result = status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
     if (!result && !tokens.n) result = fail(CODE_INVALID_REQUEST, "text %u: no tokens: it is empty", e->n);
     if (!result) {
@@ -60,9 +72,10 @@ static int embed_lines(struct embedding *e, const char *path)
 }
 
 /* Does the model do what is asked? */
-static int check_model(const struct options *o, const struct model *m)
+static int check_model(const struct options *o, const struct model *m, struct embedding *e)
 {
     const bool ranks = model_ranks(m), query = option_text(o, OPT_QUERY);
+    ERROR_TEXT(err);
     if (!m->program->embedding_width)
         return fail(CODE_INVALID_REQUEST, "%s generates text: it gives embeddings with --pooling alone", m->name);
     if (ranks != query)
@@ -74,6 +87,8 @@ static int check_model(const struct options *o, const struct model *m)
     if (!m->tokenizer)
         return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer%s", m->name,
                     tokenizer_served(m->file) ? "" : " of a kind that is served");
+    if (ranks && rank_form_open(m->file, &e->form, &err))
+        return fail(CODE_INVALID_REQUEST, "%s: %s", m->name, err_text);
     return EXIT_DONE;
 }
 
@@ -95,11 +110,11 @@ int command_embed(const struct options *o)
     if (o->n_operands && option_text(o, OPT_FILE)) return fail_usage("embed", "expected either TEXT or --file FILE");
     int result =
         open_model(o, &(struct model_needs){ .max_rows = STEP_ROWS_BEST, .max_logits_rows = 1, .load = true }, &x);
-    if (!result) result = check_model(o, x.model);
+    if (!result) result = check_model(o, x.model, &e);
     const wk_status status = result ? WK_OK : session_open(x.model, &e.session, &err);
     if (status) result = fail_status(STAGE_MODEL, status, &err);
     e.model = x.model;
-    if (query) e.query = (struct tokenizer_part){ query, strlen(query), false };
+    if (query) e.query = (struct token_bytes){ query, strlen(query) };
     if (!result) result = embed_all(o, &e);
     session_close(e.session);
     opened_close(&x);
