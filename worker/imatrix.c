@@ -5,6 +5,7 @@
  * sums of its own rows. Sums are of squares, in doubles, in the order of the text; they do not depend on threads. The
  * text is cut into windows of the context, each of which begins anew. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,9 @@ struct source {
     char name[TAPE_NAME + 8];
     bool kept; /* experts wait for the other of x and ids */
     float *data;
-    uint32_t rows, width, cap; /* cap: floats of data */
-    uint64_t steps;            /* that gave it */
+    size_t cap; /* floats of data */
+    uint32_t rows, width;
+    uint64_t steps; /* that gave it */
 };
 /* Sums of one tensor of the file, or of one slab where each is a tensor: [slabs][k]. */
 struct entry {
@@ -132,7 +134,7 @@ static void add_experts(struct gathering *g, const struct site *s)
 
 static bool keep(struct source *s, const float *data, uint32_t rows, uint32_t width)
 {
-    const uint32_t n = rows * width; /* of a step of ROWS rows */
+    const size_t n = (size_t)rows * width;
     if (n > s->cap) {
         float *more = realloc(s->data, n * sizeof *more);
         if (!more) return false;
@@ -214,6 +216,12 @@ static wk_status put_entry(struct gguf_writer *w, const struct entry *e, const s
     }
     for (uint64_t j = (uint64_t)first * k; !s && j < (uint64_t)(first + n) * k; j++) {
         number = (float)e->sums[j];
+        if (!isfinite(number))
+            return wk_fail(
+                err, WK_INVALID,
+                "%.*s: the values that it is multiplied with become infinite or NaN: the weights are damaged "
+                "or overflow",
+                (int)t->name.len, t->name.data);
         s = gguf_writer_data(w, &number, sizeof number, err);
     }
     for (uint32_t j = first; !s && j < first + n; j++) {

@@ -100,20 +100,20 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
     return WK_OK;
 }
 
-static bool is_named(const struct gguf_tensor *t, const char *name)
+static bool is_of_layer(const struct gguf_tensor *t)
 {
-    return t->name.len == strlen(name) && memcmp(t->name.data, name, strlen(name)) == 0;
+    return t->name.len > strlen("blk.") && memcmp(t->name.data, "blk.", strlen("blk.")) == 0;
 }
 
-/* Every matrix that becomes blocks must have its importance, but for the table of tokens and the head, which the files
- * of others leave out. */
+/* Every matrix of a layer that becomes blocks must have its importance. Those outside need not: the files of others
+ * leave out the table of tokens and the head, and of what reads one pooled row a text nothing is gathered. */
 static wk_status check_importance(const struct quantize *q, const struct wk_err *err)
 {
     const wk_status status = importance_suits(&q->importance, q->in, err);
     for (uint64_t i = 0; !status && i < q->n; i++) {
         const struct tensor_job *job = &q->jobs[i];
-        if (job->from == job->to || job->to->block == 1 || is_named(job->tensor, "token_embd.weight") ||
-            is_named(job->tensor, "output.weight") || importance_has(&q->importance, job->tensor))
+        if (job->from == job->to || job->to->block == 1 || !is_of_layer(job->tensor) ||
+            importance_has(&q->importance, job->tensor))
             continue;
         return wk_fail(err, WK_INVALID, "%s: %.*s is missing: an importance matrix of another model",
                        gguf_path(q->importance.file), (int)job->tensor->name.len, job->tensor->name.data);

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 
+import bert
 import families
 import forward
 import gguf
@@ -193,6 +194,33 @@ def refusals():
     check("a file of others", said.returncode == 0, said.stderr)
 
 
+def pooled():
+    """A reranker's last matrices read one row a text: nothing is gathered of them, and they are quantized even so."""
+    bert.FAMILIES["wide"], bert.LABELS["wide"] = (64, 64, 4, 1, bert.RANK), 2
+    bert.write(at("wide.gguf"), "wide")
+    made = run("imatrix", "--model", at("wide.gguf"), "--ids", "2 7 8 9 3", "-o", at("wide.imatrix.gguf"))
+    said = run("quantize", at("wide.gguf"), at("wide.q.gguf"), "Q8_0", "--imatrix", at("wide.imatrix.gguf"))
+    check("a reranker", said.returncode == 0, made.stderr + said.stderr)
+
+
+def overflow():
+    meta, tensors = gguf.read(os.path.join(goldens, "llama3.gguf"))
+    last = max(name for name in tensors if name.endswith("ffn_norm.weight"))  # the device looks at keys and values
+    tensors[last][1][:] = [5e18] * tensors[last][0][0]  # whose squares are finite, and so is all that is made of it
+    gguf.write(at("large.gguf"), meta, tensors)
+    said = run(
+        "imatrix",
+        "--model",
+        at("large.gguf"),
+        "--ids",
+        " ".join(map(str, range(1, 41))),
+        "-o",
+        at("large.imatrix.gguf"),
+    )
+    good = said.returncode != 0 and last[:6] + "ffn_" in said.stderr and "infinite or NaN" in said.stderr
+    check("sums that overflow", good and not os.path.exists(at("large.imatrix.gguf")), said.stderr)
+
+
 os.makedirs(folder, exist_ok=True)
 for family in FAMILIES:
     compare(family)
@@ -200,4 +228,6 @@ weigh()
 if os.path.exists(at("out2.gguf")):
     os.remove(at("out2.gguf"))
 refusals()
+pooled()
+overflow()
 sys.exit("%d failed" % len(failures) if failures else 0)
