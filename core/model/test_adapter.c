@@ -328,6 +328,35 @@ static void products_stay_together(void **state)
     gguf_build_free(base);
 }
 
+/* Of a model whose rows are pooled the head goes, and with it what an adapter adds to it. */
+static void pooled_without_head(void **state)
+{
+    (void)state;
+    struct gguf_build *base = model_file(false), *g = adapter_file();
+    gguf_build_noise(base, 3, "output.weight", V, E, 0.5f);
+    const char *path = save(adapter_file(), "one.gguf");
+    put_pair(g, "output.weight", V, E, RANK);
+    const char *with_head = save(g, "two.gguf");
+    char pass[2][65];
+    for (int i = 0; i < 2; i++) {
+        const struct adapter_source one = { i ? with_head : path, 1 };
+        const struct model_options o = { .device = device_cpu(),
+                                         .fuse = FUSE_ALL,
+                                         .dev = { .threads = 1, .max_rows = 16 },
+                                         .pooling = TAPE_POOL_LAST,
+                                         .adapters = &one,
+                                         .n_adapters = 1 };
+        struct model *m;
+        text[0] = '\0';
+        if (model_plan(gguf_build_open(base), registry, &o, &m, &err)) fail_msg("%s", text);
+        assert_int_equal(m->program->embedding_width, E);
+        tape_digest(m->program, pass[i]);
+        model_close(m);
+    }
+    assert_string_equal(pass[0], pass[1]);
+    gguf_build_free(base);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -355,6 +384,7 @@ int main(void)
                                         cmocka_unit_test(bad_lists),
                                         cmocka_unit_test(of_scale_zero_nothing_changes),
                                         cmocka_unit_test(adapters_are_told_apart),
-                                        cmocka_unit_test(products_stay_together) };
+                                        cmocka_unit_test(products_stay_together),
+                                        cmocka_unit_test(pooled_without_head) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

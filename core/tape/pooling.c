@@ -53,11 +53,13 @@ bool pooling_read(struct builder *b)
     return true;
 }
 
-/* The head: operations from the product that makes logits of rows to the end of the tape, each of the one before. */
+/* The head: operations from the product that makes logits of rows to the end of the tape, each of the one before. What
+ * adapters add to the product lies behind it, and is a part of it. */
 static uint32_t find_head(const struct tape_program *p)
 {
     for (uint32_t i = p->n_ops; i-- > 0;) {
         const struct tape_op *o = &p->ops[i];
+        if (o->adapter) continue;
         if (o->kind == WK_OP_LINEAR) return i;
         if (o->kind != WK_OP_OUTPUT && o->kind != WK_OP_UNARY) return TAPE_NONE;
         if (!i || o->in[0] != p->ops[i - 1].out) return TAPE_NONE;
@@ -104,9 +106,10 @@ void pooling_record(struct builder *b, const struct wk_builder *table)
         return;
     }
     const uint32_t rows = p->ops[head].in[0];
+    for (uint32_t i = head; i < p->n_ops; i++)
+        for (int k = 0; k < TAPE_IN; k++) p->values[rows].n_readers -= p->ops[i].in[k] == rows;
     p->n_values = p->ops[head].out;
     p->n_ops = head;
-    p->values[rows].n_readers--;
     b->logits = TAPE_NONE;
     b->scope[0] = 0;
     b->layer = TAPE_NONE;
