@@ -218,6 +218,42 @@ def scores():
         check("what it does", w.get("/v1/models")[1]["data"][0]["capabilities"] == ["rerank"])
 
 
+def with_template(path, template):
+    """The reranker with a template of its own: a key before all others, of as many bytes as keep tensors aligned."""
+    with open(SCORE, "rb") as f:
+        model = f.read()
+    key = b"tokenizer.chat_template.rerank"
+    template += b" " * (-(len(key) + 20 + len(template)) % 32)
+    (n,) = struct.unpack_from("<Q", model, 16)
+    entry = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(template)) + template
+    with open(path, "wb") as f:
+        f.write(model[:16] + struct.pack("<Q", n + 1) + entry + model[24:])
+
+
+def templates():
+    """A file's own template, in either order: the same as the tokenizer's pair, and as the pair turned round."""
+    query, document = "word1 word2", "word4 word5 {query}"
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "reranker.gguf")
+        for template, pair in (
+            (b"[CLS] {query} [SEP] {document} [SEP]", (query, document)),
+            (b"[CLS] {document} [SEP] {query} [SEP]", (document, query)),
+        ):
+            with_template(model, template)
+            want = rows_of(SCORE, pair[1:], "--query", pair[0])[0]["scores"][0]
+            said = rows_of(model, [document], "--query", query)[0]["scores"][0]
+            check("the command, %s" % template, said == want, (said, want))
+            with Worker(program, "--model", model, *MODEL) as w:
+                _, a = w.post("/v1/rerank", {"query": query, "documents": [document], "raw_scores": True})
+                check("... the server", a["results"][0]["relevance_score"] == want, a)
+        with_template(model, b"[CLS] {query} [SEP]")
+        r = subprocess.run([program, "embed", "-m", model, "--query", query, "--", document], capture_output=True)
+        check("without {document}", r.returncode == 1 and b"{document} is missing" in r.stderr, r)
+        with Worker(program, "--model", model, *MODEL) as w:
+            status, a = w.post("/v1/rerank", {"query": query, "documents": [document]})
+            check("... is refused", status == 400 and "{document} is missing" in a["error"]["message"], a)
+
+
 def a_model_that_generates():
     pooled = ("--pooling", "last")
     want = rows_of("embedded:haiku", ["Write a haiku", "rain"], *pooled)
@@ -323,6 +359,7 @@ with Worker(program, "--model", MEAN, *MODEL) as w:
     leaving(w)
 dimensions()
 scores()
+templates()
 a_model_that_generates()
 the_gate()
 drained()
