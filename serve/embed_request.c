@@ -210,6 +210,9 @@ bool embed_read_rerank(const struct job_request_limits *l, struct embed_request 
         return false;
     if (!n) return body_fail(&o, name, why, "a list of one text or more");
     if (!begin_texts(&o, name, n, r, why)) return false;
+    if (r->query.len > RERANK_MOST_READ / n)
+        return body_fail(&o, "query", why, "a text of at most %zu bytes, for it is read with each of %zu documents",
+                         RERANK_MOST_READ / n, n);
     while (r->n < n) {
         const json_t *one = text_of(json_array_get(list, r->n));
         if (!read_text(&o, name, one, &r->texts[r->n++], why)) return false;

@@ -5,8 +5,12 @@
 #define SERVE_EMBED_REQUEST_H
 
 #include "job_request.h"
+#include "tokenizer/tokenizer.h"
 
-enum { EMBED_MOST_TEXTS = 2048 /* of a request, as OpenAI has it */ };
+enum {
+    EMBED_MOST_TEXTS = 2048 /* of a request, as OpenAI has it */,
+    RERANK_MOST_READ = 8 * TOKENIZER_MAX_TEXT /* bytes of a query in all its pairs: bounds the time of a request */
+};
 
 /* A text, or ids, which are its own; text is then the ids' bytes. */
 struct embed_text {

@@ -1,5 +1,6 @@
 /* llama.c: llama-server's own interface: /completion (and /completions), /infill, /props, /lora-adapters. Chats, models
- * and texts are those of the other routes; slots, their files and embeddings are not served (other_paths.c). */
+ * and texts are those of the other routes; embeddings are in embed.c; slots and their files are not
+ * served (other_paths.c). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,15 +1,15 @@
 /* quant-mxfp4/formats.h: MXFP4 and NVFP4, and what this plugin's source files owe each other.
  *
  * A block of MXFP4 is 32 values in 17 bytes: e[0] n[1..16]; nibble byte j holds value j low, value j + 16 high. e is an
- * exponent (E8M0), a nibble is sign, two bits of exponent and one of mantissa (E2M1): y = 2^(e - 127) * {0, 0.5,
- * 1, 1.5, 2, 3, 4, 6}[nibble & 7], negative if nibble & 8; nibble 8 is +0 computed as 2^(e - 128) times twice the
- * value, an integer. That is exact: e = 0 gives subnormals, large e infinities. E8M0 calls e = 255 not a number; here
- * as in the files' own tools it is one more exponent.
+ * exponent (E8M0), a nibble is sign, two bits of exponent and one of mantissa (E2M1):
+ *   y = 2^(e - 127) * {0, 0.5, 1, 1.5, 2, 3, 4, 6}[nibble & 7], negative if nibble & 8; nibble 8 is +0
+ * It is computed as 2^(e - 128) times twice the value, an integer. That is exact: e = 0 gives subnormals, large e
+ * infinities. E8M0 calls e = 255 not a number; here as in the files' own tools it is one more exponent.
  *
  * A block of NVFP4 is 64 values in 36 bytes: s[0..3] n[4..35]; each 16 values have a scale s and eight bytes of
  * nibbles, byte j with value j low, value j + 8 high. s is a number without sign of four bits of exponent and three of
- * mantissa (E4M3, the exponent less 7; of exponent 0 subnormals); its eighth bit is not looked at, and 127 is 0: y = s
- * * value of the nibble, as above computed as s / 2 times twice the value: exact.
+ * mantissa (E4M3, the exponent less 7; of exponent 0 subnormals); 127 is 0, and of any other byte the eighth bit is not
+ * looked at: y is s times the value of the nibble, computed as s / 2 times twice the value, which is exact.
  *
  * Source: the GGUF format's definition of these types (ggml); OCP Microscaling Formats 1.0 for E8M0 and E2M1.
  *

@@ -210,6 +210,7 @@ def scores():
             ({"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
             ({"query": "a", "documents": ["b"], "max_tokens_per_doc": 9}, "max_tokens_per_doc"),
             ({"query": "a", "documents": ["word1 " * 511]}, "documents"),
+            ({"query": "x" * 33000, "documents": ["a"] * 2048}, "query"),
         ):  # fmt: skip
             status, a = w.post("/v1/rerank", body)
             check("%s is refused" % str(body)[:60], status == 400 and a["error"]["param"] == field, a)
