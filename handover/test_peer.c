@@ -80,6 +80,15 @@ static void await_unused(struct engine *e)
     fail_msg("%u pages are still used", (unsigned)s.pages_used);
 }
 
+/* The giver ends a hand-over after its taker, in a thread of its own. */
+static void await_done(void)
+{
+    for (uint32_t i = 0; atomic_load(&w.done) != atomic_load(&w.found); i++) {
+        if (i == 50000) fail_msg("%u hand-overs began, %u ended", (unsigned)w.found, (unsigned)w.done);
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+    }
+}
+
 static void close_all(void)
 {
     peer_giver_close(w.giver);
@@ -165,6 +174,7 @@ static void test_ids(void **state)
         engine_lease_release(l);
         peer_taker_tick(w.taker);
     }
+    await_done();
     assert_int_equal(w.taken, KINDS);
     close_all();
 }
@@ -201,6 +211,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(test_text, "computed by another program, device or setting"));
     engine_import_abort(i);
     end_prompt(j);
+    await_done();
     assert_int_equal(w.taken, 0);
     expect_answer(&t, &answers[0], 0);
     close_all();
