@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "peer.h"
@@ -69,33 +68,16 @@ static void open_all(const struct device_ops *giving)
     w.found = w.done = w.taken = 0;
 }
 
-static void await_unused(struct engine *e)
-{
-    struct engine_stats s;
-    for (uint32_t i = 0; i < 50000; i++) {
-        engine_stats(e, &s);
-        if (!s.pages_used && engine_idle(e)) return;
-        (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-    }
-    fail_msg("%u pages are still used", (unsigned)s.pages_used);
-}
-
 /* The giver ends a hand-over after its taker, in a thread of its own. */
-static void await_done(void)
-{
-    for (uint32_t i = 0; atomic_load(&w.done) != atomic_load(&w.found); i++) {
-        if (i == 50000) fail_msg("%u hand-overs began, %u ended", (unsigned)w.found, (unsigned)w.done);
-        (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-    }
-}
+static void await_done(void) { test_wait_for(atomic_load(&w.done) == atomic_load(&w.found)); }
 
 static void close_all(void)
 {
     peer_giver_close(w.giver);
     peer_taker_close(w.taker);
     assert_int_equal(w.found, w.done);
-    await_unused(w.giving);
-    await_unused(w.taking);
+    test_wait_unused(w.giving);
+    test_wait_unused(w.taking);
     engine_close(w.giving);
     engine_close(w.taking);
     test_unload(&w.give);
@@ -246,7 +228,7 @@ static void waiter_begin(struct waiter *x, const struct test_job *t)
     *x = (struct waiter){ .t = t, .i = begin(t) };
     const uint32_t before = w.found;
     assert_int_equal(pthread_create(&x->thread, NULL, wait_for_pages, x), 0);
-    while (atomic_load(&w.found) == before) (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+    while (atomic_load(&w.found) == before) test_nap();
 }
 static void waiter_end(struct waiter *x, wk_status want, const char *why)
 {

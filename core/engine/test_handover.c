@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "device/kv_pages.h"
 
@@ -34,34 +33,20 @@ static struct side side_open(const struct widths *w, const struct device_ops *de
 }
 
 /* Pages come back when the engine's thread has heard of it. */
-static void await_unused(struct engine *e)
-{
-    struct engine_stats s;
-    for (uint32_t i = 0; i < 50000; i++) {
-        engine_stats(e, &s);
-        if (!s.pages_used && engine_idle(e)) return;
-        (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-    }
-    fail_msg("%u pages are still used", (unsigned)s.pages_used);
-}
-
 /* Takes the engine's accounts when it has given up the leases that nobody has: the last to let go of one can be its own
  * thread, behind the end that the job's reader saw. */
 static void check_accounts(struct engine *e)
 {
     uint32_t had = 0;
     for (uint32_t i = 0; i < n_test_leases; i++) had += test_leases[i]->engine == e;
-    for (uint32_t i = 0; atomic_load(&e->n_leases) != had; i++) {
-        if (i == 50000) fail_msg("%u leases, of which the test has %u", (unsigned)atomic_load(&e->n_leases), had);
-        (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-    }
+    test_wait_for(atomic_load(&e->n_leases) == had);
     assert_true(engine_call(e, take_accounts, e));
 }
 
 static void side_close(struct side *s)
 {
     assert_int_equal(n_test_leases, 0);
-    await_unused(s->e);
+    test_wait_unused(s->e);
     check_accounts(s->e);
     engine_close(s->e);
     test_unload(&s->t);
@@ -484,7 +469,7 @@ static void test_room(void **state)
     for (uint32_t k = 0; k < 100; k++) {
         job_look(j, &view);
         assert_int_equal(view.state, JOB_QUEUED);
-        (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+        test_nap();
     }
     release(l);
     finish(j, JOB_LENGTH);
@@ -651,7 +636,7 @@ static void test_dead(void **state)
     release(l);
     assert_int_equal(engine_import_begin(s.e, t.tokens, 65, &t.salt, &i, &test_err), WK_INTERNAL);
     assert_non_null(strstr(test_text, "the engine is dead"));
-    await_unused(s.e);
+    test_wait_unused(s.e);
     engine_close(s.e);
     test_unload(&s.t);
 }

@@ -191,6 +191,11 @@ class Worker:
                 raise TimeoutError("the worker does not get there: " + self.said())
             time.sleep(0.02)
 
+    def with_digest(self):
+        """/health, once the digest of the weights is known."""
+        self.until(lambda: self.get("/health")[1]["digest"] != "pending")
+        return self.get("/health")[1]
+
     def said(self):
         self.stderr.seek(0)
         return self.stderr.read()

@@ -190,8 +190,7 @@ def known(*arguments):
     """Digest and fingerprint of a service, once it knows them."""
     with Worker(program, *arguments) as w:
         first = w.execute(prompt="x", max_tokens=1)[1][0][1]["fingerprint"]
-        w.until(lambda: w.get("/health")[1]["digest"] != "pending")
-        health = w.get("/health")[1]
+        health = w.with_digest()
         _, stream = w.execute(prompt="x", max_tokens=1)
         check("the stream has the same fingerprint", stream[0][1]["fingerprint"] == health["fingerprint"], stream[0])
         check("... and so had the first one", first == health["fingerprint"], (first, health))
@@ -257,8 +256,7 @@ def identity():
 def hundred_requests():
     """M-1002: the model is the same afterwards: the digest of the weights, and what they answer."""
     with Worker(program, "--model", HAIKU) as w:
-        w.until(lambda: w.get("/health")[1]["digest"] != "pending")
-        before = w.get("/health")[1]
+        before = w.with_digest()
         ask = lambda: [e for _, e in w.execute(prompt="Once upon a time", max_tokens=8, temperature=0)[1][1:-1]]
         first = ask()
         ended = [w.execute(prompt="request %d" % i, max_tokens=2, seed=i)[1][-1][0] for i in range(98)]
@@ -725,7 +723,7 @@ def cut_short():
         whole = f.read()
     with Worker(program, "-m", path, "--no-prefix-cache") as w:
         check("ready before", w.get("/readyz")[0] == 200)
-        w.until(lambda: w.get("/health")[1]["digest"] != "pending")  # who reads it for the digest would see it first
+        w.with_digest()  # who reads it for the digest would see it first
         os.truncate(path, 4096)
         codes = []
         for _ in range(3):

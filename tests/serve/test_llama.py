@@ -460,8 +460,7 @@ def adapters(program, folder):
     ask = {"prompt": "Write a haiku about rain", "n_predict": 24, "temperature": 0}
     for scale in (None, ":-0.5", ":0"):
         with Worker(program, *(["--lora", path + scale] if scale else [])) as w:
-            w.until(lambda: w.get("/health")[1]["digest"] != "pending")
-            listed, health = w.get("/lora-adapters")[1], w.get("/health")[1]
+            listed, health = w.get("/lora-adapters")[1], w.with_digest()
             a = complete(w, **ask)
             said.append((a["content"], health["fingerprint"], health["digest"]))
             number = float(scale[1:]) if scale else 0

@@ -150,8 +150,7 @@ with Worker(program, *LONG, "--max-sequences", "1", "--shutdown-timeout-sec", "6
         and health["queue"]["running"] == 0,
         health,
     )
-    w.until(lambda: w.get("/health")[1]["digest"] != "pending")
-    health = w.get("/health")[1]
+    health = w.with_digest()
     check("the admin port says the same", w.get("/health", w.admin)[1]["fingerprint"] == health["fingerprint"])
     memory_comes_back(w)
     text_routes(w)

@@ -218,12 +218,12 @@ uint32_t test_read(struct job *j, uint32_t *ids, uint32_t cap, enum job_end *end
     return n;
 }
 
-static void nap(void) { (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL); }
+void test_nap(void) { (void)nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL); }
 
 void test_wait_idle(struct engine *e)
 {
     struct engine_stats s;
-    while (!engine_idle(e)) nap();
+    while (!engine_idle(e)) test_nap();
     engine_stats(e, &s);
     assert_int_equal(s.pages_used, 0);
     assert_int_equal(s.queued, 0);
@@ -231,10 +231,19 @@ void test_wait_idle(struct engine *e)
     assert_int_equal(engine_jobs(e, NULL, 0), 0);
 }
 
+static bool unused(struct engine *e)
+{
+    struct engine_stats s;
+    engine_stats(e, &s);
+    return !s.pages_used && engine_idle(e);
+}
+
+void test_wait_unused(struct engine *e) { test_wait_for(unused(e)); }
+
 void test_wait_generated(struct job *j, uint32_t n)
 {
     struct job_figures f;
-    while (job_figures(j, &f), f.n_generated < n && !f.ended_ns) nap();
+    while (job_figures(j, &f), f.n_generated < n && !f.ended_ns) test_nap();
     assert_true(f.n_generated >= n);
 }
 

@@ -83,7 +83,17 @@ void test_llama_answers(struct test_answer *out, uint32_t n); /* of test_llama's
 void test_check(struct job *j, const char *name, const struct test_answer *want, bool cut);
 /* Reads to the end: started, ids in order and numbered, the end; returns how many ids. The job stays. */
 uint32_t test_read(struct job *j, uint32_t *ids, uint32_t cap, enum job_end *end);
-void test_wait_idle(struct engine *e);               /* and all pages are back */
+void test_nap(void); /* 0.2 ms */
+/* For what another thread does behind an event that was seen: at least ten seconds. */
+#define test_wait_for(condition)                                        \
+    do {                                                                \
+        for (uint32_t naps_ = 0; !(condition); naps_++) {               \
+            if (naps_ == 50000) fail_msg("never came: %s", #condition); \
+            test_nap();                                                 \
+        }                                                               \
+    } while (0)
+void test_wait_idle(struct engine *e);               /* then all pages must be back */
+void test_wait_unused(struct engine *e);             /* idle, and all pages are back, as leases give theirs up later */
 void test_wait_generated(struct job *j, uint32_t n); /* until it has generated n ids */
 uint64_t test_started(const struct job *j);          /* when it began; 0: not yet */
 uint64_t test_now(void);
