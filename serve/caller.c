@@ -158,8 +158,8 @@ static bool record_admission(const struct stream *x, struct serve_caller *c, str
            refuse(why, SERVE_AUDIT_FAILED, NULL, "the audit log cannot be written: %s", text);
 }
 
-/* What log and policy server are told of the prompts: of several, the digest of all behind each other, with line ends
- * between. */
+/* What log and policy server are told of the prompts: of several, the digest of all behind each other, a query first,
+ * with line ends between. */
 static bool digest_prompts(struct stream *x, struct serve_caller *c, struct refusal *why)
 {
     const bool kept = gate_audits_text(x->s->gate);
@@ -168,13 +168,14 @@ static bool digest_prompts(struct stream *x, struct serve_caller *c, struct refu
     c->tokens_in = tokens_in(x);
     memcpy(c->prompt_hmac, x->prompts[0].prompt_hmac, sizeof c->prompt_hmac);
     memcpy(c->prompt_sha256, x->prompts[0].prompt_sha256, sizeof c->prompt_sha256);
-    if (x->n_prompts == 1 && !kept) return true;
+    if (x->n_prompts == 1 && !x->query.data && !kept) return true;
+    if (x->query.data) http_text_add(&c->asked, x->query.data, x->query.len);
     for (uint32_t i = 0; i < x->n_prompts; i++) {
-        if (i) http_text_add(&c->asked, "\n", 1);
+        if (i || x->query.data) http_text_add(&c->asked, "\n", 1);
         http_text_add(&c->asked, x->prompts[i].text, x->prompts[i].len);
     }
     bool ok = !c->asked.failed;
-    if (ok && x->n_prompts > 1)
+    if (ok && (x->n_prompts > 1 || x->query.data))
         ok = log_hmac(c->asked.data, c->asked.n, c->prompt_hmac) &&
              (!x->s->o->plain_sha256 || sha256_hex(c->asked.data, c->asked.n, c->prompt_sha256));
     if (!kept) http_text_free(&c->asked);
@@ -182,16 +183,28 @@ static bool digest_prompts(struct stream *x, struct serve_caller *c, struct refu
 }
 
 /* The prompts as the model is given them, so that ids, roles and escapes hide nothing: without their control tokens,
- * and with them. */
+ * and with them. Of texts that become rows the former are as they were sent, and a query behind them: what a tokenizer
+ * does to case, spaces and words that it does not know hides nothing either. */
 struct prompt_texts {
     struct audit_text *plain, *marked; /* [n]; NULL: nobody wants to see them */
     uint32_t n;
 };
 
+static bool copy_sent(struct token_bytes sent, struct audit_text *out, struct refusal *why)
+{
+    char *copy = malloc(sent.len + 1);
+    if (!copy) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the prompts");
+    memcpy(copy, sent.data, sent.len);
+    *out = (struct audit_text){ .bytes = copy, .len = sent.len };
+    return true;
+}
+
 static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct audit_text *out, struct refusal *why)
 {
     char text[256] = "", *bytes = NULL;
-    const struct tokens *ids = &x->prompts[i].ids;
+    const struct stream_prompt *p = &x->prompts[i];
+    const struct tokens *ids = &p->ids;
+    if (!marked && p->as_sent) return copy_sent((struct token_bytes){ p->text, p->len }, out, why);
     if (tokenizer_decode(x->m->facts.tokenizer, ids->ids, ids->n, marked, &bytes, &out->len,
                          &(struct wk_err){ text, sizeof text }))
         return refuse(why, SERVE_INTERNAL, NULL, "the prompt cannot be read back for the guardrails: %s", text);
@@ -201,13 +214,15 @@ static bool read_prompt(const struct stream *x, uint32_t i, bool marked, struct 
 
 static bool read_prompts(const struct stream *x, struct prompt_texts *t, struct refusal *why)
 {
-    t->plain = calloc(x->n_prompts, sizeof *t->plain);
-    t->marked = calloc(x->n_prompts, sizeof *t->marked);
+    const uint32_t n = x->n_prompts + (x->query.data != NULL);
+    t->plain = calloc(n, sizeof *t->plain);
+    t->marked = calloc(n, sizeof *t->marked);
     if (!t->plain || !t->marked) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the prompts");
-    t->n = x->n_prompts;
+    t->n = n;
     for (uint32_t i = 0; i < x->n_prompts; i++)
         if (!read_prompt(x, i, false, &t->plain[i], why) || !read_prompt(x, i, true, &t->marked[i], why)) return false;
-    return true;
+    return !x->query.data ||
+           (copy_sent(x->query, &t->plain[n - 1], why) && copy_sent(x->query, &t->marked[n - 1], why));
 }
 
 static void free_prompts(struct prompt_texts *t)

@@ -84,6 +84,7 @@ static wk_status encode(struct stream *x, struct stream_prompt *p, const struct 
     p->text = from->text;
     p->len = from->len;
     p->chars = from->chars;
+    p->as_sent = !from->ids;
     return e->interface->scores ? encode_pair(x, from, p, err) : encode_one(x, from, p, err);
 }
 
@@ -214,6 +215,7 @@ static void serve_rows(struct serve *s, struct http_request *r, const struct emb
     atomic_fetch_add(&s->streams, 1); /* before the state is read: who drains waits for us, or we see that it drains */
     if (read_request(&work, &e, &x.m)) {
         x.n_prompts = e.q.n;
+        x.query = (struct token_bytes){ e.q.query.text, e.q.query.len };
         x.q.priority = e.q.priority;
         if (e.q.n)
             stream_run(&x, i->prefix);

@@ -28,6 +28,8 @@ struct stream_prompt {
     const char *text; /* what the log's digests are of; the request's, until it is released */
     size_t len;
     uint32_t chars;
+    bool as_sent; /* text is what the client sent, of which the ids may have lost something, not ids' bytes or a form's
+                   */
     struct tokens ids;                       /* until its jobs are there, or to the end with stream_form.keeps_ids */
     char prompt_hmac[65], prompt_sha256[65]; /* the latter only with --plain-sha256 */
 };
@@ -98,7 +100,8 @@ struct stream {
     struct transfer_prompt *handed;  /* [n_prompts]; NULL: nothing */
     bool keeps;                      /* pages were to be kept: the answer says where they are */
     bool embeds;                     /* the prompts are texts of one job, whose rows the form takes at its end */
-    uint32_t n_prompts, each;        /* answers to each; with embeds 1 */
+    struct token_bytes query; /* with embeds: what is read with each of them, as it was sent; data NULL: nothing */
+    uint32_t n_prompts, each; /* answers to each; with embeds 1 */
     struct stream_prompt *prompts;
     struct answer *answers; /* [n_prompts * each], those of one prompt behind each other */
     struct job **jobs;      /* theirs */

@@ -279,7 +279,7 @@ def the_gate():
         keys = {}
         for name, scope, more in (
             ("both", "embed,inference", []), ("embeds", "embed", ["--set", "limits.tokens_per_minute=20"]),
-            ("talks", "inference", []),
+            ("talks", "inference", []), ("root", "admin", []),
         ):  # fmt: skip
             r = subprocess.run(
                 [
@@ -310,6 +310,34 @@ def the_gate():
         mine = [e for e in entries if e.get("route") == "/v1/embeddings"]
         good = [e for e in mine if e.get("status") == 200]
         check("the log", len(mine) == 4 and [e["tokens_in"] for e in good] == [12, 12], mine)
+        guarded(policy, keys)
+
+
+def guarded(policy, keys):
+    """Guardrails see texts as they were sent, also what the tokenizer makes of them, and the query."""
+    blocklist = ["word1-word2", "\u4f60\u597d", "unheard of", "word3 word4"]
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "audit.log")
+        with Worker(program, "--model", MEAN, *MODEL, "--policy-file", policy) as w:
+            status, _, said = w.ask("PUT", "/admin/guardrails", {"blocklist": blocklist}, keys["root"])
+            check("a blocklist", status == 200, said)
+            for text in ("a Word1-word2", "\u4f60\u597d", "it is UNHEARD of", [8, 9]):
+                status, _, said = w.ask("POST", "/v1/embeddings", {"input": ["word5", text]}, keys["both"])
+                check("blocked: %s" % (text,), status == 403 and b"blocklist" in said, (status, said))
+            status = w.ask("POST", "/v1/embeddings", {"input": "word2 word1"}, keys["both"])[0]
+            check("the others are not", status == 200, status)
+        with Worker(program, "--model", SCORE, *MODEL, "--policy-file", policy, "--audit-log", log) as w:
+            ask = lambda query, text: w.ask(  # noqa: E731
+                "POST", "/v1/rerank", {"query": query, "documents": [text]}, keys["both"]
+            )
+            for query, text in (("\u4f60\u597d", "word1"), ("word1", "\u4f60\u597d")):
+                status, _, said = ask(query, text)
+                check("blocked: %s, %s" % (query, text), status == 403 and b"blocklist" in said, (status, said))
+            check("scores", [ask("word1", "word5")[0], ask("word2", "word5")[0]] == [200, 200])
+        with open(log, encoding="utf-8") as f:
+            entries = [json.loads(line) for line in f]
+        asked = [e["prompt_hmac"] for e in entries if e.get("status") == 200 and e.get("route") == "/v1/rerank"]
+        check("the query is a part of what was asked", len(set(asked)) == 2, entries)
 
 
 def drained():
