@@ -147,13 +147,15 @@ static json_t *accepted_keys(const struct gguf_accepted *a)
     return array;
 }
 
+/* By the names of their files: folders are nothing to tell whoever has no key. */
 static json_t *adapters(const struct model *m)
 {
     json_t *array = json_array();
     for (uint32_t i = 0; i < m->n_adapters; i++) {
-        const char *path = gguf_path(m->adapters[i].file);
+        const char *path = gguf_path(m->adapters[i].file), *slash = strrchr(path, '/'),
+                   *name = slash ? slash + 1 : path;
         (void)json_array_append_new(
-            array, json_pack("{s:o, s:f}", "path", json_bytes(path, strlen(path)), "scale", m->adapters[i].scale));
+            array, json_pack("{s:o, s:f}", "file", json_bytes(name, strlen(name)), "scale", m->adapters[i].scale));
     }
     return array;
 }

@@ -61,10 +61,11 @@ static void on_model(void *user, struct http_request *r)
     const char *architecture = m->facts.architecture;
     serve_answer(s, r, 200,
                  json_pack("{s:o, s:o, s:b, s:n, s:s, s:s, s:[s], s:b, s:b, s:I, s:I}", "model_path", name_of(m),
-                           "tokenizer_path", name_of(m), "is_generation", 1, "preferred_sampling_params",
-                           "weight_version", serve_digest_text(m), "model_type", architecture, "architectures",
-                           architecture, "has_image_understanding", 0, "has_audio_understanding", 0, "max_model_len",
-                           (json_int_t)m->facts.context, "vocab_size", (json_int_t)m->facts.n_vocab));
+                           "tokenizer_path", name_of(m), "is_generation", m->facts.width == 0,
+                           "preferred_sampling_params", "weight_version", serve_digest_text(m), "model_type",
+                           architecture, "architectures", architecture, "has_image_understanding", 0,
+                           "has_audio_understanding", 0, "max_model_len", (json_int_t)m->facts.context, "vocab_size",
+                           (json_int_t)m->facts.n_vocab));
 }
 
 const struct http_route serve_router_routes[] = {

@@ -467,7 +467,7 @@ def adapters(program, folder):
             one = {"id": 0, "path": path, "scale": number, "task_name": "rain", "prompt_prefix": "drip: "}
             check("adapters are listed", listed == ([one] if scale else []), listed)
             health = health["adapters"]
-            check("... by /health", health == ([{"path": path, "scale": number}] if scale else []), health)
+            check("... by /health", health == ([{"file": "rain.gguf", "scale": number}] if scale else []), health)
             settings = a["generation_settings"]["lora"]
             check("... with each answer", settings == ([{"id": 0, "scale": number}] if scale else []), settings)
             metric = 'worker_adapter_scale{adapter="%s"} %g' % (path, number)

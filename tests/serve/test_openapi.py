@@ -162,6 +162,18 @@ def embeddings():
             for body in ({text: "a"}, {}):
                 ask(w, "POST", path, body, want=200)
             ask(w, "POST", path, {"model": "another", text: "a"}, want=404)
+        for path in (
+            "/health",
+            "/props",
+            "/tokenizer_info",
+            "/capabilities",
+            "/worker/jobs",
+            "/v1/loads",
+            "/server_info",
+        ):
+            ask(w, "GET", path, want=200)
+        _, info = ask(w, "GET", "/model_info", want=200)
+        check("... which generates nothing", json.loads(info)["is_generation"] is False, info)
         ask(w, "GET", "/v1/models", want=200)
         ask(w, "POST", "/api/show", {}, want=200)
     with Worker(program, "--model", os.path.join(models, "bert-score.gguf")) as w:
