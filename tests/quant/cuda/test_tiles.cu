@@ -54,7 +54,7 @@ static uint64_t bytes_of_row(const struct wk_type_cpu *t, uint32_t k)
     return (uint64_t)(k / t->block) * t->block_bytes;
 }
 
-/* Random bits of moderate values, of a type that is only read. */
+/* Random bits of moderate values, of a type that is not made without importance. */
 static void fill_row_by_noise(const struct wk_type_cpu *t, uint8_t *row, uint32_t k)
 {
     float y[256];
