@@ -1,4 +1,4 @@
-/* mixture.h: which type `worker quantize` gives to each tensor. Knows names of types and the rule that model files
+/* mixture.h: which type `worker quantize` gives to each tensor. Knows names of types and the rules that model files
  * follow, never the bits or the geometry of a type: those come from the plugins. */
 #ifndef WORKER_MIXTURE_H
 #define WORKER_MIXTURE_H
@@ -10,29 +10,28 @@
 #include "plugin/plugin.h"
 
 struct mixture {
-    const char *name;    /* "Q4_K_M" */
-    const char *base;    /* every matrix not named below */
-    const char *head;    /* output.weight, or token_embd.weight where the output is tied to it */
-    const char *qkv;     /* attn_qkv.weight */
-    const char *more;    /* attn_v and ffn_down in the layers where errors cost most; NULL: base */
-    const char *experts; /* matrices of routed experts; NULL: as any other */
-    uint32_t file_type;  /* general.file_type */
+    const char *name;   /* "Q4_K_M" */
+    const char *base;   /* every matrix that no rule gives another type */
+    const char *head;   /* output.weight, or token_embd.weight where the output is tied to it */
+    uint32_t rules;     /* mask: which rules apply */
+    uint32_t file_type; /* general.file_type */
 };
 
-/* What the rule reads of the model's metadata. */
+/* What the rules read of the model's metadata. */
 struct mixture_model {
-    uint32_t layers, experts;
-    bool tied;      /* no output.weight */
-    bool llama_70b; /* eighty llama layers: eight query heads share one value head */
+    uint32_t layers, experts, sharing; /* sharing: query heads of a value head */
+    bool tied;                         /* no output.weight */
+    bool llama_70b;                    /* eighty llama layers: eight query heads share one value head */
+    bool weighed;                      /* an importance matrix is given */
 };
 
 const struct mixture *mixture_named(const char *name); /* any case; NULL: not a mixture */
-struct mixture_model mixture_model_of(const struct gguf *file);
+struct mixture_model mixture_model_of(const struct gguf *file, bool weighed);
 
 /* True if the tensor stays as it is: vectors, biases, norms, routers, convolutions of states, learned positions and
  * kinds of tokens. */
 bool mixture_keeps(const struct gguf_tensor *t);
-/* Name of the type that the rule gives, before any fallback. */
+/* Name of the type that the rules give, before any fallback. */
 const char *mixture_type(const struct mixture *m, const struct mixture_model *model, const struct gguf_tensor *t);
 /* The type to take instead where a row does not divide into the blocks of `type`; NULL: there is none. */
 const char *mixture_fallback(const char *type);

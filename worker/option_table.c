@@ -504,12 +504,14 @@ const struct command_def command_table[CMD_COUNT] = {
                      "with the source of a plugin for an architecture or a quantization format, which builds at once "
                      "and whose tests run it." },
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
-                       "TYPE is a mixture (Q4_K_M, Q4_K_S, Q5_K_M, Q5_K_S, Q6_K, Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, "
-                       "F16, F32; MXFP4_MOE: experts as MXFP4, the rest as Q8_0) or any type that a plugin serves "
-                       "(IQ4_NL, IQ4_XS, Q3_K, Q2_K, ...). A matrix whose rows do not divide into the type's blocks of "
-                       "256 "
-                       "becomes one of blocks of 32: of Q4_K Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of the others IQ4_NL. "
-                       "OUT appears whole or not at all." },
+                       "TYPE is a mixture, a type for each role of matrix as other programs mix them (F32 F16 BF16 "
+                       "Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S Q2_K Q2_K_S "
+                       "IQ4_NL IQ4_XS IQ3_M IQ3_S IQ3_XS IQ3_XXS TQ2_0 TQ1_0; with --imatrix alone IQ2_M IQ2_S IQ2_XS "
+                       "IQ2_XXS IQ1_M IQ1_S; MXFP4_MOE: experts as MXFP4, the rest as Q8_0), or any other type that a "
+                       "plugin serves (Q3_K, NVFP4, ...) for all of them. A matrix whose rows do not divide into "
+                       "blocks of 256 becomes one of blocks of 32: of Q4_K Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of TQ "
+                       "Q4_0, "
+                       "of the others IQ4_NL. OUT appears whole or not at all." },
     [CMD_IMATRIX] = { "imatrix", "", 0, 0, "measure which columns of a model's matrices matter",
                       "Reads a text (--file, --text or --ids) and writes to --out how large the values are that each "
                       "column of each matrix, of each expert, is multiplied with: what worker quantize --imatrix "

@@ -368,7 +368,7 @@ static int quantize_file(struct quantize *q, const char *out, const char *type, 
                     type, loaded);
     }
     if (is_input(q->in, out)) return fail(CODE_INVALID_REQUEST, "%s: is the input itself; name another file", out);
-    q->model = mixture_model_of(q->in);
+    q->model = mixture_model_of(q->in, imatrix);
     wk_status status = imatrix ? importance_open(imatrix, &q->importance, &err) : WK_OK;
     if (status) return refuse_model(status, imatrix, err_text);
     status = decide_all(q, &err);

@@ -189,9 +189,9 @@ static void data_falls_back(void **state)
 {
     (void)state;
     static const struct encoding types[] = { { "MXFP4", "mxfp4", "", 36, 0 },
-                                             { "IQ4_NL", "iq4_nl", "", 36, 0 },
-                                             { "IQ4_XS", "iq4_xs", "iq4_nl", 5, 31 },
-                                             { "q2_K", "q2_K", "iq4_nl", 5, 31 },
+                                             { "IQ4_NL", "iq4_nl", "q8_0", 35, 1 },
+                                             { "IQ4_XS", "iq4_xs", "iq4_nl", 5, 30 },
+                                             { "q2_K", "q3_K", "iq4_nl", 5, 30 },
                                              { "Q3_K", "q3_K", "iq4_nl", 5, 31 } };
     char source[DATA_PATH_MAX];
     (void)data_path(source, "stories260K/stories260K-ffn256-f32.gguf");

@@ -31,7 +31,7 @@ PLAIN = ("f32", "f16", "bf16")  # products in F32
 # products by heads, states, tables of a constant row, scaled values and a shared expert; and pooled rows, below.
 ADAPTED = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "gpt-oss", "gemma2", "deepseek2", "mamba2", "bert")
 ADAPTED += ("granitemoe-shared", "gemma3")
-ONLY_READ = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s")  # types that `worker quantize` does not make
+WEIGHED = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s")  # types that are made with an importance matrix alone
 MIXTURES = ("Q4_K_M",)  # a type for each role
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMBEDDED = ("models/haiku/haiku-q4_k_m.gguf", "models/haiku-moe/haiku-moe-mxfp4.gguf")
@@ -115,15 +115,21 @@ class Folder:
         both = [(model + ".lora.gguf", 0.75), (model + ".lora2.gguf", -0.5)]
         self.case(model, loose, suffix=".lora2", adapters=both)
 
-    def quantize(self, source, kind, target):
-        said = subprocess.run(
-            [self.worker, "quantize", self.at(source + ".gguf"), self.at(target + ".gguf"), kind],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
+    def run(self, *args):
+        said = subprocess.run([self.worker, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if said.returncode:
-            sys.exit("worker quantize %s: %s" % (kind, said.stderr))
+            sys.exit("worker %s: %s" % (" ".join(args), said.stderr))
+
+    def quantize(self, source, kind, target, *more):
+        self.run("quantize", self.at(source + ".gguf"), self.at(target + ".gguf"), kind, *more)
+
+    def imatrix(self, model, n=64):
+        """Of random tokens; its path."""
+        r, path = self.random(model + ".imatrix"), self.at(model + ".imatrix.gguf")
+        n_vocab = gguf.read(self.at(model + ".gguf"))[1]["token_embd.weight"][0][1]
+        ids = " ".join(str(r.randrange(n_vocab)) for _ in range(n))
+        self.run("imatrix", "--model", self.at(model + ".gguf"), "--ids", ids, "--exact", "-o", path)
+        return path
 
     def served(self):
         """The formats of the worker's plugins; all of them are known to gguf.py."""
@@ -175,13 +181,11 @@ def main(worker, path):
     # many pages of the cache, windows that have passed, states kept behind pages
     for family in ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2", "deepseek2-lite"):
         folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")
-    served = folder.served()
+    served, weighed = folder.served(), ["--imatrix", folder.imatrix("formats")]
     for kind in [*(k for k in gguf.TYPES if k.lower() in served), *MIXTURES]:
         if kind in gguf.TYPES:
             folder.blocks(kind)
-        if kind in ONLY_READ:
-            continue
-        folder.quantize("formats", kind, "formats-" + kind)
+        folder.quantize("formats", kind, "formats-" + kind, *(weighed if kind in WEIGHED else []))
         folder.case("formats-" + kind, F16_CACHE if kind in PLAIN else EIGHT_BITS, n_prompt=9, n_generated=2)
     for family in ADAPTED:
         folder.adapted(family, F16_CACHE)

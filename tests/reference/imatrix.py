@@ -19,6 +19,7 @@ import gguf
 worker, goldens, folder = sys.argv[1:4]
 FAMILIES = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "mixtral-apart", "gpt-oss", "gemma2", "deepseek2", "mamba2")
 WEIGHED = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S")
+ALONE = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M")  # made with importance alone
 failures = []
 
 
@@ -115,13 +116,14 @@ def error(original, quantized, matrix):
     return total
 
 
-def skewed(path, source):
-    """The same matrix with columns that matter more and less, as those of trained models do."""
+def skewed(path, source, spread=1.5):
+    """The same matrix with columns that matter more and less, as those of trained models do; with no spread all matter
+    the same."""
     meta, tensors = gguf.read(source)
     r = random.Random("skewed")
     for name, (_, values) in tensors.items():
         if name.endswith(".in_sum2"):
-            values[:] = [v * math.exp(r.gauss(0, 1.5)) for v in values]
+            values[:] = [v * math.exp(r.gauss(0, spread)) if spread else 1.0 for v in values]
     gguf.write(path, meta, tensors)
 
 
@@ -132,13 +134,18 @@ def weigh():
     said = run("imatrix", "--model", model, "--ids", text, "-o", at("plain.gguf"))
     check("an importance matrix of experts", said.returncode == 0, said.stderr)
     skewed(matrix, at("plain.gguf"))
+    skewed(at("alike.gguf"), at("plain.gguf"), 0)
     original = gguf.read(model)[1]
-    for kind in WEIGHED:
+    for kind in WEIGHED + ALONE:
         errors = []
-        for extra in ([], ["--imatrix", matrix]):
+        for extra in (["--imatrix", at("alike.gguf")] if kind in ALONE else [], ["--imatrix", matrix]):
             said = run("quantize", model, at("out.gguf"), kind, *extra)
             errors.append(error(original, gguf.read(at("out.gguf"))[1], matrix) if not said.returncode else math.nan)
         check("%s: weighed error %.4g, %.4g with it" % (kind, *errors), errors[1] < 0.97 * errors[0], said.stderr)
+    for kind in ALONE:
+        said = run("quantize", model, at("out2.gguf"), kind)
+        good = said.returncode == 1 and " is made with an importance matrix alone" in said.stderr
+        check(kind + " without importance", good and not os.path.exists(at("out2.gguf")), said.stderr)
 
 
 def refused(name, words, change=None, meta=None, matrix="formats.imatrix.gguf"):
