@@ -126,6 +126,13 @@ static void on_fail(void *self, const char *text)
     add_text(r, text);
 }
 
+static void on_ignore(void *self, const char *name)
+{
+    struct check_recorder *r = self;
+    count(r, "ignore");
+    add_text(r, name);
+}
+
 struct check_recorder *recorder_make(struct check *c, uint32_t extra)
 {
     struct check_recorder *r = guarded(sizeof *r, 8, 0);
@@ -146,7 +153,8 @@ struct check_recorder *recorder_make(struct check *c, uint32_t extra)
                               .supports = on_supports,
                               .scope = on_scope,
                               .name = on_name,
-                              .fail = on_fail };
+                              .fail = on_fail,
+                              .ignore = on_ignore };
     return r;
 }
 

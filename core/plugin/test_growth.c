@@ -83,17 +83,17 @@ static void test_refused(void **state)
     static const struct {
         const char *zoo, *words;
     } rows[] = {
-        { "longer_set", "struct wk_type_cpu: byte 104 is set, which this host (ABI 1.0) does not know" },
-        { "product_longer_set", "struct wk_isa_product: byte 16 is set, which this host (ABI 1.0) does not know" },
-        { "type_flags", "struct wk_type_cpu has flag 0x2, which this host (ABI 1.0) does not know" },
-        { "other_activations", "struct wk_type_cpu.activations has flag 0x8, which this host (ABI 1.0) does not know" },
-        { "product_reserved", "struct wk_isa_product.reserved is 5, must be 0 for this host (ABI 1.0)" },
+        { "longer_set", "struct wk_type_cpu: byte 104 is set, which this host (ABI 1.1) does not know" },
+        { "product_longer_set", "struct wk_isa_product: byte 16 is set, which this host (ABI 1.1) does not know" },
+        { "type_flags", "struct wk_type_cpu has flag 0x2, which this host (ABI 1.1) does not know" },
+        { "other_activations", "struct wk_type_cpu.activations has flag 0x8, which this host (ABI 1.1) does not know" },
+        { "product_reserved", "struct wk_isa_product.reserved is 5, must be 0 for this host (ABI 1.1)" },
         { "arch_reserved_names", "struct wk_arch.reserved_names is 5, must be 0" },
         { "arch_reserved_ignored", "struct wk_arch.reserved_ignored is 5, must be 0" },
         { "arch_reserved_ignored_keys", "struct wk_arch.reserved_ignored_keys is 5, must be 0" },
         { "arch_flags", "struct wk_arch has flag 0x8" },
         { "arch_key_flags", "key \"embedding_length\" has flag 0x100" },
-        { "arch_key_type", "key \"embedding_length\": this host (ABI 1.0) does not know its type 9" },
+        { "arch_key_type", "key \"embedding_length\": this host (ABI 1.1) does not know its type 9" },
         { "arch_key_varies", "key \"embedding_length\": flags 0x8 and type 1: WK_KEY_VARIES goes with" },
         { "arch_key_both", "key \"embedding_length\": flags 0x14 and type 1: WK_KEY_VARIES goes with" },
         { "arch_key_texts", "key \"embedding_length\": flags 0x10 and type 3: WK_KEY_VARIES goes with" },

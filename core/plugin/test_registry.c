@@ -212,7 +212,7 @@ static void test_refused(void **state)
         const char *zoo, *words;
     } rows[] = {
         /* before any code runs: these end the process when they are mapped */
-        { "wrong_major", "was built for plugin ABI 7.0, this worker has 1.0; rebuild" },
+        { "wrong_major", "was built for plugin ABI 7.1, this worker has 1.1; rebuild" },
         { "newer_minor", "needs plugin ABI 1.99 or later" },
         { "unknown_kind", "plugin kind 9 is unknown" },
         { "unknown_flags", "its note has flag 0x4" },

@@ -6,7 +6,7 @@
 #include "tape/internal.h"
 
 enum { MAX_LAYER = 65535 };
-#define READ_AS_NUMBERS UINT32_MAX /* in tensor_of_file: used, but by no operation */
+#define NO_OPERATION UINT32_MAX /* in tensor_of_file: read as numbers, or left out on purpose */
 
 /* ---- tensors of the file ------------------------------------------------------------------------------- */
 
@@ -244,7 +244,7 @@ static uint32_t on_tensor(void *self, const char *name, const char *suffix, uint
         return 0;
     }
     uint32_t known = b->tensor_of_file[file_index(b->p->file, t)];
-    if (known && known != READ_AS_NUMBERS) return known;
+    if (known && known != NO_OPERATION) return known;
     const struct tape_tensor tensor = {
         .in = b->p->file, .file = t, .slab_files = slab_files, .rows = rows, .cols = cols, .slabs = slabs
     };
@@ -277,7 +277,7 @@ static uint32_t on_read(void *self, const char *name, float *dst, uint32_t n)
         return 0;
     }
     uint32_t *known = &b->tensor_of_file[file_index(b->p->file, t)];
-    if (!*known) *known = READ_AS_NUMBERS;
+    if (!*known) *known = NO_OPERATION;
     return 1;
 }
 
@@ -325,6 +325,14 @@ static void on_fail(void *self, const char *text)
     messages_say(b->messages, WK_INVALID, "%s", text);
 }
 
+static void on_ignore(void *self, const char *name)
+{
+    struct builder *b = self;
+    for (uint64_t i = 0; i < gguf_tensor_count(b->p->file); i++)
+        if (!b->tensor_of_file[i] && name_listed(&name, 1, gguf_tensor_at(b->p->file, i)->name))
+            b->tensor_of_file[i] = NO_OPERATION;
+}
+
 void builder_table(struct builder *b, struct wk_builder *out)
 {
     *out = (struct wk_builder){ .struct_size = sizeof *out,
@@ -338,5 +346,6 @@ void builder_table(struct builder *b, struct wk_builder *out)
                                 .supports = builder_supports,
                                 .scope = on_scope,
                                 .name = on_name,
-                                .fail = on_fail };
+                                .fail = on_fail,
+                                .ignore = on_ignore };
 }

@@ -42,6 +42,7 @@ static void put_fields(struct sha256 *s, const struct tape_op *o)
     case WK_OP_NORM: put_u64(s, o->u.norm.kind), put_u64(s, o->u.norm.group), put_f32(s, o->u.norm.eps); break;
     case WK_OP_ROPE:
         put_u64(s, o->u.rope.head), put_u64(s, o->u.rope.style), put_u64(s, o->u.rope.n), put_f64(s, o->u.rope.mscale);
+        put_f64(s, o->u.rope.temperature), put_u64(s, o->u.rope.temperature_length);
         for (uint32_t i = 0; i < o->u.rope.n; i++) put_f64(s, o->u.rope.freq[i]);
         break;
     case WK_OP_ATTENTION:

@@ -60,8 +60,8 @@ struct builder {
     char (*asked)[TAPE_NAME]; /* [n_tensors] the plugin's name of the tensor, without ".weight": an alias's values bear
                                  it */
     uint32_t cap_asked;
-    uint32_t *tensor_of_file;   /* [tensors of the file] index + 1 in p->tensors; UINT32_MAX: read as numbers; 0: nobody
-                                   used it yet */
+    uint32_t *tensor_of_file;   /* [tensors of the file] index + 1 in p->tensors; UINT32_MAX: read as numbers, or
+                                   left out on purpose; 0: nobody used it yet */
     uint8_t *type_refused;      /* [256] a ggml type that nobody serves is said once */
     uint32_t logits, embedding; /* OUTPUT operations; TAPE_NONE: not recorded */
     uint32_t pooling;           /* enum tape_pooling, or scores, where the architecture leaves it to the host; else 0 */

@@ -35,6 +35,8 @@ static void print_fields(const struct tape_op *o, FILE *out)
     case WK_OP_ROPE:
         fprintf(out, " %s head %u pairs %u mscale %.9g", o->u.rope.style == WK_ROPE_INTERLEAVED ? "pairs" : "halves",
                 o->u.rope.head, o->u.rope.n, o->u.rope.mscale);
+        if (o->u.rope.temperature_length)
+            fprintf(out, " temperature %.9g of %u", o->u.rope.temperature, o->u.rope.temperature_length);
         break;
     case WK_OP_ATTENTION:
         fprintf(out, " heads %u/%u of %u scale %g", o->u.attn.heads, o->u.attn.kv_heads, o->u.attn.head_k,

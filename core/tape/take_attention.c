@@ -32,13 +32,18 @@ bool take_rope(struct builder *b, const union any_op *a, struct draft *d)
     if (!f->freq) REFUSE(WK_INVALID, "%s: no frequencies", d->name);
     if (f->reserved)
         REFUSE(WK_UNSUPPORTED, "%s: frequencies: reserved is %u, must be 0", d->name, (unsigned)f->reserved);
+    if (f->reserved_temperature)
+        REFUSE(WK_UNSUPPORTED, "%s: frequencies: reserved_temperature is %u, must be 0", d->name,
+               (unsigned)f->reserved_temperature);
     if (!known(b, d, "style", f->style, 0, ROPE_STYLES)) return false;
     if (!head || x->width % head)
         REFUSE(WK_INVALID, "%s: %s is %u wide, not a multiple of head %u", d->name, x->name, (unsigned)x->width,
                (unsigned)head);
     if (!f->n || (uint64_t)f->n * 2 > head)
         REFUSE(WK_INVALID, "%s: %u pairs in a head of %u", d->name, (unsigned)f->n, (unsigned)head);
-    if (!finite_number(b, d, "mscale", f->mscale)) return false;
+    if (!finite_number(b, d, "mscale", f->mscale) || !finite_number(b, d, "temperature", f->temperature)) return false;
+    if (f->temperature != 0 && !f->temperature_length)
+        REFUSE(WK_INVALID, "%s: a temperature of %g, and temperature_length is 0", d->name, f->temperature);
     for (uint32_t i = 0; i < f->n; i++)
         if (!isfinite(f->freq[i])) REFUSE(WK_INVALID, "%s: frequency %u is not a finite number", d->name, (unsigned)i);
     d->op.u.rope.freq = share_frequencies(b, f);
@@ -47,6 +52,8 @@ bool take_rope(struct builder *b, const union any_op *a, struct draft *d)
     d->op.u.rope.style = f->style;
     d->op.u.rope.n = f->n;
     d->op.u.rope.mscale = f->mscale;
+    d->op.u.rope.temperature = f->temperature;
+    d->op.u.rope.temperature_length = f->temperature_length;
     return as_input(b, d, 0);
 }
 

@@ -115,8 +115,9 @@ struct tape_op {
         } norm;
         struct {
             uint32_t head, style, n;
+            uint32_t temperature_length; /* 0: none */
             const double *freq;
-            double mscale;
+            double mscale, temperature;
         } rope; /* freq: [n], the program's; ropes of equal tables share it */
         struct {
             uint32_t heads, kv_heads, head_k, head_v;

@@ -269,42 +269,69 @@ static void random_tapes(void **state)
     gguf_build_free(g);
 }
 
+#define FIELD(kind, field) { WK_OP_##kind, offsetof(struct tape_op, u.field), #field }
+static const struct {
+    uint16_t kind;
+    size_t at;
+    const char *name;
+} fields[] = {
+    FIELD(EMBED, embed.index),
+    FIELD(EMBED, embed.offset),
+    FIELD(LINEAR, linear.first),
+    FIELD(LINEAR, linear.n),
+    FIELD(EXPERT, linear.first),
+    FIELD(EXPERT, linear.n),
+    FIELD(EXPERT, linear.slabs),
+    FIELD(LINEAR_HEADS, linear.first),
+    FIELD(LINEAR_HEADS, linear.n),
+    FIELD(LINEAR_HEADS, linear.slabs),
+    FIELD(NORM, norm.kind),
+    FIELD(NORM, norm.group),
+    FIELD(NORM, norm.eps),
+    FIELD(ROPE, rope.head),
+    FIELD(ROPE, rope.style),
+    FIELD(ROPE, rope.temperature),
+    FIELD(ROPE, rope.temperature_length),
+    FIELD(ATTENTION, attn.kv_heads),
+    FIELD(ATTENTION, attn.head_k),
+    FIELD(ATTENTION, attn.head_v),
+    FIELD(ATTENTION, attn.scale),
+    FIELD(ATTENTION, attn.softcap),
+    FIELD(ATTENTION, attn.window),
+    FIELD(ATTENTION, attn.chunk),
+    FIELD(ATTENTION, attn.flags),
+    FIELD(ATTENTION, attn.value_in_key),
+    FIELD(ATTENTION, attn.kv_layer),
+    FIELD(UNARY, unary.fn),
+    FIELD(UNARY, unary.p),
+    FIELD(GLU, glu.fn),
+    FIELD(GLU, glu.alpha),
+    FIELD(GLU, glu.limit),
+    FIELD(SLICE, slice.first),
+    FIELD(SLICE, slice.n),
+    FIELD(SLICE, slice.groups),
+    FIELD(CONCAT, concat.groups),
+    FIELD(CONCAT, concat.repeated),
+    FIELD(STATE, state.kind),
+    FIELD(STATE, state.kernel),
+    FIELD(STATE, state.heads),
+    FIELD(STATE, state.groups),
+    FIELD(ROUTE, route.k),
+    FIELD(ROUTE, route.score),
+    FIELD(ROUTE, route.scale),
+    FIELD(ROUTE, route.flags),
+    FIELD(ROUTE, route.groups),
+    FIELD(ROUTE, route.groups_used),
+    FIELD(ROUTE, route.group_score),
+    FIELD(POOL, pool.how),
+    FIELD(OUTPUT, output.what),
+    FIELD(OUTPUT, output.flags),
+};
+#undef FIELD
+
 /* Every number of an operation is in the digest. (heads and pairs say how long other lists are.) */
 static void digest_has_every_number(void **state)
 {
-#define FIELD(kind, field) { WK_OP_##kind, offsetof(struct tape_op, u.field), #field }
-    static const struct {
-        uint16_t kind;
-        size_t at;
-        const char *name;
-    } fields[] = {
-        FIELD(EMBED, embed.index),       FIELD(EMBED, embed.offset),
-        FIELD(LINEAR, linear.first),     FIELD(LINEAR, linear.n),
-        FIELD(EXPERT, linear.first),     FIELD(EXPERT, linear.n),
-        FIELD(EXPERT, linear.slabs),     FIELD(LINEAR_HEADS, linear.first),
-        FIELD(LINEAR_HEADS, linear.n),   FIELD(LINEAR_HEADS, linear.slabs),
-        FIELD(NORM, norm.kind),          FIELD(NORM, norm.group),
-        FIELD(NORM, norm.eps),           FIELD(ROPE, rope.head),
-        FIELD(ROPE, rope.style),         FIELD(ATTENTION, attn.kv_heads),
-        FIELD(ATTENTION, attn.head_k),   FIELD(ATTENTION, attn.head_v),
-        FIELD(ATTENTION, attn.scale),    FIELD(ATTENTION, attn.softcap),
-        FIELD(ATTENTION, attn.window),   FIELD(ATTENTION, attn.chunk),
-        FIELD(ATTENTION, attn.flags),    FIELD(ATTENTION, attn.value_in_key),
-        FIELD(ATTENTION, attn.kv_layer), FIELD(UNARY, unary.fn),
-        FIELD(UNARY, unary.p),           FIELD(GLU, glu.fn),
-        FIELD(GLU, glu.alpha),           FIELD(GLU, glu.limit),
-        FIELD(SLICE, slice.first),       FIELD(SLICE, slice.n),
-        FIELD(SLICE, slice.groups),      FIELD(CONCAT, concat.groups),
-        FIELD(CONCAT, concat.repeated),  FIELD(STATE, state.kind),
-        FIELD(STATE, state.kernel),      FIELD(STATE, state.heads),
-        FIELD(STATE, state.groups),      FIELD(ROUTE, route.k),
-        FIELD(ROUTE, route.score),       FIELD(ROUTE, route.scale),
-        FIELD(ROUTE, route.flags),       FIELD(ROUTE, route.groups),
-        FIELD(ROUTE, route.groups_used), FIELD(ROUTE, route.group_score),
-        FIELD(POOL, pool.how),           FIELD(OUTPUT, output.what),
-        FIELD(OUTPUT, output.flags),
-    };
-#undef FIELD
     (void)state;
     struct gguf_build *g;
     struct gguf *file = make_file(&g);

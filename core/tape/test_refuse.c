@@ -322,6 +322,18 @@ static void rope_head(const struct wk_builder *b) { rope_with(b, 5, 2, 1, 0); }
 static void rope_pairs(const struct wk_builder *b) { rope_with(b, 8, 5, 1, 0); }
 static void rope_nan(const struct wk_builder *b) { rope_with(b, 8, 4, NAN, 0); }
 static void rope_style(const struct wk_builder *b) { rope_with(b, 8, 4, 1, 2); }
+static void temperature_with(const struct wk_builder *b, double temperature, uint32_t length, uint32_t reserved)
+{
+    double freq[4] = { 0 };
+    struct wk_rope_freqs f = wk_rope_freqs_of(freq, 4, 0, 1);
+    f.temperature = temperature;
+    f.temperature_length = length;
+    f.reserved_temperature = reserved;
+    finish(b, wk_rope(b, begin(b), 8, &f));
+}
+static void temperature_nan(const struct wk_builder *b) { temperature_with(b, NAN, 32, 0); }
+static void temperature_alone(const struct wk_builder *b) { temperature_with(b, 0.5, 0, 0); }
+static void temperature_reserved(const struct wk_builder *b) { temperature_with(b, 0.5, 32, 9); }
 static void rope_none(const struct wk_builder *b) { finish(b, wk_rope(b, begin(b), 8, NULL)); }
 static void norm_eps(const struct wk_builder *b) { finish(b, wk_rms_norm(b, begin(b), NULL, 0)); }
 static void norm_nan(const struct wk_builder *b) { finish(b, wk_rms_norm(b, begin(b), NULL, NAN)); }
@@ -597,7 +609,7 @@ static const struct broken {
     { attention_heads, WK_INVALID, "blk.0.attention: 4 heads for 3 of k and v, must be a multiple" },
     { attention_no_heads, WK_INVALID, "blk.0.attention: 0 heads for 0 of k and v, must be a multiple" },
     { attention_scale, WK_INVALID, "blk.0.attention: scale is not a finite number" },
-    { attention_flags, WK_UNSUPPORTED, "blk.0.attention: flags 0x2 are unknown to this host (ABI 1.0)" },
+    { attention_flags, WK_UNSUPPORTED, "blk.0.attention: flags 0x2 are unknown to this host (ABI 1.1)" },
     { attention_chunk, WK_INVALID,
       "blk.0.attention: chunks of 33 positions must be a multiple of 32, without a window, one-directional" },
     { attention_chunk_window, WK_INVALID,
@@ -618,19 +630,22 @@ static const struct broken {
     { rope_head, WK_INVALID, "token_embd.rope: token_embd is 32 wide, not a multiple of head 5" },
     { rope_pairs, WK_INVALID, "token_embd.rope: 5 pairs in a head of 8" },
     { rope_nan, WK_INVALID, "token_embd.rope: frequency 0 is not a finite number" },
-    { rope_style, WK_UNSUPPORTED, "token_embd.rope: style 2 is unknown to this host (ABI 1.0)" },
+    { rope_style, WK_UNSUPPORTED, "token_embd.rope: style 2 is unknown to this host (ABI 1.1)" },
     { rope_none, WK_INVALID, "token_embd.rope: no frequencies" },
+    { temperature_nan, WK_INVALID, "token_embd.rope: temperature is not a finite number" },
+    { temperature_alone, WK_INVALID, "token_embd.rope: a temperature of 0.5, and temperature_length is 0" },
+    { temperature_reserved, WK_UNSUPPORTED, "token_embd.rope: frequencies: reserved_temperature is 9, must be 0" },
     { norm_eps, WK_INVALID, "blk.0.norm: eps 0 must be above 0" },
     { norm_nan, WK_INVALID, "blk.0.norm: eps nan must be above 0" },
     { norm_group, WK_INVALID, "blk.0.norm: token_embd is 32 wide, not a multiple of 5" },
-    { norm_kind, WK_UNSUPPORTED, "blk.0.norm: norm 7 is unknown to this host (ABI 1.0)" },
-    { map_fn, WK_UNSUPPORTED, "token_embd.unary: function 99 is unknown to this host (ABI 1.0)" },
+    { norm_kind, WK_UNSUPPORTED, "blk.0.norm: norm 7 is unknown to this host (ABI 1.1)" },
+    { map_fn, WK_UNSUPPORTED, "token_embd.unary: function 99 is unknown to this host (ABI 1.1)" },
     { map_cap, WK_INVALID, "token_embd.softcap: a cap of 0 must be above 0" },
     { map_nan, WK_INVALID, "token_embd.scale: p is not a finite number" },
-    { glu_fn, WK_UNSUPPORTED, "blk.0.glu: function 0 is unknown to this host (ABI 1.0)" },
+    { glu_fn, WK_UNSUPPORTED, "blk.0.glu: function 0 is unknown to this host (ABI 1.1)" },
     { glu_limit, WK_INVALID, "blk.0.glu: a limit of 0 must be above 0" },
     { route_top, WK_INVALID, "blk.0.route: top 40 of 32 (1 to 64 are served)" },
-    { route_score, WK_UNSUPPORTED, "blk.0.route: score 77 is unknown to this host (ABI 1.0)" },
+    { route_score, WK_UNSUPPORTED, "blk.0.route: score 77 is unknown to this host (ABI 1.1)" },
     { route_bias, WK_INVALID,
       "blk.0.route: a score that is the softmax over the chosen cannot choose them by a bias; WK_SCORE_SOFTMAX with "
       "WK_ROUTE_NORMALIZE has the same weights" },
@@ -643,10 +658,10 @@ static const struct broken {
     { groups_past, WK_INVALID, "blk.0.route: top 2 of 5 of 4 groups, of 8 experts each" },
     { groups_of_one, WK_INVALID, "blk.0.route: 32 groups of 32 experts" },
     { groups_many, WK_INVALID, "blk.0.route: 65 groups (1 to 64 are served)" },
-    { group_scores, WK_UNSUPPORTED, "blk.0.route: group score 3 is unknown to this host (ABI 1.0)" },
-    { group_score_missing, WK_UNSUPPORTED, "blk.0.route: group score 0 is unknown to this host (ABI 1.0)" },
+    { group_scores, WK_UNSUPPORTED, "blk.0.route: group score 3 is unknown to this host (ABI 1.1)" },
+    { group_score_missing, WK_UNSUPPORTED, "blk.0.route: group score 0 is unknown to this host (ABI 1.1)" },
     { groups_missing, WK_INVALID, "blk.0.route: 2 groups used of none" },
-    { route_flags, WK_UNSUPPORTED, "blk.0.route: flags 0x2 are unknown to this host (ABI 1.0)" },
+    { route_flags, WK_UNSUPPORTED, "blk.0.route: flags 0x2 are unknown to this host (ABI 1.1)" },
     { combine_slots, WK_INVALID, "blk.0.combine: token_embd has 1 slots, blk.0.route 2" },
     { combine_no_route, WK_INVALID, "blk.0.combine: token_embd is not the result of a route" },
     { expert_count, WK_INVALID, "blk.0.w: 1 experts, blk.0.route chooses among 32" },
@@ -658,10 +673,10 @@ static const struct broken {
       "blk.0.w.weight: the file has 32 rows x 32 columns x 1 slabs, the plugin asks for 32 x 6 x 5" },
     { heads_none, WK_INVALID, "blk.0.w.weight: the file has 32 rows x 32 columns, the plugin asks for 32 x 0" },
     { custom_many, WK_INVALID, "custom: at most 8 inputs and 8 tensors" },
-    { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 1.0)" },
+    { pool_how, WK_UNSUPPORTED, "blk.0.pool: pooling 9 is unknown to this host (ABI 1.1)" },
     { embedding_unpooled, WK_INVALID, "embedding: token_embd is not the result of pool" },
-    { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 1.0)" },
-    { output_what, WK_UNSUPPORTED, "logits: output 3 is unknown to this host (ABI 1.0)" },
+    { embedding_flags, WK_UNSUPPORTED, "embedding: flags 6 is unknown to this host (ABI 1.1)" },
+    { output_what, WK_UNSUPPORTED, "logits: output 3 is unknown to this host (ABI 1.1)" },
     { context_past, WK_INVALID,
       "blk.0.w: a context of 128 positions (+ 2) reaches past the table's 32 rows; ask for a shorter context" },
     { name_twice, WK_INVALID, "blk.0.mine: two values of this name" },
@@ -672,10 +687,10 @@ static const struct broken {
     { strange_zero, WK_INVALID, "blk.0.unary: input 0 is no value or tensor of this model" },
     { layer_far, WK_INVALID, "layer 70000: at most 65535" },
     { many_ops, WK_INVALID, "more than 65536 operations" },
-    { need_of_later, WK_UNSUPPORTED, "w.weight: need 3 is unknown to this host (ABI 1.0)" },
+    { need_of_later, WK_UNSUPPORTED, "w.weight: need 3 is unknown to this host (ABI 1.1)" },
     { custom_nothing, WK_INVALID, "blk.0.custom: no definition" },
     { custom_refuses, WK_INVALID, "blk.0.twist: the plugin's operation refuses inputs of these widths (first: 32)" },
-    { state_kind, WK_UNSUPPORTED, "blk.0.state: state 9 is unknown to this host (ABI 1.0)" },
+    { state_kind, WK_UNSUPPORTED, "blk.0.state: state 9 is unknown to this host (ABI 1.1)" },
     { scan_heads, WK_INVALID, "blk.0.scan: 4 heads for 3 of keys, must be a multiple" },
     { scan_no_groups, WK_INVALID, "blk.0.scan: 4 heads for 0 of keys, must be a multiple" },
     { scan_parts, WK_INVALID, "blk.0.scan: q is 32 wide for 3 heads, v 32 for 6" },
@@ -739,6 +754,36 @@ static void unused_tensor(void **state)
     gguf_build_floats(g, "olde", 1, 4, 1, NULL);
     assert_int_equal(attempt(g, good, text), WK_INVALID);
     assert_string_equal(text, "junk.weights is in the file, nothing reads it\nolde is in the file, nothing reads it");
+    gguf_build_free(g);
+}
+
+/* record() leaves tensors out by complete names and by prefixes; what it reads as well stays what it is. */
+static void leaves_out(const struct wk_builder *b)
+{
+    b->ignore(b->self, "blk.1.*");
+    b->ignore(b->self, "extra");
+    b->ignore(b->self, "output.weight");
+    b->ignore(b->self, "blk.0.w.weight");
+    finish(b, begin(b));
+    b->ignore(b->self, "token_embd.weight");
+}
+static void tensors_left_out(void **state)
+{
+    (void)state;
+    char text[8192];
+    struct gguf_build *g = toy_file();
+    gguf_build_floats(g, "blk.1.w.weight", 1, 4, 1, NULL);
+    gguf_build_floats(g, "blk.1.", 1, 4, 1, NULL);
+    gguf_build_floats(g, "extra", 1, 4, 1, NULL);
+    assert_int_equal(attempt(g, good, text), WK_INVALID);
+    assert_string_equal(text, "blk.1.w.weight is in the file, nothing reads it\nblk.1. is in the file, nothing reads "
+                              "it\nextra is in the file, nothing reads it");
+    assert_int_equal(attempt(g, leaves_out, text), WK_OK);
+    gguf_build_floats(g, "blk.10.w.weight", 1, 4, 1, NULL);
+    gguf_build_floats(g, "extras", 1, 4, 1, NULL);
+    assert_int_equal(attempt(g, leaves_out, text), WK_INVALID);
+    assert_string_equal(text,
+                        "blk.10.w.weight is in the file, nothing reads it\nextras is in the file, nothing reads it");
     gguf_build_free(g);
 }
 
@@ -1054,12 +1099,12 @@ static void growth(void **state)
     longer.next[0] = 1;
     assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
     assert_string_equal(
-        text, "blk.0.attention: byte 112 is set, which this host (ABI 1.0) does not know; use a newer worker");
+        text, "blk.0.attention: byte 112 is set, which this host (ABI 1.1) does not know; use a newer worker");
     longer.next[0] = 0;
     longer.next[2] = 0x100;
     assert_int_equal(attempt(g, put_longer, text), WK_UNSUPPORTED);
     assert_string_equal(
-        text, "blk.0.attention: byte 121 is set, which this host (ABI 1.0) does not know; use a newer worker");
+        text, "blk.0.attention: byte 121 is set, which this host (ABI 1.1) does not know; use a newer worker");
     longer.next[2] = 0;
     longer_bytes = sizeof(struct wk_op_attention) - 8; /* shorter than its first version */
     assert_int_equal(attempt(g, put_longer, text), WK_INVALID);
@@ -1070,14 +1115,14 @@ static void growth(void **state)
     for (new_kind = 0; new_kind < 40; new_kind += new_kind ? 23 : WK_OP_END) {
         assert_int_equal(attempt(g, put_new_kind, text), WK_UNSUPPORTED);
         char expected[80];
-        (void)snprintf(expected, sizeof expected, "blk.0.op %u needs ABI 1.4, this host has 1.0", new_kind);
+        (void)snprintf(expected, sizeof expected, "blk.0.op %u needs ABI 1.4, this host has 1.1", new_kind);
         assert_string_equal(text, expected);
         assert_true(!supported[0] && supported[1] && !supported[2]);
     }
     assert_int_equal(attempt(g, put_reserved, text), WK_UNSUPPORTED);
-    assert_string_equal(text, "blk.0.norm: byte 84 is set, unknown to this host (ABI 1.0)");
+    assert_string_equal(text, "blk.0.norm: byte 84 is set, unknown to this host (ABI 1.1)");
     assert_int_equal(attempt(g, put_third_input, text), WK_UNSUPPORTED);
-    assert_string_equal(text, "blk.0.add: byte 16 is set, unknown to this host (ABI 1.0)");
+    assert_string_equal(text, "blk.0.add: byte 16 is set, unknown to this host (ABI 1.1)");
     gguf_build_free(g);
 }
 
@@ -1188,6 +1233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_recordings),
         cmocka_unit_test(unused_tensor),
+        cmocka_unit_test(tensors_left_out),
         cmocka_unit_test(unserved_types),
         cmocka_unit_test(broken_shapes),
         cmocka_unit_test(sixteen_messages),

@@ -5,6 +5,7 @@
  * through it instead, and the cache holds the latent rows alone. Files of before that have it whole (attn_kv_b), and
  * each head's keys and values are made and kept. Some experts are there for every token, the others are chosen, from
  * the best groups where the file has groups. open() checks how the numbers fit together; record() is the papers. */
+#define WORKER_ABI_MINOR 1 /* wk_ignore */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +47,8 @@ enum {
     ROPE_CONTEXT,
     YARN_LOG,
     YARN_FAST,
-    YARN_SLOW
+    YARN_SLOW,
+    NEXTN
 };
 enum { MAX_HEAD = 1024, MAX_LATENT = 4096, MAX_CONTEXT = 1 << 27 };
 enum { GATING_NONE = 0, GATING_SOFTMAX, GATING_SIGMOID }; /* values of expert_gating_func; none: softmax */
@@ -81,14 +83,14 @@ static const struct wk_key keys[] = {
     [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 10000 },
     [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 },
     [ROPE_FACTOR] = { "rope.scaling.factor", WK_KEY_F32, 0, 1, 65536, 1 },
-    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT,
-                       0 }, /* default: context_length */
+    [ROPE_CONTEXT] = { "rope.scaling.original_context_length", WK_KEY_U32, 0, 1, MAX_CONTEXT, 0 }, /* all of it */
     [YARN_LOG] = { "rope.scaling.yarn_log_multiplier", WK_KEY_F32, 0, 0, 10, 0 },
     [YARN_FAST] = { "rope.scaling.yarn_beta_fast", WK_KEY_F32, 0, 0.001, 1e6, 32 },
     [YARN_SLOW] = { "rope.scaling.yarn_beta_slow", WK_KEY_F32, 0, 0.001, 1e6, 1 },
+    [NEXTN] = { "nextn_predict_layers", WK_KEY_U32, 0, 0, 16, 0 }, /* left out */
     /* Of these one value changes nothing. */
     WK_KEYS_PLAIN_ATTENTION,
-    WK_KEYS_PLAIN_DECODER,
+    WK_KEYS_NEXTN_DECODER,
     { "attention.sliding_window", WK_KEY_U32, 0, 0, 0, 0 },
     { "rope.scaling.attn_factor", WK_KEY_F32, 0, 1, 1, 1 },
     { "rope.scaling.yarn_attn_factor", WK_KEY_F32, 0, 1, 1, 1 },
@@ -99,8 +101,7 @@ static const struct wk_key keys[] = {
 static const char *const ignored_keys[] = { "vocab_size", "tensor_data_layout", "attention.layer_norm_epsilon",
                                             "rope.scaling.finetuned" };
 static const char *const names[] = { "deepseek2" };
-/* V3's first files. */
-static const struct wk_alias aliases[] = { { "exp_probs_b", "exp_probs_b.bias" } };
+static const struct wk_alias aliases[] = { { "exp_probs_b", "exp_probs_b.bias" } }; /* V3's first files */
 
 /* ---- the models, in the letters of the papers ---------------------------------------------------------- */
 
@@ -112,6 +113,7 @@ struct rotation {
 };
 struct deepseek2 {
     uint32_t L, E, F, V;        /* layers, embedding, feed-forward of dense layers, vocabulary */
+    uint32_t nextn;             /* layers behind its own, which predict further tokens and are left out */
     uint32_t H, D, nope, R, Dv; /* heads; of one: values of q and k, those that do not rotate, those that do, of v */
     uint32_t latent, q_latent;  /* width of the latent rows; of queries, 0: none */
     uint32_t whole;             /* attn_kv_b instead of attn_k_b and attn_v_b */
@@ -201,8 +203,7 @@ static wk_status open_groups(const struct wk_meta *meta, struct deepseek2 *m, co
     if (n <= 1) return WK_OK;
     if (m->X % n || m->X / n < 2)
         return wk_fail(err, WK_INVALID,
-                       "expert_count is %u, must be a multiple of expert_group_count, %u, twice it at "
-                       "least",
+                       "expert_count is %u, must be a multiple of expert_group_count, %u, twice it at least",
                        (unsigned)m->X, (unsigned)n);
     if (!used || used > n || m->route.k > used * (m->X / n))
         return wk_fail(err, WK_INVALID,
@@ -244,7 +245,8 @@ static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_e
     m->E = wk_meta_u32(meta, EMBEDDING);
     m->F = wk_meta_u32(meta, FEED_FORWARD);
     m->eps = (float)wk_meta_number(meta, EPS);
-    wk_status status = open_heads(meta, m, err);
+    wk_status status = wk_nextn_open(meta, NEXTN, &m->L, &m->nextn, err);
+    if (status == WK_OK) status = open_heads(meta, m, err);
     if (status == WK_OK) status = open_rotation(meta, m, err);
     if (status == WK_OK) status = open_experts(meta, m, err);
     if (status != WK_OK) return status;
@@ -316,7 +318,6 @@ static void deepseek2_record(const struct wk_builder *b, const void *model)
     wk_rope_frequencies(freq, m->rotation.n, m->rotation.base);
     if (m->rotation.stretched) wk_rope_yarn(freq, m->rotation.n, &m->rotation.yarn);
     const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, m->rotation.n, WK_ROPE_INTERLEAVED, 1);
-
     wk_value x = wk_embed(b, "token_embd", m->V, m->E);
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l);
@@ -331,6 +332,7 @@ static void deepseek2_record(const struct wk_builder *b, const void *model)
         if (m->Fs) x = wk_add(b, x, shared(b, h, m));
     }
     wk_end_layers(b);
+    wk_nextn_ignore(b, m->L, m->nextn);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", m->eps), m->head, m->V, WK_NONE));
 }
 

@@ -273,7 +273,6 @@ static void relations(void **state)
         { LITE,
           { "rope.scaling.yarn_beta_fast", 0.5, false },
           "rope.scaling.yarn_beta_fast is 0.5, must be at least yarn_beta_slow, 1" },
-        { LITE, { "nextn_predict_layers", 1, true }, "deepseek2.nextn_predict_layers" },
         { LITE, { "block_count", 4, true }, "blk.3.attn_norm.weight: missing in the file" },
         { LITE, { "block_count", 2, true }, "blk.2.attn_norm.weight is in the file, nothing reads it" },
     };
@@ -302,12 +301,18 @@ static void surplus_tensors(void **state)
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
 
+static void layers_left_out(void **state)
+{
+    (void)state;
+    arch_nextn(&test, V3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(latent_attention), cmocka_unit_test(positions), cmocka_unit_test(choice_of_experts),
-        cmocka_unit_test(defaults),         ARCH_EVERY_PLUGIN(test),     cmocka_unit_test(relations),
-        cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(latent_attention), cmocka_unit_test(positions),       cmocka_unit_test(choice_of_experts),
+        cmocka_unit_test(defaults),         ARCH_EVERY_PLUGIN(test),           cmocka_unit_test(relations),
+        cmocka_unit_test(surplus_tensors),  cmocka_unit_test(layers_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  *
  * A pre-norm transformer with a second norm behind each branch. Half of a head rotates, neighbours together; q, k and v
  * have biases in some sizes; gate and up are one tensor. */
+#define WORKER_ABI_MINOR 1 /* wk_ignore */
 #include <math.h>
 
 #include <worker/open.h>
@@ -10,15 +11,16 @@
 
 /* ---- what the file may say ----------------------------------------------------------------------------- */
 
-enum { ROPE_TYPE = WK_DECODER_KEYS };
+enum { ROPE_TYPE = WK_DECODER_KEYS, NEXTN };
 
 /* What stands neither here nor in ignored_keys refuses the file. */
 static const struct wk_key keys[] = {
     WK_KEYS_DECODER,
     [ROPE_TYPE] = { "rope.scaling.type", WK_KEY_TEXT, 0, 0, 0, 0 },
+    [NEXTN] = { "nextn_predict_layers", WK_KEY_U32, 0, 0, 16, 0 }, /* left out */
     /* Of these one value changes nothing. */
     WK_KEYS_PLAIN_ATTENTION,
-    WK_KEYS_PLAIN_DECODER,
+    WK_KEYS_NEXTN_DECODER,
     { "attention.sliding_window", WK_KEY_U32, 0, 0, 0, 0 },
     { "expert_count", WK_KEY_U32, 0, 0, 0, 0 },
     { "expert_used_count", WK_KEY_U32, 0, 0, 0, 0 },
@@ -30,15 +32,22 @@ static const char *const names[] = { "glm4" };
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
+struct glm4 {
+    struct wk_decoder d;
+    uint32_t nextn; /* layers behind its own, which predict further tokens and are left out */
+};
+
 static wk_status fill(const struct wk_meta *meta, void *model, const struct wk_err *err)
 {
-    const wk_status status = wk_rope_unscaled_open(meta, ROPE_TYPE, err);
-    return status == WK_OK ? wk_decoder_open(meta, model, err) : status;
+    struct glm4 *m = model;
+    wk_status status = wk_rope_unscaled_open(meta, ROPE_TYPE, err);
+    if (status == WK_OK) status = wk_decoder_open(meta, &m->d, err);
+    return status == WK_OK ? wk_nextn_open(meta, NEXTN, &m->d.L, &m->nextn, err) : status;
 }
 
 static wk_status glm4_open(const struct wk_meta *meta, void **model, const struct wk_err *err)
 {
-    return wk_model_open(sizeof(struct wk_decoder), fill, meta, model, err);
+    return wk_model_open(sizeof(struct glm4), fill, meta, model, err);
 }
 
 /* ---- record -------------------------------------------------------------------------------------------- */
@@ -63,7 +72,8 @@ static wk_value feed_forward(const struct wk_builder *b, wk_value h, const struc
 
 static void glm4_record(const struct wk_builder *b, const void *model)
 {
-    const struct wk_decoder *d = model;
+    const struct glm4 *m = model;
+    const struct wk_decoder *d = &m->d;
     double freq[WK_DECODER_MAX_HEAD / 2];
     wk_rope_frequencies(freq, d->pairs, d->rope_base);
     const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, d->pairs, WK_ROPE_INTERLEAVED, 1);
@@ -77,6 +87,7 @@ static void glm4_record(const struct wk_builder *b, const void *model)
         x = wk_add(b, x, wk_rms_norm(b, f, "post_ffw_norm", d->eps));
     }
     wk_end_layers(b);
+    wk_nextn_ignore(b, d->L, m->nextn);
     wk_logits(b, wk_linear(b, wk_rms_norm(b, x, "output_norm", d->eps), d->head, d->V, WK_NONE));
 }
 

@@ -111,7 +111,6 @@ static void relations(void **state)
         { PLAIN, { "rope.dimension_count", 3, true }, "rope.dimension_count is 3, must be even" },
         { PLAIN, { "rope.scaling.factor", 4, false }, "glm4.rope.scaling.factor" },
         { PLAIN, { "attention.sliding_window", 64, true }, "glm4.attention.sliding_window" },
-        { PLAIN, { "nextn_predict_layers", 1, true }, "glm4.nextn_predict_layers" },
         { PLAIN, { "block_count", 4, true }, "blk.3.attn_norm.weight: missing in the file" },
         { PLAIN, { "block_count", 2, true }, "blk.2.attn_norm.weight is in the file, nothing reads it" },
         { PLAIN, { "expert_count", 8, true }, "glm4.expert_count" },
@@ -134,11 +133,17 @@ static void surplus_tensors(void **state)
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
 
+static void layers_left_out(void **state)
+{
+    (void)state;
+    arch_nextn(&test, PLAIN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers),    ARCH_EVERY_PLUGIN(test),           cmocka_unit_test(arrays),
-        cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors), cmocka_unit_test(layers_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

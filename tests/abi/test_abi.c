@@ -331,7 +331,7 @@ static void set_operations(void **state)
         struct gguf *file;
         struct tape_program *p = NULL;
         const wk_status status = record(r, longer_kinds[i], 1, &p, &file, &g, text);
-        if (status != WK_UNSUPPORTED || !strstr(text, " is set, which this host (ABI 1.0) does not know"))
+        if (status != WK_UNSUPPORTED || !strstr(text, " is set, which this host (ABI 1.1) does not know"))
             fail_msg("kind %u: status %d, %s", longer_kinds[i], status, text);
         assert_null(p);
         gguf_close(file);
@@ -364,7 +364,7 @@ static void set_structs(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         (void)snprintf(path, sizeof path, "%s/%s.so", folders[0], rows[i].file);
         assert_int_equal(try(path, text), WK_UNSUPPORTED);
-        if (!strstr(text, rows[i].words) || !strstr(text, "is set, which this host (ABI 1.0) does not know"))
+        if (!strstr(text, rows[i].words) || !strstr(text, "is set, which this host (ABI 1.1) does not know"))
             fail_msg("%s: expected \"%s\" in: %s", rows[i].file, rows[i].words, text);
     }
 }

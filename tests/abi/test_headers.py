@@ -14,7 +14,7 @@ EDITS = [
     ("arch.h", "/* Columns [first", "/* Of the columns [first", ""),
     ("arch.h", "    double default_number;", "    double default_number;\n    uint64_t later;", ""),
     ("arch.h", "    WK_OP_END\n", "    WK_OP_LATER,\n    WK_OP_END\n", ""),
-    ("abi.h", "#define WK_ABI_MINOR 0", "#define WK_ABI_MINOR 1", ""),
+    ("abi.h", "#define WK_ABI_MINOR 1", "#define WK_ABI_MINOR 2", ""),
     (
         "arch.h",
         "    uint32_t type, flags;\n    double min, max;",

@@ -331,3 +331,30 @@ void arch_surplus_tensors(const struct arch_test *t, const struct arch_surplus *
         gguf_build_free(g);
     }
 }
+
+void arch_nextn(const struct arch_test *t, uint32_t file)
+{
+    static const char *const tensors[] = { "blk.3.attn_norm.weight", "blk.3.nextn.eh_proj.weight",
+                                           "blk.4.nextn.shared_head_norm.weight" };
+    const struct arch_key blocks = { "block_count", T_L + 2, true }, two = { "nextn_predict_layers", 2, true },
+                          one = { "nextn_predict_layers", 1, true }, all = { "nextn_predict_layers", T_L + 2, true };
+    const char *name = arch_name(t, file);
+    struct arch_opened plain = arch_record(t, t->make(file));
+    struct gguf_build *g = t->make(file);
+    put_key(g, name, &blocks);
+    for (size_t i = 0; i < ARCH_COUNT(tensors); i++) gguf_build_floats(g, tensors[i], 1, 7, 1, NULL);
+    arch_must_refuse(t, g, "blk.3.attn_norm.weight: the file has 1 rows");
+    put_key(g, name, &one);
+    arch_must_refuse(t, g, "blk.3.attn_norm.weight: the file has 1 rows");
+    put_key(g, name, &all);
+    arch_must_refuse(t, g, "nextn_predict_layers is 5, must be less than block_count, 5");
+    put_key(g, name, &two);
+    gguf_build_floats(g, "blk.5.nextn.eh_proj.weight", 1, 7, 1, NULL);
+    arch_must_refuse(t, g, "blk.5.nextn.eh_proj.weight is in the file, nothing reads it");
+    gguf_build_drop(g, "blk.5.nextn.eh_proj.weight");
+    struct arch_opened r = arch_record(t, g);
+    assert_true(r.p->n_layers == T_L && r.p->n_ops == plain.p->n_ops && r.p->n_tensors == plain.p->n_tensors);
+    for (uint32_t i = 0; i < r.p->n_tensors; i++) assert_string_equal(r.p->tensors[i].name, plain.p->tensors[i].name);
+    arch_close(&r);
+    arch_close(&plain);
+}

@@ -95,4 +95,8 @@ struct arch_surplus {
 /* A tensor that nothing reads refuses the file by its name. */
 void arch_surplus_tensors(const struct arch_test *t, const struct arch_surplus *rows, size_t n);
 
+/* Of a plugin that leaves out layers which predict further tokens: with two more layers of any tensors, of which
+ * nextn_predict_layers tells, the file is recorded as without them; else they refuse it by name. */
+void arch_nextn(const struct arch_test *t, uint32_t file);
+
 #endif

@@ -113,8 +113,10 @@ static void do_norm(struct frame *f)
 static void do_rope(struct frame *f)
 {
     const uint32_t n = f->op->u.rope.n, head = f->op->u.rope.head;
-    const double m = f->op->u.rope.mscale;
-    for (uint32_t t = 0; t < f->r->n; t++)
+    const uint32_t length = f->op->u.rope.temperature_length;
+    double m = f->op->u.rope.mscale;
+    for (uint32_t t = 0; t < f->r->n; t++) {
+        if (length) m = f->op->u.rope.mscale * (1 + f->op->u.rope.temperature * log(1 + (double)((t + 1) / length)));
         for (uint32_t h = 0; h < f->width[0]; h += head) {
             const double *x = f->in[0] + (size_t)t * f->width[0] + h;
             double *y = f->y + (size_t)t * f->width[0] + h;
@@ -127,6 +129,7 @@ static void do_rope(struct frame *f)
                 y[b] = m * (x[a] * s + x[b] * c);
             }
         }
+    }
 }
 
 static bool sees(const struct tape_op *o, uint32_t t, uint32_t j)

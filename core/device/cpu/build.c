@@ -257,7 +257,9 @@ uint32_t rope_table_index(const struct executor *x, const struct tape_op *op)
 {
     for (uint32_t i = 0; i < x->n_rope_tables; i++) {
         const struct rope_table *t = &x->rope_tables[i];
-        if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale) return i;
+        if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale &&
+            t->temperature == op->u.rope.temperature && t->temperature_length == op->u.rope.temperature_length)
+            return i;
     }
     return x->n_rope_tables;
 }
@@ -287,8 +289,11 @@ wk_status build_lists(struct executor *x, const struct wk_err *err)
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
         if (op->kind != WK_OP_ROPE || rope_table_index(x, op) < x->n_rope_tables) continue;
-        x->rope_tables[x->n_rope_tables++] =
-            (struct rope_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+        x->rope_tables[x->n_rope_tables++] = (struct rope_table){ .freq = op->u.rope.freq,
+                                                                  .n = op->u.rope.n,
+                                                                  .mscale = op->u.rope.mscale,
+                                                                  .temperature = op->u.rope.temperature,
+                                                                  .temperature_length = op->u.rope.temperature_length };
     }
     wk_status s = sampling_open(x, err);
     return s ? s : weights_find(x, err);

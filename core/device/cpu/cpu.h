@@ -186,8 +186,9 @@ struct lane {
 struct rope_table {
     const double *freq; /* [n] radians a position, the program's */
     uint32_t n;         /* pairs of a head that are rotated */
-    double mscale;      /* factor of both */
-    float *rows;        /* [max_rows][2 n] */
+    uint32_t temperature_length;
+    double mscale, temperature; /* factor of both, as struct wk_rope_freqs has it */
+    float *rows;                /* [max_rows][2 n] */
 };
 
 /* Rows [first, first + n) of a row set, all of one sequence: an attention task. */

@@ -19,10 +19,13 @@ void make_rope_rows(struct executor *x, uint32_t thread)
         const struct rope_table *table = &x->rope_tables[t];
         for (uint32_t r = share(x, rows, thread); r < share(x, rows, thread + 1); r++) {
             float *c = table->rows + (uint64_t)r * 2 * table->n, *s = c + table->n;
+            double m = table->mscale;
+            if (table->temperature_length)
+                m *= 1 + table->temperature * log(1 + (double)((x->position[r] + 1) / table->temperature_length));
             for (uint32_t i = 0; i < table->n; i++) {
                 const double angle = x->position[r] * table->freq[i];
-                c[i] = (float)(table->mscale * cos(angle));
-                s[i] = (float)(table->mscale * sin(angle));
+                c[i] = (float)(m * cos(angle));
+                s[i] = (float)(m * sin(angle));
             }
         }
     }

@@ -588,7 +588,9 @@ uint32_t cuda_rope_table_index(const struct executor *x, const struct tape_op *o
 {
     for (uint32_t i = 0; i < x->prepare.n_rope_tables; i++) {
         const struct prepare_rope_table *t = &x->prepare.rope_table[i];
-        if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale) return i;
+        if (t->freq == op->u.rope.freq && t->n == op->u.rope.n && t->mscale == op->u.rope.mscale &&
+            t->temperature == op->u.rope.temperature && t->temperature_length == op->u.rope.temperature_length)
+            return i;
     }
     return x->prepare.n_rope_tables;
 }
@@ -600,7 +602,11 @@ static wk_status add_rope_table(struct executor *x, const struct tape_op *op, co
         return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth table of rotations: cuda has room for %d",
                        x->program->values[op->out].name, PREPARE_ROPE_TABLES);
     x->prepare.rope_table[x->prepare.n_rope_tables++] =
-        (struct prepare_rope_table){ .freq = op->u.rope.freq, .n = op->u.rope.n, .mscale = op->u.rope.mscale };
+        (struct prepare_rope_table){ .freq = op->u.rope.freq,
+                                     .n = op->u.rope.n,
+                                     .mscale = op->u.rope.mscale,
+                                     .temperature = op->u.rope.temperature,
+                                     .temperature_length = op->u.rope.temperature_length };
     return WK_OK;
 }
 

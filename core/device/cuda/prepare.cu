@@ -50,9 +50,17 @@ static __device__ __noinline__ float2 rope_pair(double angle, double mscale)
     sincos(angle, &s, &c);
     return make_float2((float)(mscale * c), (float)(mscale * s));
 }
+/* Called, too: few models have it. */
+static __device__ __noinline__ double temperature_at(double temperature, uint32_t lengths)
+{
+    return 1.0 + temperature * log(1.0 + (double)lengths);
+}
 static __device__ __forceinline__ float2 rope_at(const struct prepare_rope_table &table, uint32_t i, uint32_t position)
 {
-    return rope_pair((double)position * table.freq[i], table.mscale);
+    double mscale = table.mscale;
+    if (table.temperature_length)
+        mscale *= temperature_at(table.temperature, (position + 1) / table.temperature_length);
+    return rope_pair((double)position * table.freq[i], mscale);
 }
 
 /* ahead: the thread's first value of the first table; made: it is there. */

@@ -49,9 +49,10 @@ struct prepare_layout prepare_layout(uint32_t rows, uint32_t seqs, uint32_t page
 struct prepare_rope_table {
     const double *freq;
     float *rows;
-    double mscale;
-    uint32_t n, pad;
-}; /* rows [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once */
+    double mscale, temperature;
+    uint32_t n, temperature_length;
+}; /* rows [rows][n][2] = mscale x cos, mscale x sin of position x freq: F64, rounded once; mscale grows as struct
+      wk_rope_freqs has it */
 struct prepare {
     uint32_t *serial;    /* of the run before, then of this one */
     uint32_t *ticket;    /* 0 between runs */
@@ -73,8 +74,8 @@ struct prepare {
 };
 CUDA_LAID_OUT(prepare_row, 16, logits_row, 12);
 CUDA_LAID_OUT(prepare_line, 64, lengths, 48);
-CUDA_LAID_OUT(prepare_rope_table, 32, n, 24);
-CUDA_LAID_OUT(prepare, 400, row, 336);
+CUDA_LAID_OUT(prepare_rope_table, 40, n, 32);
+CUDA_LAID_OUT(prepare, 432, row, 368);
 /* Entries of a table that a sequence has at the end of its rows. */
 static inline PREPARE_BOTH uint32_t prepare_pages(uint32_t ring_pages, uint32_t end)
 {

@@ -73,7 +73,8 @@ static void open_rig(struct rig *r)
     for (uint32_t t = 0; t < ROPE_TABLES; t++) {
         const uint32_t n = t ? 5 : PAIRS;
         r->rope_table[t] = make<float>((size_t)ROWS * n * 2);
-        p->rope_table[t] = prepare_rope_table{ r->freq.device, r->rope_table[t].device, t ? 1.25 : 1.0, n, 0 };
+        p->rope_table[t] =
+            prepare_rope_table{ r->freq.device, r->rope_table[t].device, t ? 1.25 : 1.0, 0.1 * t, n, 37 * t };
     }
     for (uint32_t i = 0; i < OFFSETS; i++) {
         r->offset[i] = make<uint32_t>(ROWS);
@@ -152,7 +153,8 @@ static void check_rows(const struct rig *r, const struct inputs *in, uint32_t ro
         for (uint32_t t = 0; t < ROPE_TABLES; t++)
             for (uint32_t j = 0; j < r->p.rope_table[t].n; j++) {
                 const float *got = r->rope_table[t].host + ((size_t)i * r->p.rope_table[t].n + j) * 2;
-                const double angle = (double)row->position * r->freq.host[j], m = r->p.rope_table[t].mscale;
+                const double angle = (double)row->position * r->freq.host[j];
+                const double m = t ? 1.25 * (1 + 0.1 * log(1 + (double)((row->position + 1) / 37))) : 1;
                 if (!(fabs(got[0] - m * cos(angle)) < 2e-7 && fabs(got[1] - m * sin(angle)) < 2e-7))
                     fail_msg("row %u at %u, table %u, pair %u: %.9g %.9g", i, row->position, t, j, (double)got[0],
                              (double)got[1]);

@@ -136,7 +136,7 @@ static wk_status init(const struct wk_host *host, const struct wk_err *err)
     if (BAD(ALONE) && is_taken()) return wk_fail(err, WK_IO, "another process has started it");
     if (BAD(HOST_BEHIND) && ((const volatile uint64_t *)(const void *)host)[sizeof *host / 8] == 1)
         return wk_fail(err, WK_UNSUPPORTED, "expected something else behind the host");
-    if (BAD(HOST_MINOR) && host->abi_minor != WK_ABI_MINOR) return wk_fail(err, WK_UNSUPPORTED, "of another minor");
+    if (BAD(HOST_MINOR) && host->abi_minor > WK_ABI_MINOR) return wk_fail(err, WK_UNSUPPORTED, "of another minor");
     if (BAD(HOST_SIZE) && host->struct_size != sizeof *host) return wk_fail(err, WK_UNSUPPORTED, "of another size");
     return WK_OK;
 }

@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 #define WK_ABI_MAJOR 1
-#define WK_ABI_MINOR 0 /* of these headers */
+#define WK_ABI_MINOR 1 /* of these headers */
 #ifndef WORKER_ABI_MINOR
 #define WORKER_ABI_MINOR 0 /* of the oldest host that the plugin runs in */
 #endif

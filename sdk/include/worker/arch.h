@@ -156,12 +156,18 @@ struct wk_op_output {
     uint32_t what, flags;
 };
 
-/* Rotation frequencies: pair i of a head turns by position * freq[i] radians; results are scaled by mscale. */
+/* Rotation frequencies: pair i of a head turns by position * freq[i] radians; results are scaled by mscale.
+ *
+ * temperature_length, temperature (since 1.1): mscale grows with the position, by a factor of 1 + temperature * ln(1 +
+ * floor((position + 1) / temperature_length)). Frequencies may be 0: then this factor is all that the operation does.
+ */
 struct wk_rope_freqs {
     uint32_t struct_size, style; /* style: WK_ROPE_* */
     uint32_t n, reserved;        /* n: pairs; values from 2n on pass unchanged */
     const double *freq;          /* [n], radians a position, plugin's; copied */
     double mscale;
+    double temperature;
+    uint32_t temperature_length, reserved_temperature; /* positions; 0: mscale is the same everywhere */
 };
 struct wk_op_rope {
     struct wk_op o;
@@ -266,6 +272,8 @@ struct wk_builder {
     void (*scope)(void *self, const char *prefix, uint32_t layer); /* "blk.7.", 7; "" and UINT32_MAX outside layers */
     void (*name)(void *self, uint32_t value, const char *name);    /* a name for taps */
     void (*fail)(void *self, const char *text);                    /* refuse the model, saying why */
+    /* Since 1.1. name: complete, or a prefix that ends in '*'. */
+    void (*ignore)(void *self, const char *name);
 };
 
 /* ---- inlines: one per operation ------------------------------------------------------------------------ */
@@ -327,6 +335,12 @@ static inline wk_value wk_name(const struct wk_builder *b, wk_value x, const cha
     return x;
 }
 static inline void wk_refuse(const struct wk_builder *b, const char *text) { b->fail(b->self, text); }
+#if WORKER_ABI_MINOR >= 1
+/* The file may have a tensor of this complete name, or, where it ends in '*', tensors whose names begin so, that
+ * nothing reads: parts of the file that the model does without, which only its keys tell. Names that no key decides
+ * belong into `ignored` of struct wk_arch. */
+static inline void wk_ignore(const struct wk_builder *b, const char *name) { b->ignore(b->self, name); }
+#endif
 
 static inline wk_value wk_embed_op(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width,
                                    uint32_t index, uint32_t offset)

@@ -44,6 +44,8 @@ extern "C" {
     { "leading_dense_block_count", WK_KEY_U32, 0, 0, 0, 0 }
 #define WK_KEYS_PLAIN_DECODER                                        \
     { "nextn_predict_layers", WK_KEY_U32, 0, 0, 0, 0 },              \
+    WK_KEYS_NEXTN_DECODER
+#define WK_KEYS_NEXTN_DECODER /* the same for who takes them: wk_nextn_open */ \
     { "pooling_type", WK_KEY_U32, 0, 0, 0, 0 },                      \
     { "swin_norm", WK_KEY_BOOL, 0, 0, 0, 0 },                        \
     { "use_parallel_residual", WK_KEY_BOOL, 0, 0, 0, 0 }
@@ -219,6 +221,30 @@ static inline wk_status wk_decoder_open(const struct wk_meta *meta, struct wk_de
     if (status != WK_OK) return status;
     return wk_vocabulary_open(meta, &d->V, &d->head, err);
 }
+
+/* Layers behind the model's own that predict tokens further ahead: nextn_predict_layers, a U32 key, says how many of
+ * block_count, *layers, they are. For a plugin that does without them: *layers are the model's own, *nextn those. */
+static inline wk_status wk_nextn_open(const struct wk_meta *meta, uint32_t key, uint32_t *layers, uint32_t *nextn,
+                                      const struct wk_err *err)
+{
+    *nextn = wk_meta_u32(meta, key);
+    if (*nextn >= *layers)
+        return wk_fail(err, WK_INVALID, "nextn_predict_layers is %u, must be less than block_count, %u",
+                       (unsigned)*nextn, (unsigned)*layers);
+    *layers -= *nextn;
+    return WK_OK;
+}
+#if WORKER_ABI_MINOR >= 1
+/* Nothing reads their tensors. */
+static inline void wk_nextn_ignore(const struct wk_builder *b, uint32_t layers, uint32_t nextn)
+{
+    char name[32];
+    for (uint32_t l = layers; l < layers + nextn; l++) {
+        (void)snprintf(name, sizeof name, "blk.%u.*", (unsigned)l);
+        wk_ignore(b, name);
+    }
+}
+#endif
 
 /* For a plugin whose positions nothing scales: rope.scaling.type, a TEXT key, is "none" or not there. */
 static inline wk_status wk_rope_unscaled_open(const struct wk_meta *meta, uint32_t type_key, const struct wk_err *err)
