@@ -385,6 +385,42 @@ def glm4(key, w):
     return fill(transformers.Glm4ForCausalLM(config), decoder(key, w, names))
 
 
+def glm4moe(key, w):
+    layers = key("block_count") - key("nextn_predict_layers", 0)
+    w.used.update(name for name in w.tensors if name.startswith("blk.%d." % layers))  # predicts further tokens
+    config = transformers.Glm4MoeConfig(
+        **{**sizes(key), "num_hidden_layers": layers},
+        vocab_size=len(w("token_embd.weight")),
+        head_dim=key("attention.key_length"),
+        attention_bias=w.has("blk.0.attn_q.bias"),
+        use_qk_norm=w.has("blk.0.attn_q_norm.weight"),
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": key("rope.freq_base"),
+            "partial_rotary_factor": key("rope.dimension_count") / key("attention.key_length"),
+        },
+        moe_intermediate_size=key("expert_feed_forward_length"),
+        num_experts_per_tok=key("expert_used_count"),
+        n_shared_experts=key("expert_shared_count"),
+        n_routed_experts=key("expert_count"),
+        routed_scaling_factor=key("expert_weights_scale"),
+        first_k_dense_replace=key("leading_dense_block_count"),
+        norm_topk_prob=key("expert_weights_norm"),
+        experts_implementation="eager",
+    )
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm", **GATED}
+    names.update({"self_attn.%s_norm" % end: "attn_%s_norm" % end for end in "qk"})
+    names.update({"mlp.gate": "ffn_gate_inp"})
+    names.update({"mlp.shared_experts.%s_proj" % name: "ffn_%s_shexp" % name for name in ("gate", "up", "down")})
+    t = decoder(lambda name: layers if name == "block_count" else key(name), w, names)
+    for l in range(key("leading_dense_block_count"), layers):
+        a, b = "model.layers.%d.mlp." % l, "blk.%d." % l
+        t[a + "gate.e_score_correction_bias"] = w(b + "exp_probs_b.bias")
+        t[a + "experts.gate_up_proj"] = torch.cat([w(b + "ffn_%s_exps.weight" % name) for name in ("gate", "up")], 1)
+        t[a + "experts.down_proj"] = w(b + "ffn_down_exps.weight")
+    return fill(transformers.Glm4MoeForCausalLM(config), t)
+
+
 def starcoder2(key, w):
     config = transformers.Starcoder2Config(
         **common(key),
@@ -542,6 +578,7 @@ MODELS = {
     "gemma2": gemma2,
     "gemma3": gemma3,
     "glm4": glm4,
+    "glm4moe": glm4moe,
     "granite": granite,
     "granitemoe": granite,
     "mamba2": mamba2,

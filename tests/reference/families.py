@@ -7,6 +7,7 @@ import forward
 import gemma2
 import gemma3
 import glm4
+import glm4moe
 import granite
 import mamba2
 import models
@@ -14,7 +15,7 @@ import olmo2
 import starcoder2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, cohere, gemma2, gemma3, glm4, granite, deepseek2, mamba2, olmo2, starcoder2, bert)
+MODULES = (models, cohere, gemma2, gemma3, glm4, glm4moe, granite, deepseek2, mamba2, olmo2, starcoder2, bert)
 PASSES = {
     "bert": bert.Bert,
     "cohere2": cohere.Cohere,
@@ -23,6 +24,7 @@ PASSES = {
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,
     "glm4": glm4.Glm4,
+    "glm4moe": glm4moe.Glm4Moe,
     "granite": granite.Granite,
     "granitemoe": granite.Granite,
     "mamba2": mamba2.Mamba2,

@@ -45,6 +45,8 @@ LAYER_NORMS = {"gpt2", "command-r", "cohere2", "starcoder2"}
 # rotate neighbours; the others rotate halves
 PAIRS = {"llama", "granite", "granitemoe", "smollm3", "command-r", "cohere2", "glm4"}
 GPT_OSS = {"gpt-oss", "gptoss"}
+# the norm before the feed-forward network has the name of one behind the attention
+POST_NORMS = {*GPT_OSS, "glm4moe"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
 
 
@@ -58,7 +60,7 @@ class Network:
         self.arch = meta["general.architecture"]
         self.meta = meta
         self.t = {self.plain_name(name): value for name, value in tensors.items()}
-        self.E, self.L = self.key("embedding_length"), self.key("block_count")
+        self.E, self.L = self.key("embedding_length"), self.key("block_count") - self.key("nextn_predict_layers", 0)
         self.matrices, self.position, self.taps, self.closest = {}, 0, {}, math.inf
         self.kept = []  # lists with an element a step, which undo() shortens
 
@@ -297,7 +299,7 @@ class Model(Network):
     def layer(self, x, l):
         b = "blk.%d." % l
         x = [i + j for i, j in zip(x, self.attention_branch(x, l, b), strict=True)]
-        name = "post_attention_norm" if self.arch in GPT_OSS else "ffn_norm"
+        name = "post_attention_norm" if self.arch in POST_NORMS else "ffn_norm"
         h = self.norm(x, b + name)
         self.tap(b, name, h)
         x = [i + j for i, j in zip(x, self.feed_forward(h, b), strict=True)]
