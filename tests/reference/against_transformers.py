@@ -421,6 +421,41 @@ def glm4moe(key, w):
     return fill(transformers.Glm4MoeForCausalLM(config), t)
 
 
+def llama4(key, w):
+    """The library makes factors of frequencies by Llama 3's rule: here they are the file's."""
+    step = key("interleave_moe_layer_step")
+    config = transformers.Llama4TextConfig(
+        **{**sizes(key), "intermediate_size": key("expert_feed_forward_length")},
+        vocab_size=len(w("token_embd.weight")),
+        intermediate_size_mlp=key("feed_forward_length"),
+        head_dim=key("attention.key_length"),
+        num_experts_per_tok=key("expert_used_count"),
+        num_local_experts=key("expert_count"),
+        interleave_moe_layer_step=step,
+        attention_chunk_size=key("attention.sliding_window"),
+        floor_scale=key("attention.temperature_length"),
+        attn_scale=key("attention.temperature_scale"),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base")},
+        tie_word_embeddings=False,
+    )
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    names.update({"feed_forward.%s_proj" % name: "ffn_" + name for name in ("gate", "up", "down")})
+    names.update(
+        {"feed_forward.shared_expert.%s_proj" % name: "ffn_%s_shexp" % name for name in ("gate", "up", "down")}
+    )
+    names["feed_forward.router"] = "ffn_gate_inp"
+    t = decoder(key, w, names)
+    for l in range(step - 1, key("block_count"), step):
+        a, b = "model.layers.%d.feed_forward.experts." % l, "blk.%d." % l
+        gate_up = torch.cat([w(b + "ffn_%s_exps.weight" % name) for name in ("gate", "up")], 1)
+        t[a + "gate_up_proj"] = gate_up.transpose(1, 2)
+        t[a + "down_proj"] = w(b + "ffn_down_exps.weight").transpose(1, 2)
+    model = fill(transformers.Llama4ForCausalLM(config), t)
+    if w.has("rope_freqs.weight"):
+        model.model.rotary_emb.inv_freq /= w("rope_freqs.weight")
+    return model
+
+
 def starcoder2(key, w):
     config = transformers.Starcoder2Config(
         **common(key),
@@ -581,6 +616,7 @@ MODELS = {
     "glm4moe": glm4moe,
     "granite": granite,
     "granitemoe": granite,
+    "llama4": llama4,
     "mamba2": mamba2,
     "nomic-bert": nomic_bert,
     "olmo2": olmo2,

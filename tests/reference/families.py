@@ -9,13 +9,14 @@ import gemma3
 import glm4
 import glm4moe
 import granite
+import llama4
 import mamba2
 import models
 import olmo2
 import starcoder2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, cohere, gemma2, gemma3, glm4, glm4moe, granite, deepseek2, mamba2, olmo2, starcoder2, bert)
+MODULES = (models, cohere, gemma2, gemma3, glm4, glm4moe, granite, llama4, deepseek2, mamba2, olmo2, starcoder2, bert)
 PASSES = {
     "bert": bert.Bert,
     "cohere2": cohere.Cohere,
@@ -27,6 +28,7 @@ PASSES = {
     "glm4moe": glm4moe.Glm4Moe,
     "granite": granite.Granite,
     "granitemoe": granite.Granite,
+    "llama4": llama4.Llama4,
     "mamba2": mamba2.Mamba2,
     "nomic-bert": bert.Bert,
     "olmo2": olmo2.Olmo2,

@@ -33,6 +33,8 @@ ADAPTED = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "gpt-oss", "gemma2", "d
 ADAPTED += ("granitemoe-shared", "gemma3")
 WEIGHED = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s")  # types that are made with an importance matrix alone
 MIXTURES = ("Q4_K_M",)  # a type for each role
+# Many pages of the cache, windows and chunks that have passed, states kept behind pages.
+LONG = ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2", "deepseek2-lite", "llama4")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMBEDDED = ("models/haiku/haiku-q4_k_m.gguf", "models/haiku-moe/haiku-moe-mxfp4.gguf")
 
@@ -178,8 +180,7 @@ def main(worker, path):
             folder.case(family, F16_CACHE)
     for family in ("phi3", "phi4-mini"):
         folder.case(family, F16_CACHE, context=16, n_prompt=10, suffix=".short")
-    # many pages of the cache, windows that have passed, states kept behind pages
-    for family in ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2", "deepseek2-lite"):
+    for family in LONG:
         folder.case(family, F16_CACHE, n_prompt=140, suffix=".long")
     served, weighed = folder.served(), ["--imatrix", folder.imatrix("formats")]
     for kind in [*(k for k in gguf.TYPES if k.lower() in served), *MIXTURES]:
