@@ -11,12 +11,21 @@
 
 /* ---- toy files ----------------------------------------------------------------------------------------- */
 
-enum { DENSE, MOE, SHARED, FILES }; /* the dense one is tied */
-enum { SHARED_F = 96 };
+/* The dense ones are tied. Of hybrids the second layer has attention; the dense one rotates. */
+enum { DENSE, MOE, SHARED, HYBRID, HYBRID_DENSE, FILES };
+enum { SHARED_F = 96, INNER = 64, SSM_HEADS = 4, STATE = 8, KERNEL = 4 };
 
-static const char *architecture(uint32_t file) { return file == DENSE ? "granite" : "granitemoe"; }
+static bool is_dense(uint32_t file) { return file == DENSE || file == HYBRID_DENSE; }
+static bool is_hybrid(uint32_t file) { return file >= HYBRID; }
+static bool has_shared(uint32_t file) { return file == SHARED || file == HYBRID; }
 
-static struct gguf_build *make(uint32_t file)
+static const char *architecture(uint32_t file)
+{
+    if (is_hybrid(file)) return "granitehybrid";
+    return file == DENSE ? "granite" : "granitemoe";
+}
+
+static void put_keys(struct gguf_build *g, uint32_t file)
 {
     static const struct arch_key keys[] = { { "context_length", T_C, true },
                                             { "embedding_length", T_E, true },
@@ -30,38 +39,74 @@ static struct gguf_build *make(uint32_t file)
                                             { "attention.scale", 0.0078125, false },
                                             { "embedding_scale", 12, false },
                                             { "residual_scale", 0.25, false },
-                                            { "logit_scale", 8, false } };
-    static const struct arch_key of_experts[] = { { "expert_count", T_X, true }, { "expert_used_count", T_K, true } };
-    static const struct arch_shape layer[] = {
-        { "attn_norm.weight", 1, T_E, 1 },           { "attn_q.weight", T_H * T_D, T_E, 1 },
-        { "attn_k.weight", T_G * T_D, T_E, 1 },      { "attn_v.weight", T_G * T_D, T_E, 1 },
-        { "attn_output.weight", T_E, T_H * T_D, 1 }, { "ffn_norm.weight", 1, T_E, 1 },
-    };
-    static const struct arch_shape dense[] = { { "ffn_gate.weight", T_F, T_E, 1 },
+                                            { "logit_scale", 8, false } },
+                                 of_experts[] = { { "expert_count", T_X, true }, { "expert_used_count", T_K, true } },
+                                 of_shared[] = { { "expert_shared_feed_forward_length", SHARED_F, true } },
+                                 of_hybrids[] = { { "ssm.conv_kernel", KERNEL, true },
+                                                  { "ssm.state_size", STATE, true },
+                                                  { "ssm.group_count", 1, true },
+                                                  { "ssm.inner_size", INNER, true },
+                                                  { "ssm.time_step_rank", SSM_HEADS, true },
+                                                  { "expert_shared_feed_forward_length", SHARED_F, true } };
+    static const uint32_t kv_heads[T_L] = { 0, T_G, 0 };
+    const char *name = architecture(file);
+    arch_put_keys(g, name, keys, ARCH_COUNT(keys));
+    if (!is_dense(file)) arch_put_keys(g, name, of_experts, ARCH_COUNT(of_experts));
+    if (file == SHARED) arch_put_keys(g, name, of_shared, ARCH_COUNT(of_shared));
+    if (!is_hybrid(file)) return;
+    arch_put_keys(g, name, of_hybrids, ARCH_COUNT(of_hybrids));
+    gguf_build_array(g, "granitehybrid.attention.head_count_kv", GGUF_U32, T_L, kv_heads);
+    gguf_build_bool(g, "granitehybrid.rope.scaling.finetuned", file == HYBRID_DENSE);
+}
+
+static void put_mixer(struct gguf_build *g, uint32_t l, uint32_t file)
+{
+    enum { MIXED = INNER + 2 * STATE };
+    static const struct arch_shape attention[] = { { "attn_q.weight", T_H * T_D, T_E, 1 },
+                                                   { "attn_k.weight", T_G * T_D, T_E, 1 },
+                                                   { "attn_v.weight", T_G * T_D, T_E, 1 },
+                                                   { "attn_output.weight", T_E, T_H * T_D, 1 } },
+                                   mixer[] = { { "ssm_in.weight", INNER + MIXED + SSM_HEADS, T_E, 1 },
+                                               { "ssm_conv1d.weight", MIXED, KERNEL, 1 },
+                                               { "ssm_conv1d.bias", 1, MIXED, 1 },
+                                               { "ssm_dt.bias", 1, SSM_HEADS, 1 },
+                                               { "ssm_a", SSM_HEADS, 1, 1 },
+                                               { "ssm_d", SSM_HEADS, 1, 1 },
+                                               { "ssm_norm.weight", 1, INNER, 1 },
+                                               { "ssm_out.weight", T_E, INNER, 1 } };
+    if (is_hybrid(file) && l != 1)
+        arch_put_layer(g, l, mixer, ARCH_COUNT(mixer));
+    else
+        arch_put_layer(g, l, attention, ARCH_COUNT(attention));
+}
+
+static struct gguf_build *make(uint32_t file)
+{
+    static const struct arch_shape norms[] = { { "attn_norm.weight", 1, T_E, 1 }, { "ffn_norm.weight", 1, T_E, 1 } },
+                                   dense[] = { { "ffn_gate.weight", T_F, T_E, 1 },
                                                { "ffn_up.weight", T_F, T_E, 1 },
-                                               { "ffn_down.weight", T_E, T_F, 1 } };
-    static const struct arch_shape experts[] = { { "ffn_gate_inp.weight", T_X, T_E, 1 },
+                                               { "ffn_down.weight", T_E, T_F, 1 } },
+                                   experts[] = { { "ffn_gate_inp.weight", T_X, T_E, 1 },
                                                  { "ffn_gate_exps.weight", T_F, T_E, T_X },
                                                  { "ffn_up_exps.weight", T_F, T_E, T_X },
-                                                 { "ffn_down_exps.weight", T_E, T_F, T_X } };
-    static const struct arch_shape shared[] = { { "ffn_gate_shexp.weight", SHARED_F, T_E, 1 },
+                                                 { "ffn_down_exps.weight", T_E, T_F, T_X } },
+                                   shared[] = { { "ffn_gate_shexp.weight", SHARED_F, T_E, 1 },
                                                 { "ffn_up_shexp.weight", SHARED_F, T_E, 1 },
-                                                { "ffn_down_shexp.weight", T_E, SHARED_F, 1 } };
-    static const struct arch_shape outside[] = { { "token_embd.weight", T_V, T_E, 1 },
+                                                { "ffn_down_shexp.weight", T_E, SHARED_F, 1 } },
+                                   outside[] = { { "token_embd.weight", T_V, T_E, 1 },
                                                  { "output_norm.weight", 1, T_E, 1 } };
     struct gguf_build *g = gguf_build_new(architecture(file));
-    arch_put_keys(g, architecture(file), keys, ARCH_COUNT(keys));
-    if (file != DENSE) arch_put_keys(g, architecture(file), of_experts, ARCH_COUNT(of_experts));
-    if (file == SHARED) gguf_build_u32(g, "granitemoe.expert_shared_feed_forward_length", SHARED_F);
+    put_keys(g, file);
     arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
-    if (file != DENSE) gguf_build_floats(g, "output.weight", T_V, T_E, 1, NULL);
+    if (!is_dense(file)) gguf_build_floats(g, "output.weight", T_V, T_E, 1, NULL);
     for (uint32_t l = 0; l < T_L; l++) {
-        arch_put_layer(g, l, layer, ARCH_COUNT(layer));
-        if (file == DENSE)
+        arch_put_layer(g, l, norms, ARCH_COUNT(norms));
+        put_mixer(g, l, file);
+        if (is_dense(file))
             arch_put_layer(g, l, dense, ARCH_COUNT(dense));
         else
             arch_put_layer(g, l, experts, ARCH_COUNT(experts));
-        if (file == SHARED) arch_put_layer(g, l, shared, ARCH_COUNT(shared));
+        if (has_shared(file)) arch_put_layer(g, l, shared, ARCH_COUNT(shared));
     }
     return g;
 }
@@ -76,7 +121,7 @@ static const char *without(uint32_t file, const char *tensor)
 static const char *longer(uint32_t file, const char *tensor)
 {
     if (strcmp(tensor, "token_embd.weight") != 0) return tensor;
-    return file == DENSE ? NULL : "output.weight";
+    return is_dense(file) ? NULL : "output.weight";
 }
 
 static const struct arch_test test = { "granite", FILES, architecture, make, without, longer };
@@ -86,7 +131,7 @@ static const struct arch_test test = { "granite", FILES, architecture, make, wit
 static void layers(void **state)
 {
     (void)state;
-    for (uint32_t file = 0; file < FILES; file++) {
+    for (uint32_t file = 0; file < HYBRID; file++) {
         struct tape_capabilities c;
         struct arch_opened r = arch_record(&test, make(file));
         const struct tape_op *a = arch_op(r.p, "blk.1.attention"), *rope = arch_op(r.p, "blk.1.attn_q.rope"),
@@ -125,6 +170,33 @@ static void feed_forward(void **state)
         arch_near((double)route->u.route.scale, 0.25);
         if (file == SHARED) arch_near((double)arch_op(r.p, "blk.1.ffn_down_shexp.scale")->u.unary.p, 0.25);
         assert_string_equal(arch_weight(r.p, "blk.2.ffn_down_exps"), "blk.2.ffn_down_exps.weight");
+        arch_close(&r);
+    }
+}
+
+/* The second layer alone has attention, without positions but in the dense one; the mixer's branch is scaled, too. */
+static void hybrids(void **state)
+{
+    (void)state;
+    for (uint32_t file = HYBRID; file < FILES; file++) {
+        struct tape_capabilities c;
+        struct arch_opened r = arch_record(&test, make(file));
+        const struct tape_op *a = arch_op(r.p, "blk.1.attention");
+        assert_true(a->u.attn.heads == T_H && a->u.attn.kv_heads == T_G);
+        arch_near((double)a->u.attn.scale, 0.0078125);
+        assert_int_equal(tape_find_value(r.p, "blk.1.attn_k.rope") != TAPE_NONE, file == HYBRID_DENSE);
+        assert_int_equal(tape_find_value(r.p, "blk.0.attention"), TAPE_NONE);
+        assert_int_equal(tape_find_value(r.p, "blk.1.ssm_out"), TAPE_NONE);
+        for (uint32_t l = 0; l < T_L; l += 2) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "blk.%u.ssm_out.scale", (unsigned)l);
+            arch_near((double)arch_op(r.p, name)->u.unary.p, 0.25);
+        }
+        assert_int_equal(r.p->n_kv_layers, 1 + 2 * 2); /* keys and values; a convolution's rows and a state twice */
+        assert_int_equal(tape_find_value(r.p, "blk.2.ffn_up_shexp") != TAPE_NONE, file == HYBRID);
+        tape_describe(r.p, &c);
+        assert_string_equal(c.positional, file == HYBRID_DENSE ? "rope_llama" : "none");
+        assert_string_equal(c.attention, "gqa state");
         arch_close(&r);
     }
 }
@@ -172,6 +244,33 @@ static void rotation(void **state)
     gguf_build_free(g);
 }
 
+/* A number for each layer: attention where it is not 0. */
+static void layers_of_hybrids(void **state)
+{
+    (void)state;
+    static const uint32_t unequal[T_L] = { 4, 2, 0 }, odd[T_L] = { 0, 3, 0 }, none[T_L] = { 0, 0, 0 },
+                          all[T_L] = { 2, 2, 2 }, large[T_L] = { 0, 1025, 0 };
+    struct gguf_build *g = make(HYBRID);
+    const char *key = "granitehybrid.attention.head_count_kv";
+    gguf_build_array(g, key, GGUF_U32, T_L, unequal);
+    arch_must_refuse(&test, g, "attention.head_count_kv is 2 in layer 1, 4 before; one number and 0 are served");
+    gguf_build_array(g, key, GGUF_U32, T_L, odd);
+    arch_must_refuse(&test, g, "attention.head_count is 4, must be a multiple of head_count_kv, 3");
+    gguf_build_array(g, key, GGUF_U32, T_L, none);
+    arch_must_refuse(&test, g, "blk.1.ssm_in.weight: missing in the file");
+    gguf_build_array(g, key, GGUF_U32, T_L, all);
+    arch_must_refuse(&test, g, "blk.0.attn_q.weight: missing in the file");
+    gguf_build_u32(g, key, 2); /* of all layers */
+    arch_must_refuse(&test, g, "blk.0.attn_q.weight: missing in the file");
+    gguf_build_array(g, key, GGUF_U32, T_L, large);
+    arch_must_refuse(&test, g, key);
+    gguf_build_array(g, key, GGUF_U32, 2, odd);
+    arch_must_refuse(&test, g, key);
+    gguf_build_drop(g, key);
+    arch_must_refuse(&test, g, "granitehybrid.attention.head_count_kv is missing");
+    gguf_build_free(g);
+}
+
 static void relations(void **state)
 {
     (void)state;
@@ -201,6 +300,15 @@ static void relations(void **state)
         { SHARED,
           { "expert_shared_feed_forward_length", 0, true },
           "blk.0.ffn_gate_shexp.weight is in the file, nothing reads it" },
+        { HYBRID,
+          { "ssm.time_step_rank", 3, true },
+          "ssm.inner_size is 64, must be a multiple of ssm.time_step_rank, 3 heads" },
+        { HYBRID,
+          { "ssm.group_count", 3, true },
+          "ssm.time_step_rank is 4 heads, must be a multiple of ssm.group_count, 3" },
+        { HYBRID, { "expert_count", 0, true }, "blk.0.ffn_gate.weight: missing in the file" },
+        { HYBRID_DENSE, { "expert_count", 8, true }, "expert_used_count is 0, must be 1 to expert_count, 8" },
+        { DENSE, { "ssm.conv_kernel", 4, true }, "granite.ssm.conv_kernel" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
 }
@@ -214,6 +322,9 @@ static void surplus_tensors(void **state)
                                                 { MOE, "blk.0.ffn_up_shexp.weight" },
                                                 { MOE, "blk.0.exp_probs_b.bias" },
                                                 { SHARED, "blk.0.ffn_gate.weight" },
+                                                { HYBRID, "blk.0.attn_q.weight" },
+                                                { HYBRID, "blk.1.ssm_in.weight" },
+                                                { HYBRID_DENSE, "blk.0.ffn_up_shexp.weight" },
                                                 { SHARED, "blk.0.ffn_gate_inp_shexp.weight" } };
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
@@ -221,9 +332,10 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers),    cmocka_unit_test(feed_forward),    cmocka_unit_test(no_scales),
-        ARCH_EVERY_PLUGIN(test),     cmocka_unit_test(arrays),          cmocka_unit_test(rotation),
-        cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(layers),          cmocka_unit_test(feed_forward),      cmocka_unit_test(no_scales),
+        cmocka_unit_test(hybrids),         cmocka_unit_test(layers_of_hybrids), ARCH_EVERY_PLUGIN(test),
+        cmocka_unit_test(arrays),          cmocka_unit_test(rotation),          cmocka_unit_test(relations),
+        cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

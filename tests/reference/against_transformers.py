@@ -502,6 +502,77 @@ def phi3(key, w):
     return fill(transformers.Phi3ForCausalLM(config), decoder(key, w, names))
 
 
+def mixer(t, a, b, w):
+    """Mamba-2's, at `a` in the library's model."""
+    t[a + "in_proj.weight"] = w(b + "ssm_in.weight")
+    t[a + "conv1d.weight"] = w(b + "ssm_conv1d.weight").unsqueeze(1)
+    t[a + "conv1d.bias"] = w(b + "ssm_conv1d.bias")
+    t[a + "dt_bias"] = w(b + "ssm_dt.bias").reshape(-1)
+    t[a + "A_log"] = torch.log(-w(b + "ssm_a").reshape(-1))
+    t[a + "D"] = w(b + "ssm_d").reshape(-1)
+    if w.has(b + "ssm_norm.weight"):
+        t[a + "norm.weight"] = w(b + "ssm_norm.weight").reshape(-1)
+    t[a + "out_proj.weight"] = w(b + "ssm_out.weight")
+
+
+def mixer_sizes(key):
+    inner, H = key("ssm.inner_size"), key("ssm.time_step_rank")
+    return dict(
+        mamba_n_heads=H,
+        mamba_d_head=inner // H,
+        mamba_n_groups=key("ssm.group_count"),
+        mamba_d_state=key("ssm.state_size"),
+        mamba_d_conv=key("ssm.conv_kernel"),
+        mamba_expand=inner // key("embedding_length"),
+        mamba_chunk_size=16,
+        mamba_conv_bias=True,
+        mamba_proj_bias=False,
+    )
+
+
+def granitehybrid(key, w):
+    by_layer, X = key("attention.head_count_kv"), key("expert_count", 0)
+    head = key("embedding_length") // key("attention.head_count")
+    config = transformers.GraniteMoeHybridConfig(
+        **{**sizes(key), "num_key_value_heads": max(by_layer)},
+        **mixer_sizes(key),
+        vocab_size=len(w("token_embd.weight")),
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base", 10000.0)},
+        position_embedding_type="rope" if key("rope.scaling.finetuned") else None,
+        layer_types=["full_attention" if kv_heads else "linear_attention" for kv_heads in by_layer],
+        embedding_multiplier=key("embedding_scale"),
+        attention_multiplier=key("attention.scale"),
+        residual_multiplier=key("residual_scale"),
+        logits_scaling=key("logit_scale"),
+        num_local_experts=X,
+        num_experts_per_tok=key("expert_used_count", 0),
+        shared_intermediate_size=key("expert_shared_feed_forward_length"),
+        experts_implementation="eager",
+    )
+    t, w = {}, neighbours(w, head)
+    t["model.embed_tokens.weight"] = t["lm_head.weight"] = w("token_embd.weight")
+    t["model.norm.weight"] = w("output_norm.weight")
+    for l, kv_heads in enumerate(by_layer):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        t[a + "input_layernorm.weight"] = w(b + "attn_norm.weight")
+        t[a + "post_attention_layernorm.weight"] = w(b + "ffn_norm.weight")
+        if kv_heads:
+            for theirs, ours in (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output")):
+                t[a + "self_attn.%s_proj.weight" % theirs] = w(b + ours + ".weight")
+        else:
+            mixer(t, a + "mamba.", b, w)
+        both = [w(b + "ffn_%s%s.weight" % (name, "_shexp" if X else "")) for name in ("gate", "up")]
+        t[a + "shared_mlp.input_linear.weight"] = torch.cat(both, 0)
+        t[a + "shared_mlp.output_linear.weight"] = w(b + "ffn_down%s.weight" % ("_shexp" if X else ""))
+        if not X:
+            continue
+        t[a + "block_sparse_moe.router.weight"] = w(b + "ffn_gate_inp.weight")
+        both = [w(b + "ffn_%s_exps.weight" % name) for name in ("gate", "up")]
+        t[a + "block_sparse_moe.experts.gate_up_proj"] = torch.cat(both, 1)
+        t[a + "block_sparse_moe.experts.down_proj"] = w(b + "ffn_down_exps.weight")
+    return fill(transformers.GraniteMoeHybridForCausalLM(config), t)
+
+
 def mamba2(key, w):
     inner, H = key("ssm.inner_size"), key("ssm.time_step_rank")
     config = transformers.Mamba2Config(
@@ -530,15 +601,7 @@ def mamba2(key, w):
     for l in range(key("block_count")):
         a, b = "backbone.layers.%d." % l, "blk.%d." % l
         t[a + "norm.weight"] = w(b + "attn_norm.weight")
-        a += "mixer."
-        t[a + "in_proj.weight"] = w(b + "ssm_in.weight")
-        t[a + "conv1d.weight"] = w(b + "ssm_conv1d.weight").unsqueeze(1)
-        t[a + "conv1d.bias"] = w(b + "ssm_conv1d.bias")
-        t[a + "dt_bias"] = w(b + "ssm_dt.bias")
-        t[a + "A_log"] = torch.log(-w(b + "ssm_a").reshape(-1))
-        t[a + "D"] = w(b + "ssm_d").reshape(-1)
-        t[a + "norm.weight"] = w(b + "ssm_norm.weight").reshape(-1)
-        t[a + "out_proj.weight"] = w(b + "ssm_out.weight")
+        mixer(t, a + "mixer.", b, w)
     return fill(transformers.Mamba2ForCausalLM(config), t)
 
 
@@ -615,6 +678,7 @@ MODELS = {
     "glm4": glm4,
     "glm4moe": glm4moe,
     "granite": granite,
+    "granitehybrid": granitehybrid,
     "granitemoe": granite,
     "llama4": llama4,
     "mamba2": mamba2,

@@ -27,6 +27,7 @@ PASSES = {
     "glm4": glm4.Glm4,
     "glm4moe": glm4moe.Glm4Moe,
     "granite": granite.Granite,
+    "granitehybrid": granite.Hybrid,
     "granitemoe": granite.Granite,
     "llama4": llama4.Llama4,
     "mamba2": mamba2.Mamba2,

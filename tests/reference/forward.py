@@ -43,7 +43,7 @@ NAMES = {"qwen3": HEAD_NORMS, "qwen3moe": HEAD_NORMS, "phi3": FUSED, "gpt2": FUS
 NAMES.update({"gemma3": HEAD_NORMS, "olmo2": HEAD_NORMS})
 LAYER_NORMS = {"gpt2", "command-r", "cohere2", "starcoder2"}
 # rotate neighbours; the others rotate halves
-PAIRS = {"llama", "granite", "granitemoe", "smollm3", "command-r", "cohere2", "glm4", "llama4"}
+PAIRS = {"llama", "granite", "granitemoe", "smollm3", "command-r", "cohere2", "glm4", "llama4", "granitehybrid"}
 GPT_OSS = {"gpt-oss", "gptoss"}
 # the norm before the feed-forward network has the name of one behind the attention
 POST_NORMS = {*GPT_OSS, "glm4moe"}
@@ -145,7 +145,8 @@ class Network:
     def undo(self):
         """As if the last step had not been."""
         for rows in (*self.kept, *self.taps.values()):
-            rows.pop()
+            if rows:  # of a layer that keeps such rows
+                rows.pop()
         self.position -= 1
 
 

@@ -176,13 +176,15 @@ enum { WK_DECODER_MAX_HEAD = 1024, WK_DECODER_MAX_CONTEXT = 1 << 27, WK_DECODER_
 /* Absent: as many heads of k and v as of q; key_length as wk_heads_open has it; the whole head rotates, by base 10000.
  */
 /* clang-format off */
-#define WK_KEYS_DECODER_OF(epsilon)                                                                                \
+#define WK_KEYS_DECODER_OF(epsilon) WK_KEYS_DECODER_SHAPED(epsilon, 0)
+/* kv_flags: flags more of head_count_kv, where it is another row for some of the plugin's architectures. */
+#define WK_KEYS_DECODER_SHAPED(epsilon, kv_flags)                                                                  \
     { "context_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, WK_DECODER_MAX_CONTEXT, 0 },                               \
     { "embedding_length", WK_KEY_U32, WK_KEY_REQUIRED, 1, 1 << 17, 0 },                                            \
     { "block_count", WK_KEY_U32, WK_KEY_REQUIRED, 1, WK_DECODER_MAX_LAYERS, 0 },                                   \
     { "feed_forward_length", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1 << 20, 0 },                      \
     { "attention.head_count", WK_KEY_U32, WK_KEY_REQUIRED | WK_KEY_PER_LAYER, 1, 1024, 0 },                        \
-    { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER, 1, 1024, 0 },                                       \
+    { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER | (kv_flags), 1, 1024, 0 },                          \
     { "attention.key_length", WK_KEY_U32, WK_KEY_PER_LAYER, 2, WK_DECODER_MAX_HEAD, 0 },                           \
     { "attention.value_length", WK_KEY_U32, WK_KEY_PER_LAYER, 1, WK_DECODER_MAX_HEAD, 0 },                         \
     { epsilon, WK_KEY_F32, WK_KEY_REQUIRED, 1e-12, 0.1, 0 },                                                       \
