@@ -530,6 +530,32 @@ def mixer_sizes(key):
     )
 
 
+def falcon_h1(key, w):
+    """The multipliers are in the weights; the norm stands behind the gate, as files have it."""
+    config = transformers.FalconH1Config(
+        **sizes(key),
+        **mixer_sizes(key),
+        vocab_size=len(w("token_embd.weight")),
+        head_dim=key("attention.key_length"),
+        mamba_d_ssm=key("ssm.inner_size"),
+        mamba_rms_norm=w.has("blk.0.ssm_norm.weight"),
+        mamba_norm_before_gate=False,
+        rope_parameters={"rope_type": "default", "rope_theta": key("rope.freq_base")},
+    )
+    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w("output.weight")}
+    t["model.final_layernorm.weight"] = w("output_norm.weight")
+    for l in range(key("block_count")):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        t[a + "input_layernorm.weight"] = w(b + "attn_norm.weight")
+        t[a + "pre_ff_layernorm.weight"] = w(b + "ffn_norm")
+        for theirs, ours in (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output")):
+            t[a + "self_attn.%s_proj.weight" % theirs] = w(b + ours + ".weight")
+        for name in ("gate", "up", "down"):
+            t[a + "feed_forward.%s_proj.weight" % name] = w(b + "ffn_%s.weight" % name)
+        mixer(t, a + "mamba.", b, w)
+    return fill(transformers.FalconH1ForCausalLM(config), t)
+
+
 def granitehybrid(key, w):
     by_layer, X = key("attention.head_count_kv"), key("expert_count", 0)
     head = key("embedding_length") // key("attention.head_count")
@@ -673,6 +699,7 @@ MODELS = {
     "cohere2": cohere,
     "command-r": cohere,
     "deepseek2": deepseek2,
+    "falcon-h1": falcon_h1,
     "gemma2": gemma2,
     "gemma3": gemma3,
     "glm4": glm4,

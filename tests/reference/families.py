@@ -3,6 +3,7 @@
 import bert
 import cohere
 import deepseek2
+import falcon_h1
 import forward
 import gemma2
 import gemma3
@@ -16,12 +17,28 @@ import olmo2
 import starcoder2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
-MODULES = (models, cohere, gemma2, gemma3, glm4, glm4moe, granite, llama4, deepseek2, mamba2, olmo2, starcoder2, bert)
+MODULES = (
+    models,
+    cohere,
+    falcon_h1,
+    gemma2,
+    gemma3,
+    glm4,
+    glm4moe,
+    granite,
+    llama4,
+    deepseek2,
+    mamba2,
+    olmo2,
+    starcoder2,
+    bert,
+)
 PASSES = {
     "bert": bert.Bert,
     "cohere2": cohere.Cohere,
     "command-r": cohere.Cohere,
     "deepseek2": deepseek2.DeepSeek2,
+    "falcon-h1": falcon_h1.FalconH1,
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,
     "glm4": glm4.Glm4,
