@@ -201,6 +201,69 @@ def granite(key, w):
     return llama_like(key, neighbours(w, head), model, norms, more)
 
 
+def delta_net(t, a, b, w, key):
+    """The library has q, k, v and z of one head of keys behind those of another."""
+    G, N, share = key("ssm.group_count"), key("ssm.state_size"), key("ssm.time_step_rank") // key("ssm.group_count")
+    P, qkv = key("ssm.inner_size") // key("ssm.time_step_rank"), w(b + "attn_qkv.weight")
+    q, k, v = qkv.split([G * N, G * N, key("ssm.inner_size")])
+    parts = [x.reshape(G, n, -1) for x, n in ((q, N), (k, N), (v, share * P), (w(b + "attn_gate.weight"), share * P))]
+    t[a + "in_proj_qkvz.weight"] = torch.cat(parts, 1).reshape(-1, qkv.shape[1])
+    t[a + "in_proj_ba.weight"] = w(b + "ssm_ba.weight")
+    t[a + "conv1d.weight"] = w(b + "ssm_conv1d.weight").unsqueeze(1)
+    t[a + "dt_bias"] = w(b + "ssm_dt.bias").reshape(-1)
+    t[a + "A_log"] = torch.log(-w(b + "ssm_a").reshape(-1))
+    t[a + "norm.weight"] = w(b + "ssm_norm.weight").reshape(-1)
+    t[a + "out_proj.weight"] = w(b + "ssm_out.weight")
+
+
+def qwen3next(key, w):
+    """Norms are stored with the 1 that the library adds, but for the one within a delta net."""
+    layers = key("block_count") - key("nextn_predict_layers", 0)
+    w.used.update(name for name in w.tensors if name.startswith("blk.%d." % layers))  # predicts further tokens
+    linear = [w.has("blk.%d.ssm_out.weight" % l) for l in range(layers)]
+    config = transformers.Qwen3NextConfig(
+        **{**sizes(key), "num_hidden_layers": layers},
+        vocab_size=len(w("token_embd.weight")),
+        head_dim=key("attention.key_length"),
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": key("rope.freq_base"),
+            "partial_rotary_factor": key("rope.dimension_count") / key("attention.key_length"),
+        },
+        linear_conv_kernel_dim=key("ssm.conv_kernel"),
+        linear_key_head_dim=key("ssm.state_size"),
+        linear_value_head_dim=key("ssm.inner_size") // key("ssm.time_step_rank"),
+        linear_num_key_heads=key("ssm.group_count"),
+        linear_num_value_heads=key("ssm.time_step_rank"),
+        moe_intermediate_size=key("expert_feed_forward_length"),
+        shared_expert_intermediate_size=key("expert_shared_feed_forward_length"),
+        num_experts_per_tok=key("expert_used_count"),
+        num_experts=key("expert_count"),
+        layer_types=["linear_attention" if is_linear else "full_attention" for is_linear in linear],
+        experts_implementation="eager",
+    )
+    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w("output.weight")}
+    t["model.norm.weight"] = w("output_norm.weight") - 1
+    for l, is_linear in enumerate(linear):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        t[a + "input_layernorm.weight"] = w(b + "attn_norm.weight") - 1
+        t[a + "post_attention_layernorm.weight"] = w(b + "post_attention_norm.weight") - 1
+        if is_linear:
+            delta_net(t, a + "linear_attn.", b, w, key)
+        else:
+            for theirs, ours in (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output")):
+                t[a + "self_attn.%s_proj.weight" % theirs] = w(b + ours + ".weight")
+            for name in "qk":
+                t[a + "self_attn.%s_norm.weight" % name] = w(b + "attn_%s_norm.weight" % name) - 1
+        t[a + "mlp.gate.weight"] = w(b + "ffn_gate_inp.weight")
+        t[a + "mlp.experts.gate_up_proj"] = torch.cat([w(b + "ffn_%s_exps.weight" % n) for n in ("gate", "up")], 1)
+        t[a + "mlp.experts.down_proj"] = w(b + "ffn_down_exps.weight")
+        for name in ("gate", "up", "down"):
+            t[a + "mlp.shared_expert.%s_proj.weight" % name] = w(b + "ffn_%s_shexp.weight" % name)
+        t[a + "mlp.shared_expert_gate.weight"] = w(b + "ffn_gate_inp_shexp.weight")
+    return fill(transformers.Qwen3NextForCausalLM(config), t)
+
+
 def smollm3(key, w):
     config = transformers.SmolLM3Config(
         **sizes(key),
@@ -712,6 +775,7 @@ MODELS = {
     "nomic-bert": nomic_bert,
     "olmo2": olmo2,
     "phi3": phi3,
+    "qwen3next": qwen3next,
     "smollm3": smollm3,
     "starcoder2": starcoder2,
 }

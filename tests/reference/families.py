@@ -14,6 +14,7 @@ import llama4
 import mamba2
 import models
 import olmo2
+import qwen3next
 import starcoder2
 
 # Modules that have FAMILIES and write(path, family); passes of architectures, of all others forward.Model.
@@ -30,6 +31,7 @@ MODULES = (
     deepseek2,
     mamba2,
     olmo2,
+    qwen3next,
     starcoder2,
     bert,
 )
@@ -50,6 +52,7 @@ PASSES = {
     "mamba2": mamba2.Mamba2,
     "nomic-bert": bert.Bert,
     "olmo2": olmo2.Olmo2,
+    "qwen3next": qwen3next.Qwen3Next,
     "starcoder2": starcoder2.StarCoder2,
 }
 

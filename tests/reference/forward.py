@@ -46,7 +46,7 @@ LAYER_NORMS = {"gpt2", "command-r", "cohere2", "starcoder2"}
 PAIRS = {"llama", "granite", "granitemoe", "smollm3", "command-r", "cohere2", "glm4", "llama4", "granitehybrid"}
 GPT_OSS = {"gpt-oss", "gptoss"}
 # the norm before the feed-forward network has the name of one behind the attention
-POST_NORMS = {*GPT_OSS, "glm4moe"}
+POST_NORMS = {*GPT_OSS, "glm4moe", "qwen3next"}
 OLLAMA = {"attn_out": "attn_output", "ffn_norm": "post_attention_norm", "attn_sinks": "attn_sinks.weight"}
 
 
