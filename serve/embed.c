@@ -72,9 +72,12 @@ static wk_status encode_pair(struct stream *x, const struct embed_text *document
     if (n) return stream_encode(x, p, parts, n, false, err);
     const struct tokenizer_part pair[2] = { { query->text, query->len, false },
                                             { document->text, document->len, false } };
+    size_t second = 0;
     if (!http_reserve(x->r, (query->len + document->len) * OF_BYTE))
         return wk_fail(err, WK_NO_MEMORY, "no memory for the texts");
-    return work_encode_pair(x->work, x->m->facts.tokenizer, pair, &p->ids, err);
+    const wk_status status = work_encode_pair(x->work, x->m->facts.tokenizer, pair, &p->ids, &second, err);
+    p->second = (uint32_t)second;
+    return status;
 }
 
 static wk_status encode(struct stream *x, struct stream_prompt *p, const struct wk_err *err)

@@ -711,13 +711,15 @@ static bool submit_texts(struct stream *x, struct refusal *why)
     char text[512] = "";
     struct answer *a = &x->answers[0];
     const struct gate_caller *who = &serve_caller(x->r)->who;
-    const size_t n = stream_tokens_in(x, a), bytes = (n + x->n_prompts) * sizeof(uint32_t),
+    const size_t n = stream_tokens_in(x, a), bytes = (n + 2ull * x->n_prompts) * sizeof(uint32_t),
                  rows = (size_t)x->n_prompts * x->m->facts.width * sizeof(float);
     if (!http_reserve(x->r, bytes * 2 + rows)) return false;
-    uint32_t *ids = n < UINT32_MAX ? malloc(bytes) : NULL, *ends = ids ? ids + n : NULL, at = 0;
+    uint32_t *ids = n < UINT32_MAX ? malloc(bytes) : NULL, *ends = ids ? ids + n : NULL,
+             *seconds = ids ? ends + x->n_prompts : NULL, at = 0;
     if (!ids) return refuse(why, SERVE_INTERNAL, NULL, "no memory for the texts");
     for (uint32_t i = 0; i < x->n_prompts; ends[i++] = at) {
         memcpy(ids + at, x->prompts[i].ids.ids, x->prompts[i].ids.n * sizeof *ids);
+        seconds[i] = x->prompts[i].second;
         at += (uint32_t)x->prompts[i].ids.n;
     }
     const struct engine_job spec = { .id = a->job_id,
@@ -725,6 +727,7 @@ static bool submit_texts(struct stream *x, struct refusal *why)
                                      .n_prompt = at,
                                      .text_ends = ends,
                                      .n_texts = x->n_prompts,
+                                     .text_seconds = seconds,
                                      .priority = x->q.priority,
                                      .owner = who->owner,
                                      .deadline_ns = x->deadline_ns };

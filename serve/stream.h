@@ -30,7 +30,8 @@ struct stream_prompt {
     uint32_t chars;
     bool as_sent; /* text is what the client sent, of which the ids may have lost something, not ids' bytes or a form's
                    */
-    struct tokens ids;                       /* until its jobs are there, or to the end with stream_form.keeps_ids */
+    uint32_t second;   /* of a pair of texts, the tokens before those of type 1 (engine_job.text_seconds) */
+    struct tokens ids; /* until its jobs are there, or to the end with stream_form.keeps_ids */
     char prompt_hmac[65], prompt_sha256[65]; /* the latter only with --plain-sha256 */
 };
 

@@ -36,7 +36,7 @@ wk_status work_encode(struct work *w, const struct tokenizer *t, const struct to
                       bool add_special, struct tokens *out, const struct wk_err *err);
 /* The same of tokenizer_encode_pair. */
 wk_status work_encode_pair(struct work *w, const struct tokenizer *t, const struct tokenizer_part pair[2],
-                           struct tokens *out, const struct wk_err *err);
+                           struct tokens *out, size_t *second, const struct wk_err *err);
 /* Must it end? True: work_refuse says why. */
 bool work_stopped(struct work *w);
 /* The same as a grammar's compiler asks it. */

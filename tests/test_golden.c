@@ -65,11 +65,11 @@ static struct model *open_model(const struct golden_case *c, uint32_t isa, bool 
 static float *feed_all(struct model *m, const struct golden *g)
 {
     struct session *s;
-    const uint32_t n = g->embedding ? g->n_prompt : g->n_steps;
     float *y = calloc((size_t)g->n_steps * g->n_vocab, sizeof *y);
     assert_non_null(y);
     if (session_open(m, &s, &err) ||
-        session_feed(s, g->tokens, n, ROW_PROMPT, g->embedding ? 0 : n, g->embedding ? NULL : y, &err))
+        (g->embedding ? session_feed_pair(s, g->tokens, g->n_prompt, g->second, &err)
+                      : session_feed(s, g->tokens, g->n_steps, ROW_PROMPT, g->n_steps, y, &err)))
         fail_msg("%s", text);
     if (g->embedding) {
         assert_int_equal(m->program->embedding_width, g->n_vocab);

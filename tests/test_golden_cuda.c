@@ -89,7 +89,7 @@ static struct golden_distance feed(struct model *m, const struct golden *g, enum
     assert_non_null(y);
     if (session_open(m, &s, &err)) fail_msg("%s", text);
     if (g->embedding) {
-        if (session_feed(s, g->tokens, g->n_prompt, role, 0, NULL, &err)) fail_msg("%s", text);
+        if (session_feed_pair(s, g->tokens, g->n_prompt, g->second, &err)) fail_msg("%s", text);
         assert_int_equal(m->program->embedding_width, g->n_vocab);
         memcpy(y, session_embedding(s), g->n_vocab * sizeof *y);
     }

@@ -27,7 +27,7 @@ static int print_row(const struct embedding *e, size_t n_tokens)
     return puts("]}") < 0 ? fail(CODE_OUTPUT_FAILED, "standard output cannot be written") : EXIT_DONE;
 }
 
-static wk_status encode(const struct embedding *e, struct token_bytes text, struct tokens *out,
+static wk_status encode(const struct embedding *e, struct token_bytes text, struct tokens *out, size_t *second,
                         const struct wk_err *err)
 {
     const struct tokenizer *t = e->model->tokenizer;
@@ -36,19 +36,20 @@ static wk_status encode(const struct embedding *e, struct token_bytes text, stru
     const size_t n = rank_form_parts(&e->form, e->query, text, parts);
     if (n) return tokenizer_encode_parts(t, parts, n, false, out, err);
     const struct tokenizer_part pair[2] = { { e->query.data, e->query.len, false }, { text.data, text.len, false } };
-    return tokenizer_encode_pair(t, pair, NULL, out, err);
+    return tokenizer_encode_pair(t, pair, NULL, out, second, err);
 }
 
 static int embed_text(struct embedding *e, const char *bytes, size_t n)
 {
     struct tokens tokens = { 0 };
+    size_t second = 0;
     ERROR_TEXT(err);
-    wk_status status = encode(e, (struct token_bytes){ bytes, n }, &tokens, &err);
+    wk_status status = encode(e, (struct token_bytes){ bytes, n }, &tokens, &second, &err);
     int result = status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
     if (!result && !tokens.n) result = fail(CODE_INVALID_REQUEST, "text %u: no tokens: it is empty", e->n);
     if (!result) {
         session_reset(e->session);
-        status = session_feed(e->session, tokens.ids, (uint32_t)tokens.n, ROW_PROMPT, 0, NULL, &err);
+        status = session_feed_pair(e->session, tokens.ids, (uint32_t)tokens.n, (uint32_t)second, &err);
         result = status ? fail_status(STAGE_STEP, status, &err) : print_row(e, tokens.n);
     }
     tokens_free(&tokens);

@@ -38,9 +38,15 @@ struct step_seq {
                                      for the row before `position`, and written for each row of the step whose block has
                                      one. The last row's must; a block between may have KV_NO_PAGE: nothing is kept
                                      there */
-    uint32_t slot; /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
-    bool failed;   /* out: a row became NaN or infinite; its logits are not to be used */
+    uint32_t slot;   /* < max_sequences: whose sampler a submitted step uses, and whose last id TOKEN_LAST means */
+    bool failed;     /* out: a row became NaN or infinite; its logits are not to be used */
+    uint32_t second; /* position of the first token of a pair's second text; 0: there is no pair */
 };
+/* The type of the sequence's token at `position`: 1 of a pair's second text, else 0. */
+static inline uint32_t step_token_type(const struct step_seq *s, uint32_t position)
+{
+    return s->second && position >= s->second;
+}
 
 /* In step.tokens of a submitted step: the id that the row's slot was given by the step before. */
 #define TOKEN_LAST UINT32_MAX

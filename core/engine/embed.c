@@ -115,7 +115,11 @@ static bool add_text(struct engine *e, struct step *s, struct dealt *d, struct j
         e->texts.tables[i][g] = e->texts.pages + d->n[g];
         d->n[g] += (uint32_t)kv_pages_of(n);
     }
-    e->seqs[i] = (struct step_seq){ .row = s->n_rows, .n_rows = n, .role = ROW_PROMPT, .pages = e->texts.tables[i] };
+    e->seqs[i] = (struct step_seq){ .row = s->n_rows,
+                                    .n_rows = n,
+                                    .role = ROW_PROMPT,
+                                    .pages = e->texts.tables[i],
+                                    .second = j->text_seconds[j->texts_submitted] };
     e->under_way[0].member[i] = (struct step_member){ .job = j, .n_rows = n };
     j->submitted += n;
     j->texts_submitted++;

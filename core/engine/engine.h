@@ -80,7 +80,9 @@ struct engine_job {
      * nothing is generated: members about ids, samplers and pages say nothing. Else n_texts is 0. Copied. */
     const uint32_t *text_ends;
     uint32_t n_texts;
-    uint32_t max_tokens; /* at least 1; what does not fit in the context ends with JOB_LENGTH */
+    const uint32_t *text_seconds; /* [n_texts] of each text the tokens before its second part, whose tokens have the
+                                     type 1 (step_seq.second); 0: it has none. NULL: none has. Copied */
+    uint32_t max_tokens;          /* at least 1; what does not fit in the context ends with JOB_LENGTH */
     const uint32_t *ends;
     uint32_t n_ends;                     /* at most SAMPLER_MAX_ENDS; copied */
     const struct sampler_params *params; /* copied */

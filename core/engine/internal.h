@@ -86,6 +86,7 @@ struct job {
     uint32_t *prompt, n_prompt, *ends, n_ends;
     uint32_t most;                /* ids: max_tokens, or what the context has room for */
     uint32_t n_texts, *text_ends; /* 0: it generates */
+    uint32_t *text_seconds;       /* [n_texts] */
     struct sampler_params params;
     struct sampler_bias *bias;
     int32_t priority;

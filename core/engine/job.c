@@ -44,6 +44,7 @@ static void copy_spec(struct job *j, const struct engine_job *spec)
     memcpy(j->prompt, spec->prompt, spec->n_prompt * sizeof *j->prompt);
     if (spec->n_ends) memcpy(j->ends, spec->ends, spec->n_ends * sizeof *j->ends);
     if (spec->n_texts) memcpy(j->text_ends, spec->text_ends, spec->n_texts * sizeof *j->text_ends);
+    for (uint32_t i = 0; i < spec->n_texts; i++) j->text_seconds[i] = spec->text_seconds ? spec->text_seconds[i] : 0;
     if (spec->params) j->params = *spec->params;
     if (j->params.n_logit_bias) memcpy(j->bias, j->params.logit_bias, j->params.n_logit_bias * sizeof *j->bias);
     j->params.logit_bias = j->bias;
@@ -112,7 +113,7 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
     const uint32_t n_nodes = e->prefix.cap ? spec->n_prompt / KV_PAGE : 0;
     const uint64_t n_progress = spec->progress ? spec->n_prompt + 1ull : 0;
     uint64_t words = spec->n_prompt + n_progress + spec->n_ends + most + n_nodes + 2ull * n_bias +
-                     spec->n_texts * (1ull + e->model->program->embedding_width);
+                     spec->n_texts * (2ull + e->model->program->embedding_width);
     for (uint32_t g = 0; g < e->n_groups; g++) words += table_cap(&e->pool[g], positions);
     struct job first = { .engine = e,
                          .most = most,
@@ -141,6 +142,7 @@ wk_status job_new(struct engine *e, const struct engine_job *spec, struct job **
         at += j->pages[g].cap;
     }
     j->text_ends = at, at += spec->n_texts;
+    j->text_seconds = at, at += spec->n_texts;
     j->pooled = (float *)(void *)at;
     j->ids = at; /* last: what is never generated is never touched; a job has ids or rows */
     copy_spec(j, spec);

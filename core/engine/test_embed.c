@@ -112,6 +112,61 @@ static void test_rows(void **state)
     }
 }
 
+/* Pairs of texts, whose second one's tokens have the type 1: in one job and in jobs of one pair each, the scores of the
+ * pair alone; and other ones than of the same tokens without types. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    enum { PAIRS = 10, SCORES = 3 };
+    struct test_model t = test_file(device_cpu(), golden_file(path, "bert-rank.gguf"),
+                                    (struct device_options){ .max_sequences = 8, .max_rows = 256 });
+    static uint32_t ids[PAIRS * CONTEXT], ends[PAIRS], seconds[PAIRS];
+    float want[PAIRS][SCORES];
+    struct session *s;
+    struct job *jobs[PAIRS], *all, *plain;
+    uint32_t n = 0;
+    ok(session_open(t.m, &s, &test_err));
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        const uint32_t length = make_text(i, ids + n);
+        seconds[i] = i == 3 ? 0 : i % 2 ? length / 3 : length - 1;
+        session_reset(s);
+        ok(session_feed_pair(s, ids + n, length, seconds[i], &test_err));
+        memcpy(want[i], session_embedding(s), sizeof want[i]);
+        ends[i] = n += length;
+    }
+    session_close(s);
+    struct engine *e = test_engine(t.m, (struct engine_options){ .max_sequences = 4, .max_batch_tokens = 256 });
+    struct engine_job spec = { .id = "all", .prompt = ids, .n_prompt = n, .text_ends = ends, .n_texts = PAIRS };
+    plain = test_submit_spec(e, &spec);
+    spec.id = "pairs", spec.text_seconds = seconds;
+    all = test_submit_spec(e, &spec);
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        const uint32_t from = i ? ends[i - 1] : 0, length = ends[i] - from;
+        char name[16];
+        (void)snprintf(name, sizeof name, "p%u", i);
+        const struct engine_job one = { .id = name,
+                                        .prompt = ids + from,
+                                        .n_prompt = length,
+                                        .text_ends = &length,
+                                        .n_texts = 1,
+                                        .text_seconds = &seconds[i] };
+        jobs[i] = test_submit_spec(e, &one);
+    }
+    assert_int_equal(end_of(all), JOB_STOP);
+    assert_int_equal(end_of(plain), JOB_STOP);
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        assert_int_equal(end_of(jobs[i]), JOB_STOP);
+        assert_memory_equal(job_pooled(jobs[i], 0), want[i], sizeof want[i]);
+        assert_memory_equal(job_pooled(all, i), want[i], sizeof want[i]);
+        assert_int_equal(memcmp(job_pooled(plain, i), want[i], sizeof want[i]) == 0, seconds[i] == 0);
+        job_release(jobs[i]);
+    }
+    job_release(all);
+    job_release(plain);
+    engine_close(e);
+    test_unload(&t);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -273,9 +328,13 @@ static void test_slices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows),     cmocka_unit_test(test_refused),
-                                        cmocka_unit_test(test_ends),     cmocka_unit_test(test_cancelled_beside_others),
-                                        cmocka_unit_test(test_failures), cmocka_unit_test(test_slices) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_rows),
+                                        cmocka_unit_test(test_pairs),
+                                        cmocka_unit_test(test_refused),
+                                        cmocka_unit_test(test_ends),
+                                        cmocka_unit_test(test_cancelled_beside_others),
+                                        cmocka_unit_test(test_failures),
+                                        cmocka_unit_test(test_slices) };
     if (test_open_plugins()) return 1;
     make_alone();
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

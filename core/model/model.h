@@ -118,6 +118,10 @@ void session_close(struct session *s);
  * are logits rows. */
 wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, enum row_role role, uint32_t logits_rows,
                        float *logits, const struct wk_err *err);
+/* The same for a pair of texts, of a model that gives embeddings: tokens from `second` on are the second text's (see
+ * step_seq.second). */
+wk_status session_feed_pair(struct session *s, const uint32_t *tokens, uint32_t n, uint32_t second,
+                            const struct wk_err *err);
 /* The row of the whole prompt that the last feed gave [embedding_width], until the next; NULL: the model gives none. */
 const float *session_embedding(const struct session *s);
 uint32_t session_length(const struct session *s);

@@ -26,21 +26,13 @@ static wk_status check_template(struct token_bytes t, const struct wk_err *err)
 
 wk_status rank_form_open(const struct gguf *file, struct rank_form *out, const struct wk_err *err)
 {
-    static const char kinds[] = "tokenizer.ggml.token_type_count";
-    const struct gguf_kv *template = gguf_find(file, key), *count = gguf_find(file, kinds);
+    const struct gguf_kv *template = gguf_find(file, key);
     struct gguf_str text;
-    uint64_t n = 0;
     *out = (struct rank_form){ { NULL, 0 } };
-    if (template) {
-        if (gguf_str(file, template, &text, err)) return WK_INVALID;
-        out->template = (struct token_bytes){ text.data, (size_t)text.len };
-        return check_template(out->template, err);
-    }
-    if (count && gguf_u64(file, count, &n, err)) return WK_INVALID;
-    if (n < 2) return WK_OK;
-    return wk_fail(err, WK_UNSUPPORTED,
-                   "it tells a query from a document by kinds of tokens (%s is %llu), which is not served", kinds,
-                   (unsigned long long)n);
+    if (!template) return WK_OK;
+    if (gguf_str(file, template, &text, err)) return WK_INVALID;
+    out->template = (struct token_bytes){ text.data, (size_t)text.len };
+    return check_template(out->template, err);
 }
 
 size_t rank_form_parts(const struct rank_form *form, struct token_bytes query, struct token_bytes document,

@@ -12,8 +12,7 @@ struct rank_form {
     struct token_bytes template; /* in the file, which outlives it; data NULL: there is none */
 };
 
-/* Reads tokenizer.chat_template.rerank. WK_INVALID: a template that does not have {query} and {document} once each;
- * WK_UNSUPPORTED: there is none, and the tokenizer tells the two texts apart by kinds of tokens. */
+/* Reads tokenizer.chat_template.rerank. WK_INVALID: a template that does not have {query} and {document} once each. */
 wk_status rank_form_open(const struct gguf *file, struct rank_form *out, const struct wk_err *err);
 /* The template's parts round the two texts, which are no template: no control token is read in them. Returns how many;
  * 0: there is no template, so tokenizer_encode_pair makes the prompt. */

@@ -206,6 +206,15 @@ wk_status session_feed(struct session *s, const uint32_t *tokens, uint32_t n, en
     return WK_OK;
 }
 
+wk_status session_feed_pair(struct session *s, const uint32_t *tokens, uint32_t n, uint32_t second,
+                            const struct wk_err *err)
+{
+    s->second = second;
+    const wk_status status = session_feed(s, tokens, n, ROW_PROMPT, 0, NULL, err);
+    s->second = 0;
+    return status;
+}
+
 const float *session_embedding(const struct session *s) { return s->pooled; }
 uint32_t session_length(const struct session *s) { return s->length; }
 

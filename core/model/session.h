@@ -7,6 +7,7 @@
 struct session {
     struct model *model;
     uint32_t slot, length;
+    uint32_t second;                        /* of the next step's rows; 0 but while a pair is fed */
     uint32_t reach;                         /* positions that its share of the cache holds, at most the context */
     uint32_t *ids;                          /* of all groups, one after the other */
     const uint32_t *pages[TAPE_MAX_GROUPS]; /* [n_groups] into ids: the table of the group */
@@ -29,9 +30,13 @@ void session_advance(struct session *s, uint32_t n);
 /* Rows of the next n tokens in a step, from row `row` on; after session_grow. */
 static inline struct step_seq session_rows(const struct session *s, uint32_t row, uint32_t n, enum row_role role)
 {
-    return (struct step_seq){
-        .row = row, .n_rows = n, .position = s->length, .role = role, .pages = s->pages, .slot = s->slot
-    };
+    return (struct step_seq){ .row = row,
+                              .n_rows = n,
+                              .position = s->length,
+                              .role = role,
+                              .pages = s->pages,
+                              .slot = s->slot,
+                              .second = s->second };
 }
 
 #endif

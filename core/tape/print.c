@@ -17,7 +17,7 @@ static const char *rows_name(enum tape_rows rows)
 
 static void print_embed(const struct tape_op *o, FILE *out)
 {
-    static const char *const names[WK_EMBED_END] = { "token", "position", "row" };
+    static const char *const names[WK_EMBED_END] = { "token", "position", "row", "token type" };
     fprintf(out, " by %s", names[o->u.embed.index]);
     if (o->u.embed.index == WK_EMBED_ROW) fprintf(out, " %u", o->u.embed.offset);
 }

@@ -111,6 +111,9 @@ bool take_embed(struct builder *b, const union any_op *a, struct draft *d)
                d->name, (unsigned)b->p->context, (unsigned)e->offset, (unsigned)t->rows);
     if (e->index == WK_EMBED_ROW && e->offset >= t->rows)
         REFUSE(WK_INVALID, "%s: row %u of %s, which has %u", d->name, (unsigned)e->offset, t->name, (unsigned)t->rows);
+    if (e->index == WK_EMBED_TOKEN_TYPE && (e->offset || t->rows < 2))
+        REFUSE(WK_INVALID, "%s: types of tokens, 0 and 1, in %s, which has %u rows, from row %u on", d->name, t->name,
+               (unsigned)t->rows, (unsigned)e->offset);
     if (e->index == WK_EMBED_TOKEN) {
         if (e->offset) REFUSE(WK_INVALID, "%s: an offset of %u for a table of tokens", d->name, (unsigned)e->offset);
         if (b->p->n_vocab && b->p->n_vocab != t->rows)

@@ -208,6 +208,16 @@ static void row_past(const struct wk_builder *b)
     wk_value x = begin(b);
     finish(b, wk_add(b, x, wk_embed_row(b, "w", E, E, E)));
 }
+static void types_offset(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_add(b, x, wk_embed_op(b, "w", E, E, WK_EMBED_TOKEN_TYPE, 1)));
+}
+static void types_of_one(const struct wk_builder *b)
+{
+    wk_value x = begin(b);
+    finish(b, wk_add(b, x, wk_embed_token_type(b, "sinks", 1, E)));
+}
 static void rows_past(const struct wk_builder *b)
 {
     finish(b, wk_linear_rows(b, begin(b), (struct wk_rows){ "w", E, 20, 13, 0 }, WK_NONE));
@@ -603,6 +613,10 @@ static const struct broken {
     { vector_norm, WK_INVALID, "blk.0.norm: blk.0.bare is a vector, which add and mul alone read, as their second" },
     { vector_width, WK_INVALID, "blk.0.add1: token_embd.slice is 16 wide, blk.0.bare 32" },
     { row_past, WK_INVALID, "blk.0.w: row 32 of blk.0.w.weight, which has 32" },
+    { types_offset, WK_INVALID,
+      "blk.0.w: types of tokens, 0 and 1, in blk.0.w.weight, which has 32 rows, from row 1 on" },
+    { types_of_one, WK_INVALID,
+      "blk.0.sinks: types of tokens, 0 and 1, in blk.0.bare, which has 1 rows, from row 0 on" },
     { rows_past, WK_INVALID, "blk.0.w: rows 20 to 33 of blk.0.w.weight, which has 32" },
     { attention_q, WK_INVALID, "blk.0.attention: q is 32 wide for 4 heads, k 30 for 2" },
     { attention_v, WK_INVALID, "blk.0.attention: v is 15 wide for 2 heads" },

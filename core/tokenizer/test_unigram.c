@@ -65,6 +65,26 @@ static void refuse_map(const uint8_t *map, size_t n, const char *text)
     must_refuse(text);
 }
 
+/* Two texts: as XLM-R has them, and all tokens are of one type. */
+static void test_pair(void **state)
+{
+    (void)state;
+    const struct tokenizer_part pair[2] = { { "the", 3, false }, { "worker", 6, false } };
+    const uint32_t want[] = { 1, 4, 2, 2, 5, 2 };
+    struct tokens ids = { 0 };
+    size_t second = 9;
+    builder_unigram(&builder);
+    builder_flag(&builder, "tokenizer.ggml.add_bos_token", true);
+    builder_flag(&builder, "tokenizer.ggml.add_sep_token", true);
+    struct tokenizer *t = must_open();
+    assert_int_equal(tokenizer_encode_pair(t, pair, NULL, &ids, &second, &err), WK_OK);
+    assert_int_equal(second, 0);
+    assert_int_equal(ids.n, 6);
+    assert_memory_equal(ids.ids, want, sizeof want);
+    tokens_free(&ids);
+    tokenizer_close(t);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -155,8 +175,8 @@ static void test_circle(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_spaces), cmocka_unit_test(test_unknown),
-                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_lying_maps),
-                                        cmocka_unit_test(test_circle) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_spaces),     cmocka_unit_test(test_unknown),
+                                        cmocka_unit_test(test_pair),       cmocka_unit_test(test_refused),
+                                        cmocka_unit_test(test_lying_maps), cmocka_unit_test(test_circle) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

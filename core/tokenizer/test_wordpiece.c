@@ -56,6 +56,7 @@ static void test_roles(void **state)
     (void)state;
     const struct tokenizer_part pair[2] = { { "the", 3, false }, { "worker", 6, false } };
     struct tokens ids = { 0 };
+    size_t second;
     /* The keys of the roles win, whatever ids begin and end texts elsewhere. */
     builder_wordpiece(&builder);
     builder_int(&builder, "tokenizer.ggml.bos_token_id", 0);
@@ -63,20 +64,22 @@ static void test_roles(void **state)
     struct tokenizer *t = must_open();
     assert_int_equal(tokenizer_bos(t), 2);
     assert_int_equal(tokenizer_eos(t), 3);
-    assert_int_equal(tokenizer_encode_pair(t, pair, NULL, &ids, &err), WK_OK);
+    assert_int_equal(tokenizer_encode_pair(t, pair, NULL, &ids, &second, &err), WK_OK);
     const uint32_t want[] = { 2, 5, 3, 6, 3 };
     assert_int_equal(ids.n, 5);
     assert_memory_equal(ids.ids, want, sizeof want);
+    assert_int_equal(second, 3);
     tokens_free(&ids);
     tokenizer_close(t);
     builder_wordpiece(&builder);
     builder_flag(&builder, "tokenizer.ggml.add_sep_token", true);
     builder_flag(&builder, "tokenizer.ggml.add_bos_token", false);
     t = must_open();
-    assert_int_equal(tokenizer_encode_pair(t, pair, NULL, &ids, &err), WK_OK);
+    assert_int_equal(tokenizer_encode_pair(t, pair, NULL, &ids, &second, &err), WK_OK);
     const uint32_t apart[] = { 5, 3, 3, 6, 3 };
     assert_int_equal(ids.n, 5);
     assert_memory_equal(ids.ids, apart, sizeof apart);
+    assert_int_equal(second, 3);
     tokens_free(&ids);
     tokenizer_close(t);
 }

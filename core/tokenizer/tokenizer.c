@@ -372,14 +372,17 @@ wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokeniz
 }
 
 wk_status tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_part pair[2],
-                                const struct tokenizer_watch *watch, struct tokens *out, const struct wk_err *err)
+                                const struct tokenizer_watch *watch, struct tokens *out, size_t *second,
+                                const struct wk_err *err)
 {
     const struct vocab *v = &t->vocab;
     const size_t before = out->n;
     const bool sep = v->add_sep && (v->sep != TOKEN_NONE || v->eos != TOKEN_NONE);
     bool room = !tokenizer_adds_bos(t) || tokens_add(out, v->bos);
     wk_status status = WK_OK;
+    *second = 0;
     for (int i = 0; room && !status && i < 2; i++) {
+        if (i && v->model == VOCAB_WORDPIECE) *second = out->n - before;
         status = tokenizer_encode_watched(t, &pair[i], 1, false, watch, out, err);
         room = status || !tokenizer_adds_eos(t) || tokens_add(out, v->eos);
         if (room && !status && !i && sep) room = tokens_add(out, v->sep != TOKEN_NONE ? v->sep : v->eos);

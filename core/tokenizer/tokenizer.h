@@ -115,9 +115,11 @@ wk_status tokenizer_encode_watched(const struct tokenizer *t, const struct token
                                    bool add_special, const struct tokenizer_watch *watch, struct tokens *out,
                                    const struct wk_err *err);
 /* Two texts that are read together, as rerankers are made to: what begins a text, the first, what ends one, the file's
- * separator if it wants one, the second, what ends one. watch: NULL: nobody watches. */
+ * separator if it wants one, the second, what ends one. second: how many of the ids come before those that are of the
+ * type 1; 0: all are of type 0, which is so of every model but WordPiece. watch: NULL: nobody watches. */
 wk_status tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_part pair[2],
-                                const struct tokenizer_watch *watch, struct tokens *out, const struct wk_err *err);
+                                const struct tokenizer_watch *watch, struct tokens *out, size_t *second,
+                                const struct wk_err *err);
 /* As many ids as these parts become at least, for no id stands for more bytes than the longest token has; without
  * encoding them, in time of their length. 0: nothing can be said. */
 size_t tokenizer_fewest(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts);

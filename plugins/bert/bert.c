@@ -4,6 +4,8 @@
  *
  * Every token sees all others, norms stand behind the additions, and there are no logits: the result is one row of a
  * text, pooled as the file says and brought to length 1, or a reranker's scores. */
+#define WORKER_ABI_MINOR 1 /* wk_embed_token_type */
+
 #include <math.h>
 #include <string.h>
 
@@ -184,7 +186,9 @@ static void bert_record(const struct wk_builder *b, const void *model)
     wk_rope_frequencies(freq, pairs, m->base);
     const struct wk_rope_freqs rope = wk_rope_freqs_of(freq, pairs, WK_ROPE_HALF, 1);
     wk_value x = wk_embed(b, "token_embd", m->V, m->E);
-    x = wk_add(b, x, wk_embed_row(b, "token_types", m->types, m->E, 0)); /* all tokens are the first text's */
+    x = wk_add(b, x,
+               m->types > 1 ? wk_embed_token_type(b, "token_types", m->types, m->E)
+                            : wk_embed_row(b, "token_types", m->types, m->E, 0));
     if (!m->nomic) x = wk_add(b, x, wk_embed_pos(b, "position_embd", m->C, m->E, 0));
     x = wk_layer_norm(b, x, "token_embd_norm", m->eps);
     for (uint32_t l = 0; l < m->L; l++) {

@@ -11,7 +11,7 @@
 
 /* ---- toy files ----------------------------------------------------------------------------------------- */
 
-enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, NOMIC, FILES };
+enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, ONE_TYPE, NOMIC, FILES };
 enum { LABELS = 2 };
 
 static const char *architecture(uint32_t file) { return file == NOMIC ? "nomic-bert" : "bert"; }
@@ -51,8 +51,8 @@ static struct gguf_build *make(uint32_t file)
         { "ffn_down.weight", T_E, T_F, 1 },        { "ffn_down.bias", 1, T_E, 1 },
         { "layer_output_norm.weight", 1, T_E, 1 }, { "layer_output_norm.bias", 1, T_E, 1 },
     };
-    static const struct arch_shape outside[] = {
-        { "token_embd.weight", T_V, T_E, 1 },    { "token_types.weight", 2, T_E, 1 },
+    const struct arch_shape outside[] = {
+        { "token_embd.weight", T_V, T_E, 1 },    { "token_types.weight", file == ONE_TYPE ? 1 : 2, T_E, 1 },
         { "position_embd.weight", T_C, T_E, 1 }, { "token_embd_norm.weight", 1, T_E, 1 },
         { "token_embd_norm.bias", 1, T_E, 1 },
     };
@@ -61,7 +61,7 @@ static struct gguf_build *make(uint32_t file)
     static const struct arch_shape dense[] = { { "cls.weight", T_E, T_E, 1 }, { "cls.bias", 1, T_E, 1 } };
     struct gguf_build *g = gguf_build_new(architecture(file));
     char key[64];
-    const uint32_t pooling = file == NOMIC ? 1 : file < RANK ? file + 1 : 4;
+    const uint32_t pooling = file >= ONE_TYPE ? 1 : file < RANK ? file + 1 : 4;
     arch_put_keys(g, architecture(file), keys, ARCH_COUNT(keys));
     (void)snprintf(key, sizeof key, "%s.attention.causal", architecture(file));
     gguf_build_bool(g, key, 0);
@@ -121,7 +121,7 @@ static void layers(void **state)
         assert_true(a->u.attn.heads == T_H && a->u.attn.kv_heads == T_H && a->u.attn.window == 0);
         arch_near((double)a->u.attn.scale, 1 / sqrt(T_D));
     }
-    assert_int_equal(arch_op(r.p, "token_types")->u.embed.index, WK_EMBED_ROW);
+    assert_int_equal(arch_op(r.p, "token_types")->u.embed.index, WK_EMBED_TOKEN_TYPE);
     assert_int_equal(arch_op(r.p, "token_types")->u.embed.offset, 0);
     assert_int_equal(arch_op(r.p, "blk.1.layer_output_norm")->u.norm.kind, WK_NORM_LAYER);
     assert_string_equal(arch_bias(r.p, "blk.1.ffn_up"), "blk.1.ffn_up.bias");
@@ -129,6 +129,9 @@ static void layers(void **state)
     tape_describe(r.p, &c);
     assert_string_equal(c.positional, "learned");
     assert_string_equal(c.attention, "mha bidirectional");
+    arch_close(&r);
+    r = arch_record(&test, make(ONE_TYPE)); /* as of RoBERTa: all tokens are of the only type */
+    assert_int_equal(arch_op(r.p, "token_types")->u.embed.index, WK_EMBED_ROW);
     arch_close(&r);
 }
 
@@ -154,7 +157,7 @@ static void pooling(void **state)
     (void)state;
     static const uint32_t pools[FILES] = { WK_POOL_MEAN, WK_POOL_FIRST, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_FIRST };
     /* pooling_type: 1 mean, 2 the first (CLS), 3 the last, 4 a reranker */
-    for (uint32_t file = 0; file < NOMIC; file++) {
+    for (uint32_t file = 0; file < ONE_TYPE; file++) {
         struct arch_opened r = arch_record(&test, make(file));
         assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, pools[file]);
         assert_int_equal(op_of_kind(r.p, WK_OP_OUTPUT)->u.output.what, WK_OUTPUT_EMBEDDING);

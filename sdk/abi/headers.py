@@ -140,7 +140,8 @@ def ask_compiler(include, cc, code):
         source, program = os.path.join(folder, "ask.c"), os.path.join(folder, "ask")
         with open(source, "w", encoding="utf-8") as f:
             f.write("\n".join(lines) + "\n")
-        subprocess.run([cc, "-std=c11", "-I" + include, "-o", program, source, "-lm"], check=True)
+        newest = "-DWORKER_ABI_MINOR=WK_ABI_MINOR"  # of all names, whichever minor brought them
+        subprocess.run([cc, "-std=c11", newest, "-I" + include, "-o", program, source, "-lm"], check=True)
         said = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     return {tuple(line.split()[:2]): line.split()[2:] for line in said.splitlines()}
 

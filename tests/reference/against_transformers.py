@@ -720,10 +720,11 @@ def bert(key, w):
         t[theirs + ".weight"], t[theirs + ".bias"] = w(ours + ".weight"), w(ours + ".bias")
     if not w.has("cls.weight"):
         return fill(transformers.BertModel(config, add_pooling_layer=False), t)
-    config.num_labels = len(w("cls.output.weight"))
+    config.num_labels = len(w("cls.output.bias"))
     t = {"bert." + name: value for name, value in t.items()}
     for theirs, ours in (("bert.pooler.dense", "cls"), ("classifier", "cls.output")):
-        t[theirs + ".weight"], t[theirs + ".bias"] = w(ours + ".weight"), w(ours + ".bias")
+        t[theirs + ".bias"] = w(ours + ".bias")
+        t[theirs + ".weight"] = w(ours + ".weight").reshape(len(t[theirs + ".bias"]), -1)
     return fill(transformers.BertForSequenceClassification(config), t)
 
 
@@ -800,10 +801,12 @@ def compare(path, family):
     r = random.Random(family)
     tokens = [r.randrange(n_vocab) for _ in range(N)]
     sequence = families.model(meta, tensors, meta[arch + ".context_length"])
+    second = sequence.second(N) if sequence.encoder else 0
+    types = {"token_type_ids": torch.tensor([[0] * second + [1] * (N - second)])} if second else {}
     with torch.no_grad():
-        theirs = model(torch.tensor([tokens]))
+        theirs = model(torch.tensor([tokens]), **types)
     if "cls.weight" in tensors:
-        rows = [sequence.embed(tokens)]
+        rows = [sequence.embed(tokens, second) if second else sequence.embed(tokens)]
         theirs = theirs.logits.tolist()
     elif sequence.encoder:
         rows = sequence.rows_of(tokens)

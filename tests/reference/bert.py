@@ -3,7 +3,8 @@
 Nomic's has rotating positions instead of a table, q|k|v as one tensor, a gated network and no biases.
 
 Every token sees all others; norms stand behind the additions; the result is one row of a text, the mean of its tokens'
-or the first one's, of length 1. Of a reranker it is scores, made of the first one's.
+or the first one's, of length 1. Of a reranker it is scores, made of the first one's, of two texts whose tokens may be
+of two types.
 """
 
 import math
@@ -19,9 +20,11 @@ FAMILIES = {
     "bert-mean": (48, 64, 2, 2, MEAN),
     "bert-rank": (48, 64, 4, 2, RANK),
     "nomic-bert": (48, 64, 4, 3, MEAN),
-    "bert-score": (48, 64, 4, 2, RANK),  # with one label and a vocabulary, whose two texts are of one kind
+    # With one label and a vocabulary: tokens of one type, and of two.
+    "bert-score": (48, 64, 4, 2, RANK),
+    "bert-pair": (48, 64, 4, 2, RANK),
 }
-POSITIONS, LABELS, KINDS = 512, {"bert-rank": 3, "bert-score": 1}, {"bert-score": 1}
+POSITIONS, LABELS, TYPES = 512, {"bert-rank": 3, "bert-score": 1, "bert-pair": 1}, {"bert-score": 1}
 # The vocabulary as converters write it, with their spelling.
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORD_PIECE = {
@@ -47,7 +50,7 @@ def write(path, family):
     E, F, H, L, pooling = FAMILIES[family]
     w, nomic = models.Weights(family), family == "nomic-bert"
     w.matrix("token_embd", E, models.V, 1.0)
-    w.matrix("token_types", E, KINDS.get(family, 2), 0.5)
+    w.matrix("token_types", E, TYPES.get(family, 2), 0.5)
     if not nomic:
         w.matrix("position_embd", E, POSITIONS, 0.5)
     norms = ["token_embd_norm"]
@@ -62,6 +65,8 @@ def write(path, family):
         for name, n in (("cls", E), ("cls.output", LABELS[family])):
             w.matrix(name, E, n)
             w.vector(name + ".bias", n, 0.0)
+        if family == "bert-pair":  # as converters write the row of the only label
+            w.t["cls.output.weight"] = ([E], w.t["cls.output.weight"][1])
     for name in norms:
         w.vector(name + ".weight", E)
         w.vector(name + ".bias", E, 0.0)
@@ -70,9 +75,9 @@ def write(path, family):
     if nomic:
         keys["rope.freq_base"] = 1000.0
     meta = models.named("nomic-bert" if nomic else "bert", family, {**keys, "pooling_type": pooling})
-    if family in ("bert-mean", "bert-score"):
+    if family in ("bert-mean", "bert-score", "bert-pair"):
         meta.update(WORD_PIECE)
-        meta["tokenizer.ggml.token_type_count"] = KINDS.get(family, 2)
+        meta["tokenizer.ggml.token_type_count"] = TYPES.get(family, 2)
     gguf.write(path, meta, w.t)
 
 
@@ -127,11 +132,15 @@ class Bert(Network):
             inner = list(map(gelu, self.linear(x, b + "ffn_up")))
         return self.linear(inner, b + "ffn_down")
 
-    def rows_of(self, tokens):
-        """Every token's row behind the last layer."""
-        kind, xs = self.rows("token_types")[0], []
+    def second(self, n):
+        return n // 3 if self.key("pooling_type") == RANK and len(self.rows("token_types")) > 1 else 0
+
+    def rows_of(self, tokens, second=0):
+        """Every token's row behind the last layer; those from `second` on are of the second type, 0: none."""
+        types, xs = self.rows("token_types"), []
         for i, token in enumerate(tokens):
             place = [0.0] * self.E if self.nomic else self.rows("position_embd")[i]
+            kind = types[second > 0 and i >= second]
             row = zip(self.rows("token_embd")[token], kind, place, strict=True)
             xs.append(self.norm(list(map(sum, row)), "token_embd_norm"))
         for l in range(self.L):
@@ -150,9 +159,9 @@ class Bert(Network):
                 self.tap(b, "layer_output_norm", xs[-1])
         return xs
 
-    def embed(self, tokens):
+    def embed(self, tokens, second=0):
         """The text's row of length 1; of a reranker the scores."""
-        xs, pooling = self.rows_of(tokens), self.key("pooling_type")
+        xs, pooling = self.rows_of(tokens, second), self.key("pooling_type")
         if pooling == RANK:
             out = self.linear(list(map(math.tanh, self.linear(xs[0], "cls"))), "cls.output")
         else:

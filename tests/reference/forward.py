@@ -75,6 +75,10 @@ class Network:
                 return head + "blk." + rest.partition(".")[0] + "." + new + part[len(old) :]
         return name
 
+    def second(self, _n):
+        """Of an encoder: where a text of n tokens has its second part in tests, if it makes a difference; 0: not."""
+        return 0
+
     def key(self, name, default=None):
         return self.meta.get(self.arch + "." + name, default)
 

@@ -60,8 +60,10 @@ def golden(path, adapters, context, n_prompt, n_generated, gap, r):
     n_vocab = model.t["token_embd.weight"][0][1]
     if model.encoder:
         prompt = [r.randrange(n_vocab) for _ in range(n_prompt)]
-        row = model.embed(prompt)
-        return {"n_vocab": len(row), "prompt_tokens": prompt, "generated": [], "embedding": rounded(row)}
+        second = model.second(n_prompt)
+        row = model.embed(prompt, second) if second else model.embed(prompt)
+        made = {"n_vocab": len(row), "prompt_tokens": prompt, "second": second, "generated": []}
+        return {**made, "embedding": rounded(row)}
     while len(steps) < n_prompt:
         token = r.randrange(n_vocab)
         logits = certain_step(model, token, gap)
@@ -176,7 +178,7 @@ def main(worker, path):
     os.makedirs(folder.at("quant"), exist_ok=True)
     for family in families.FAMILIES:
         families.write(folder.at(family + ".gguf"), family)
-        if family not in ("formats", "bert-score"):  # a row of one number has no spread to compare by
+        if family not in ("formats", "bert-score", "bert-pair"):  # a row of one number has no spread to compare by
             folder.case(family, F16_CACHE)
     for family in ("phi3", "phi4-mini"):
         folder.case(family, F16_CACHE, context=16, n_prompt=10, suffix=".short")

@@ -16,9 +16,13 @@ import threading
 
 from service import Worker, check, done
 
-program = sys.argv[1]
+program, source = sys.argv[1:3]
+sys.path.insert(0, os.path.join(source, "tests", "reference"))
+import families  # noqa: E402
+import gguf  # noqa: E402
+
 GOLDENS = os.environ["WORKER_GOLDENS"]
-MEAN, SCORE, RANK = (os.path.join(GOLDENS, name) for name in ("bert-mean.gguf", "bert-score.gguf", "bert-rank.gguf"))
+MEAN, SCORE, PAIR = (os.path.join(GOLDENS, "bert-%s.gguf" % name) for name in ("mean", "score", "pair"))
 TEXTS = ["word1 word2", "word3", "Word4, unknown WORD5!", "word6 " * 300, "word7"]
 MODEL = ("--model-id", "bert")
 WIDTH = 48
@@ -255,6 +259,26 @@ def templates():
             check("... is refused", status == 400 and "{document} is missing" in a["error"]["message"], a)
 
 
+def pairs():
+    """A reranker whose tokens have types, against a forward pass in float64."""
+    meta, tensors = gguf.read(PAIR)
+    model = families.model(meta, tensors, 512)
+    ids = {t: i for i, t in enumerate(meta["tokenizer.ggml.tokens"])}
+    encode = lambda text: [ids["\u2581" + word] for word in text.split()]  # noqa: E731
+    query, documents = "word1 word2", ["word3", "word4 word5", "word6 " * 30]
+    first = [2, *encode(query), 3]
+    want = [model.embed([*first, *encode(d), 3], len(first))[0] for d in documents]
+    plain = [model.embed([*first, *encode(d), 3])[0] for d in documents]
+    far = min(abs(x - y) for x, y in zip(want, plain, strict=True))
+    got = [r["scores"][0] for r in rows_of(PAIR, documents, "--query", query)]
+    off = max(abs(x - y) for x, y in zip(want, got, strict=True))
+    check("types of tokens: the command", off < far / 10, (off, far, want, got))
+    with Worker(program, "--model", PAIR, *MODEL) as w:
+        status, a = w.post("/v1/rerank", {"query": query, "documents": documents, "raw_scores": True})
+        same = status == 200 and all(r["relevance_score"] == got[r["index"]] for r in a["results"])
+        check("... the service", same and len(a["results"]) == 3, a)
+
+
 def a_model_that_generates():
     pooled = ("--pooling", "last")
     want = rows_of("embedded:haiku", ["Write a haiku", "rain"], *pooled)
@@ -389,6 +413,7 @@ with Worker(program, "--model", MEAN, *MODEL) as w:
 dimensions()
 scores()
 templates()
+pairs()
 a_model_that_generates()
 the_gate()
 drained()

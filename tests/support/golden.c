@@ -82,7 +82,8 @@ void golden_read(const char *name, struct golden *g)
                           .n_prompt = (uint32_t)json_array_size(prompt),
                           .n_generated = (uint32_t)json_array_size(generated),
                           .n_steps = embedding ? 1 : (uint32_t)json_array_size(steps),
-                          .embedding = embedding != NULL };
+                          .embedding = embedding != NULL,
+                          .second = (uint32_t)json_integer_value(json_object_get(j, "second")) };
     g->tokens = calloc((size_t)g->n_prompt + g->n_generated, sizeof *g->tokens);
     g->logits = calloc((size_t)g->n_steps * g->n_vocab, sizeof *g->logits);
     assert_non_null(g->tokens);

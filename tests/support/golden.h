@@ -15,6 +15,7 @@ struct golden {
     uint32_t *tokens; /* [n_prompt + n_generated] */
     float *logits;    /* [n_steps][n_vocab] */
     bool embedding;   /* an encoder's: one step, the prompt's row instead of logits */
+    uint32_t second;  /* of an encoder of pairs: tokens before the second text; 0: it is one text */
 };
 
 /* One line of a list of cases: MODEL GOLDEN CONTEXT LOOSE [truncate] [lora=FILE:SCALE ...]; # begins a comment. */

@@ -38,6 +38,7 @@ struct frame {
     const struct tape_program *p;
     const struct tape_op *op;
     const uint32_t *tokens;
+    uint32_t second;
     const double *w[TAPE_IN], *in[TAPE_IN];
     uint32_t width[TAPE_IN], slots[TAPE_IN];
     double *y;
@@ -48,9 +49,10 @@ static void do_embed(struct frame *f)
 {
     for (uint32_t t = 0; t < f->r->n; t++) {
         const uint32_t index = f->op->u.embed.index;
-        const size_t row = index == WK_EMBED_TOKEN ? f->tokens[t]
-                           : index == WK_EMBED_ROW ? f->op->u.embed.offset
-                                                   : t + f->op->u.embed.offset;
+        const size_t row = index == WK_EMBED_TOKEN        ? f->tokens[t]
+                           : index == WK_EMBED_ROW        ? f->op->u.embed.offset
+                           : index == WK_EMBED_TOKEN_TYPE ? f->second && t >= f->second
+                                                          : t + f->op->u.embed.offset;
         for (uint32_t i = 0; i < f->out_width; i++)
             f->y[(size_t)t * f->out_width + i] = f->w[0][row * f->out_width + i];
     }
@@ -399,7 +401,8 @@ static void do_state(struct frame *f)
     free(all);
 }
 
-void reference_run(struct reference *r, const struct tape_program *p, const uint32_t *tokens, uint32_t n)
+void reference_run(struct reference *r, const struct tape_program *p, const uint32_t *tokens, uint32_t n,
+                   uint32_t second)
 {
     static void (*const run[WK_OP_END])(struct frame *) = { [WK_OP_EMBED] = do_embed,
                                                             [WK_OP_LINEAR] = do_linear,
@@ -430,9 +433,11 @@ void reference_run(struct reference *r, const struct tape_program *p, const uint
     pooled.n = 1;
     for (uint32_t i = 0; i < p->n_ops; i++) {
         const struct tape_op *op = &p->ops[i];
-        struct frame f = {
-            .r = op->in[0] != TAPE_NONE && p->values[op->in[0]].pooled ? &pooled : r, .p = p, .op = op, .tokens = tokens
-        };
+        struct frame f = { .r = op->in[0] != TAPE_NONE && p->values[op->in[0]].pooled ? &pooled : r,
+                           .p = p,
+                           .op = op,
+                           .tokens = tokens,
+                           .second = second };
         double *w[TAPE_IN];
         for (uint32_t j = 0; j < TAPE_IN; j++) f.w[j] = w[j] = tensor_of(p, f.op->t[j]);
         for (uint32_t j = 0; j < TAPE_IN; j++) {

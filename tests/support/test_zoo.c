@@ -203,6 +203,7 @@ static void put_layers(struct gguf_build *g, const struct plugin_registry *plugi
     put(g, plugins, "token_embd.weight", V, E, 1, 0, 1.0f, true);
     put(g, plugins, "output_norm.weight", 1, E, 1, 1.0f, 0.2f, true);
     put(g, plugins, "output.weight", V, E, 1, 0, 0.06f, false);
+    if (layers == &zoo_both) put(g, plugins, "type_embd.weight", 2, E, 1, 0, 1.0f, true);
     for (uint32_t l = 0; l < layers->n; l++) {
         const struct attend_layer *a = &layers->layer[l];
         const uint32_t kv = a->reuse ? 0 : a->kv_heads * a->head,

@@ -272,6 +272,7 @@ static void routes_record(const struct wk_builder *b, const void *model)
     (void)model;
     wk_value x = wk_add(b, wk_embed(b, "token_embd", V, E), wk_embed_pos(b, "position_embd", ZOO_CONTEXT, E, 0));
     x = wk_add(b, x, wk_embed_row(b, "type_embd", 3, E, 1));
+    x = wk_add(b, x, wk_embed_token_type(b, "type_embd", 3, E));
     x = wk_add(b, x, wk_mul(b, x, wk_embed_row(b, "type_embd", 3, E, 2)));
     for (uint32_t l = 0; l < ROUTES; l++) {
         wk_layer(b, l);
@@ -365,6 +366,7 @@ static void record_attend(const struct wk_builder *b, const struct attend_layers
 {
     static const float slopes[] = { 0.25f, 0.0625f, 0.4f, 0.0f, 0.03f, 0.1f, 0.5f, 0.007f };
     wk_value x = wk_embed(b, "token_embd", V, E), seen[8] = { { 0 } };
+    if (pooled) x = wk_add(b, x, wk_embed_token_type(b, "type_embd", 2, E));
     for (uint32_t l = 0; l < layers->n; l++) {
         const struct attend_layer *a = &layers->layer[l];
         const struct wk_op_attention att = { .heads = a->heads,

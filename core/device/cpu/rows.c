@@ -61,6 +61,8 @@ static void run_embed(const struct run *u)
         at = u->x->step->tokens[row];
     else if (u->r->op->u.embed.index == WK_EMBED_POSITION)
         at += u->x->position[row];
+    else if (u->r->op->u.embed.index == WK_EMBED_TOKEN_TYPE)
+        at = step_token_type(&u->x->step->seqs[u->x->seq[row]], u->x->position[row]);
     weights_row(u->x, u->r, at, u->y);
 }
 

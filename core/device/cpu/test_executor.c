@@ -122,7 +122,8 @@ static void step_sequences(struct bench *b, const uint32_t rows[SEQUENCES], uint
                                              .n_rows = rows[s],
                                              .position = b->s[s].position,
                                              .role = rows[s] == 1 ? ROW_GENERATED : ROW_PROMPT,
-                                             .pages = b->s[s].kv.tables };
+                                             .pages = b->s[s].kv.tables,
+                                             .second = zoo_second(s) };
         of[st.n_seqs++] = s;
         for (uint32_t i = 0; i < rows[s]; i++) {
             if (b->s[s].position + i >= from) logits_rows[st.n_logits_rows++] = st.n_rows;
@@ -261,7 +262,7 @@ static void check_reference(enum zoo_kind kind, uint32_t isa, bool exact)
     zoo_open(&z, kind, plugins, FUSE_ALL, exact ? all : NULL, exact ? n_all : 0);
     const struct device_options o = options(2, isa, exact);
     bench_open(&b, &z, &o, true);
-    reference_run(&r, z.program, b.s[0].tokens, N);
+    reference_run(&r, z.program, b.s[0].tokens, N, zoo_second(0));
     struct tapped t = { z.program, &r, 0, 0, 1e-5 };
     if (exact) device_cpu()->taps(b.x, on_tap, &t);
     feed(&b, WHOLE, N);

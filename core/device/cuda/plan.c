@@ -610,13 +610,15 @@ static wk_status add_rope_table(struct executor *x, const struct tape_op *op, co
     return WK_OK;
 }
 
-/* Embeddings of one constant row, or of one offset of positions, share their indices. */
+/* Embeddings of one constant row, of one offset of positions, or of types of tokens, share their indices. */
 uint32_t cuda_row_index(const struct executor *x, const struct tape_op *op)
 {
     const struct prepare *p = &x->prepare;
-    const bool by_position = op->u.embed.index == WK_EMBED_POSITION;
+    const bool by_position = op->u.embed.index == WK_EMBED_POSITION, by_type = op->u.embed.index == WK_EMBED_TOKEN_TYPE;
     for (uint32_t i = 0; i < p->n_rows; i++)
-        if (p->row[i].offset == op->u.embed.offset && p->row[i].by_position == by_position) return i;
+        if (p->row[i].offset == op->u.embed.offset && p->row[i].by_position == by_position &&
+            p->row[i].by_type == by_type)
+            return i;
     return p->n_rows;
 }
 
@@ -625,9 +627,11 @@ static wk_status add_row(struct executor *x, const struct tape_op *op, const str
     struct prepare *p = &x->prepare;
     if (op->u.embed.index == WK_EMBED_TOKEN || cuda_row_index(x, op) < p->n_rows) return WK_OK;
     if (p->n_rows == PREPARE_ROWS)
-        return wk_fail(err, WK_UNSUPPORTED, "%s: a fifth constant row or offset of positions: cuda has room for %d",
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "%s: a fifth constant row, offset of positions or type of tokens: cuda has room for %d",
                        x->program->values[op->out].name, PREPARE_ROWS);
     p->row[p->n_rows].by_position = op->u.embed.index == WK_EMBED_POSITION;
+    p->row[p->n_rows].by_type = op->u.embed.index == WK_EMBED_TOKEN_TYPE;
     p->row[p->n_rows++].offset = op->u.embed.offset;
     return WK_OK;
 }
@@ -641,9 +645,9 @@ static wk_status find_tables(struct executor *x, const struct wk_err *err)
                                                       : WK_OK;
         if (s) return s;
     }
-    if (p->n_vocab >= PREPARE_LAST)
+    if (p->n_vocab >= PREPARE_SECOND)
         return wk_fail(err, WK_UNSUPPORTED, "a vocabulary of %u ids: cuda expects fewer than %u", p->n_vocab,
-                       PREPARE_LAST);
+                       PREPARE_SECOND);
     x->prepare.n_groups = p->n_groups;
     x->prepare.n_vocab = p->n_vocab;
     for (uint32_t g = 0; g < p->n_groups; g++) {

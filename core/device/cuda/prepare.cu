@@ -34,12 +34,14 @@ static __device__ __forceinline__ uint32_t from_host(const void *p) { return *(c
 /* By one thread. A finished slot has no id to go on with; what is computed for it is read by nobody. */
 static __device__ __forceinline__ void put_row(const struct prepare &p, uint32_t row, const struct prepare_row &r)
 {
-    const uint32_t token = r.token & PREPARE_LAST ? __ldcg(p.last + (r.token & ~PREPARE_LAST)) : r.token;
+    const uint32_t type = r.token & PREPARE_SECOND ? 1 : 0, own = r.token & ~PREPARE_SECOND;
+    const uint32_t token = own & PREPARE_LAST ? __ldcg(p.last + (own & ~PREPARE_LAST)) : own;
     p.position[row] = r.position;
     p.row_seq[row] = r.seq;
     p.logits_rows[row] = r.logits_row;
 #pragma unroll 1
-    for (uint32_t i = 0; i < p.n_rows; i++) p.row[i].index[row] = p.row[i].by_position * r.position + p.row[i].offset;
+    for (uint32_t i = 0; i < p.n_rows; i++)
+        p.row[i].index[row] = p.row[i].by_position * r.position + p.row[i].by_type * type + p.row[i].offset;
     p.token[row] = token < p.n_vocab ? token : 0;
 }
 

@@ -29,12 +29,13 @@ enum { PREPARE_ROPE_TABLES = 4, PREPARE_ROWS = 4 };
  * 64 bytes: blocks that read of the same 64 bytes of pinned memory wait for each other, a microsecond each. Offsets by
  * the capacities; bytes: of a block. */
 struct prepare_row {
-    uint32_t token; /* or PREPARE_LAST | slot: the id that was sampled last for it */
+    uint32_t token; /* or PREPARE_LAST | slot: the id that was sampled last for it; and PREPARE_SECOND */
     uint32_t position;
     int32_t seq;         /* CUDA_PADDING: none */
     uint32_t logits_row; /* an entry of the list of logits rows; it has nothing to do with this row */
 };
-#define PREPARE_LAST 0x80000000u /* no id is that large */
+#define PREPARE_LAST 0x80000000u
+#define PREPARE_SECOND 0x40000000u /* the token's type is 1; no id is that large */
 struct prepare_line {
     struct prepare_row row;
     struct cuda_seq seq, sampled;
@@ -68,9 +69,11 @@ struct prepare {
         ring_pages[TAPE_MAX_GROUPS]; /* of a sequence's tables; ring_pages: entries that are used in turn, or 0 */
     struct prepare_rope_table rope_table[PREPARE_ROPE_TABLES];
     struct {
-        uint32_t offset, by_position; /* by_position: 0 or 1 */
+        uint32_t offset;
+        uint16_t by_position, by_type; /* 0 or 1 */
         uint32_t *index;
-    } row[PREPARE_ROWS]; /* index[r] = by_position * position + offset: rows of a table of positions, or one row */
+    } row[PREPARE_ROWS]; /* index[r] = by_position * position + by_type * type of the token + offset: rows of a table of
+                            positions or of types, or one row */
 };
 CUDA_LAID_OUT(prepare_row, 16, logits_row, 12);
 CUDA_LAID_OUT(prepare_line, 64, lengths, 48);

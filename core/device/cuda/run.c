@@ -83,7 +83,8 @@ static void put_rows(struct executor *x, const struct run_cursor *c, const struc
     for (uint32_t i = c->done; i < c->done + n; i++) {
         const uint32_t from = q->row + i, row = r->n_rows++;
         const uint32_t token = c->step->tokens[from];
-        b->line[row].row.token = token == TOKEN_LAST ? PREPARE_LAST | q->slot : token;
+        b->line[row].row.token = (token == TOKEN_LAST ? PREPARE_LAST | q->slot : token) |
+                                 (step_token_type(q, q->position + i) ? PREPARE_SECOND : 0);
         b->line[row].row.position = q->position + i;
         b->line[row].row.seq = (int32_t)seq;
         r->row_of[row] = from;

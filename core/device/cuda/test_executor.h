@@ -147,9 +147,13 @@ static inline void add(struct bench *b, struct batch *to, uint32_t s, uint32_t n
 {
     struct sequence *q = &b->s[s];
     zoo_hold(&b->pages, &q->kv, q->position, n, BACK);
-    to->seqs[to->st.n_seqs] = (struct step_seq){
-        .row = to->st.n_rows, .n_rows = n, .position = q->position, .role = role, .pages = q->kv.tables, .slot = s
-    };
+    to->seqs[to->st.n_seqs] = (struct step_seq){ .row = to->st.n_rows,
+                                                 .n_rows = n,
+                                                 .position = q->position,
+                                                 .role = role,
+                                                 .pages = q->kv.tables,
+                                                 .slot = s,
+                                                 .second = zoo_second(s) };
     to->of[to->st.n_seqs++] = s;
     for (uint32_t i = 0; i < n; i++) {
         if (q->position + i >= from) to->logits_rows[to->st.n_logits_rows++] = to->st.n_rows;

@@ -69,7 +69,7 @@ static void check_reference(enum zoo_kind kind, bool taps, enum row_role role)
     struct bench b;
     struct reference r;
     bench_open(&b, kind, FUSE_ALL, true, taps ? all : NULL, taps ? n_all : 0);
-    reference_run(&r, b.z.program, b.s[0].tokens, N);
+    reference_run(&r, b.z.program, b.s[0].tokens, N, zoo_second(0));
     struct tapped seen = { b.z.program, &r, 0, 0, kind == ZOO_EXPERTS || kind == ZOO_ROUTES ? N / 10 : 0, bound };
     if (taps) cuda->taps(b.x, on_tap, &seen);
     add(&b, &t, 0, N, role, 0);
@@ -356,7 +356,7 @@ static void test_long(void **state)
     while (b.s[0].position < LONG) prompt(&b, 0, b.s[0].position + ROWS < LONG ? ROWS : LONG - b.s[0].position, 2000);
     for (uint32_t i = 0; i < 5; i++) add(&b, &t, 0, 1, ROW_GENERATED, 0), run(&b, &t);
     struct reference r;
-    reference_run(&r, b.z.program, b.s[0].tokens, LONG + 5);
+    reference_run(&r, b.z.program, b.s[0].tokens, LONG + 5, zoo_second(0));
     const struct tape_op *last = &b.z.program->ops[b.z.program->n_ops - 1];
     check_close("logits", b.s[0].logits + (size_t)LONG * V, r.value[last->in[0]] + (size_t)LONG * V, 5, V, 1e-2, 0);
     reference_free(&r);

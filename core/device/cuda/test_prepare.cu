@@ -11,7 +11,7 @@ enum {
     SLOTS = 80,
     PAIRS = 48,
     ROPE_TABLES = 2,
-    OFFSETS = 3, /* the second is a constant row */
+    OFFSETS = 4, /* the second is a constant row, the last by the token's type */
     VOCAB = 1000,
     CONTEXT = 9000
 };
@@ -79,7 +79,8 @@ static void open_rig(struct rig *r)
     for (uint32_t i = 0; i < OFFSETS; i++) {
         r->offset[i] = make<uint32_t>(ROWS);
         p->row[i].offset = 3 * i;
-        p->row[i].by_position = i != 1;
+        p->row[i].by_position = i != 1 && i != 3;
+        p->row[i].by_type = i == 3;
         p->row[i].index = r->offset[i].device;
     }
 }
@@ -116,6 +117,7 @@ static void make_inputs(struct rig *r, struct inputs *in, uint32_t rows, uint32_
 {
     for (uint32_t i = 0; i < rows; i++) {
         in->row[i].token = next_noise() % 3 ? next_noise() % VOCAB : PREPARE_LAST | next_noise() % SLOTS;
+        if (next_noise() % 2) in->row[i].token |= PREPARE_SECOND;
         in->row[i].position = further ? in->row[i].position + 1 : next_noise() % CONTEXT;
         in->row[i].seq = next_noise() % 5 ? (int32_t)(next_noise() % seqs) : CUDA_PADDING;
         in->row[i].logits_row = next_noise() % rows;
@@ -143,13 +145,14 @@ static void check_rows(const struct rig *r, const struct inputs *in, uint32_t ro
 {
     for (uint32_t i = 0; i < rows; i++) {
         const struct prepare_row *row = &in->row[i];
-        const uint32_t token = row->token & PREPARE_LAST ? r->last.host[row->token & ~PREPARE_LAST] : row->token;
+        const uint32_t type = row->token & PREPARE_SECOND ? 1 : 0, own = row->token & ~PREPARE_SECOND,
+                       token = own & PREPARE_LAST ? r->last.host[own & ~PREPARE_LAST] : own;
         assert_int_equal(r->token.host[i], token < VOCAB ? token : 0);
         assert_int_equal(r->position.host[i], row->position);
         assert_int_equal(r->row_seq.host[i], row->seq);
         assert_int_equal(r->logits_rows.host[i], row->logits_row);
         for (uint32_t k = 0; k < OFFSETS; k++)
-            assert_int_equal(r->offset[k].host[i], (k == 1 ? 0 : row->position) + 3 * k);
+            assert_int_equal(r->offset[k].host[i], (k == 3 ? type : k == 1 ? 0 : row->position) + 3 * k);
         for (uint32_t t = 0; t < ROPE_TABLES; t++)
             for (uint32_t j = 0; j < r->p.rope_table[t].n; j++) {
                 const float *got = r->rope_table[t].host + ((size_t)i * r->p.rope_table[t].n + j) * 2;

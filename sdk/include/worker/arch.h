@@ -54,7 +54,10 @@ enum {
 };
 
 enum { WK_NONE = 0, WK_REQUIRED = 1, WK_OPTIONAL = 2 }; /* a tensor: not used, required, used if the file has it */
-enum { WK_EMBED_TOKEN = 0, WK_EMBED_POSITION, WK_EMBED_ROW, WK_EMBED_END }; /* embed: what picks the row */
+enum { WK_EMBED_TOKEN = 0, WK_EMBED_POSITION, WK_EMBED_ROW, WK_EMBED_END = 4 }; /* embed: what picks the row */
+#if WORKER_ABI_MINOR >= 1
+enum { WK_EMBED_TOKEN_TYPE = 3 };
+#endif
 enum { WK_NORM_RMS = 0, WK_NORM_LAYER = 1 };
 enum { WK_ROPE_INTERLEAVED = 0, WK_ROPE_HALF = 1 }; /* rotate (x[2i], x[2i+1]) or (x[i], x[i+n]) */
 enum {
@@ -79,7 +82,7 @@ enum { WK_ATTENTION_BIDIRECTIONAL = 1u << 0 };          /* all positions of the 
 enum { WK_STATE_CONV = 1, WK_STATE_SCAN, WK_STATE_DELTA, WK_STATE_END };
 enum { WK_POOL_MEAN = 1, WK_POOL_LAST, WK_POOL_FIRST, WK_POOL_END };
 /* Reserved for draft models, which read hidden values of another program and give out their own: WK_OUTPUT_HIDDEN, the
- * next value here, and WK_EMBED_HIDDEN, the next one after WK_EMBED_ROW. Until then both are refused as unknown. */
+ * next value here, and WK_EMBED_HIDDEN, the next one of embed. Until then both are refused as unknown. */
 enum { WK_OUTPUT_LOGITS = 1, WK_OUTPUT_EMBEDDING, WK_OUTPUT_END };
 enum { WK_OUTPUT_L2_NORM = 1u << 0 };
 
@@ -369,6 +372,19 @@ static inline wk_value wk_embed_row(const struct wk_builder *b, const char *name
 {
     return wk_embed_op(b, name, rows, width, WK_EMBED_ROW, row);
 }
+#if WORKER_ABI_MINOR >= 1
+/* Row W[type of the token] -> [width]: 0 for the tokens of a text, 1 for those of the second of two texts that are read
+ * together, and for what ends it. rows: at least 2. */
+static inline wk_value wk_embed_token_type(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t width)
+{
+    struct wk_op_embed e;
+    wk_op_init(&e, sizeof e, WK_OP_EMBED);
+    e.o.since = 1;
+    e.index = WK_EMBED_TOKEN_TYPE;
+    e.o.t[0] = b->tensor(b->self, name, ".weight", rows, width, 1, WK_REQUIRED);
+    return wk_append(b, &e.o);
+}
+#endif
 /* A small tensor as a value, the same for every token -> [rows * cols], row after row. name: complete ("ssm_a",
  * "ssm_dt.bias"). Read by wk_add and wk_mul alone, as their second. */
 static inline wk_value wk_vector(const struct wk_builder *b, const char *name, uint32_t rows, uint32_t cols)
