@@ -269,11 +269,14 @@ wk_status model_generates(const struct model *m, const struct wk_err *err)
 bool model_ranks(const struct model *m)
 {
     enum { POOLING_RANK = 4 };
+    static const char scores[] = "cls.output.weight";
     char key[TAPE_NAME + 16];
     uint64_t how = 0;
     (void)snprintf(key, sizeof key, "%s.pooling_type", m->program->architecture);
     const struct gguf_kv *kv = gguf_find(m->file, key);
-    return m->program->embedding_width && kv && !gguf_u64(m->file, kv, &how, NULL) && how == POOLING_RANK;
+    if (!m->program->embedding_width) return false;
+    if (!kv) return gguf_tensor_find(m->file, scores, sizeof scores - 1) != NULL; /* as converters write rerankers */
+    return !gguf_u64(m->file, kv, &how, NULL) && how == POOLING_RANK;
 }
 
 void model_close(struct model *m)

@@ -97,7 +97,8 @@ void model_close(struct model *m); /* NULL allowed */
 /* WK_UNSUPPORTED: its steps give no next tokens. [any thread] */
 wk_status model_generates(const struct model *m, const struct wk_err *err);
 
-/* Are its rows scores of two texts, by the file's pooling_type, and not embeddings? [any thread] */
+/* Are its rows scores of two texts, and not embeddings: by the file's pooling_type, or, where it has none, by a
+ * reranker's cls.output.weight? [any thread] */
 bool model_ranks(const struct model *m);
 
 /* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than

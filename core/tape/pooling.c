@@ -36,6 +36,12 @@ bool pooling_read(struct builder *b)
         messages_say(b->messages, WK_INVALID, "%s", text);
         return false;
     }
+    if (b->options->pooling && is_own(b->arch) && !kv) {
+        messages_say(b->messages, WK_INVALID,
+                     "pooling %s was asked for, but the architecture goes by the file alone, which has no %s",
+                     words[b->options->pooling], key);
+        return false;
+    }
     if (b->options->pooling && (is_own(b->arch) || how)) {
         messages_say(b->messages, WK_INVALID,
                      "pooling %s was asked for, but the file says how rows are pooled: %s is %llu",

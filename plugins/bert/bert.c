@@ -43,7 +43,7 @@ static const struct wk_key keys[] = {
     [KV_HEADS] = { "attention.head_count_kv", WK_KEY_U32, WK_KEY_PER_LAYER, 1, 1024,
                    0 }, /* default: as many as heads */
     [EPS] = { "attention.layer_norm_epsilon", WK_KEY_F32, WK_KEY_REQUIRED, 1e-15, 0.1, 0 },
-    [POOLING] = { "pooling_type", WK_KEY_U32, WK_KEY_REQUIRED, 0, 4, 0 },
+    [POOLING] = { "pooling_type", WK_KEY_U32, 0, 0, 4, 0 },
     [KEY_LENGTH] = { "attention.key_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },
     [VALUE_LENGTH] = { "attention.value_length", WK_KEY_U32, 0, 1, MAX_HEAD, 0 },
     [ROPE_BASE] = { "rope.freq_base", WK_KEY_F32, 0, 2, 1e12, 1000 },
@@ -73,17 +73,22 @@ struct bert {
 
 /* ---- open ---------------------------------------------------------------------------------------------- */
 
+/* Converters write no pooling_type into rerankers made of encoders: what makes scores tells. */
 static wk_status open_pooling(const struct wk_meta *meta, struct bert *m, const struct wk_err *err)
 {
-    m->pooling = wk_meta_u32(meta, POOLING);
+    const uint32_t ranks = meta->tensor(meta->self, "cls.output.weight", &m->labels, NULL, NULL);
+    m->pooling = wk_meta_u32_or(meta, POOLING, ranks ? POOL_RANK : 0);
+    if (!m->pooling && !wk_meta_has(meta, POOLING))
+        return wk_fail(err, WK_INVALID,
+                       "pooling_type is missing, and there is no cls.output.weight as a reranker has it: the file does "
+                       "not say how rows of tokens become one");
     if (!m->pooling)
         return wk_fail(err, WK_UNSUPPORTED,
                        "pooling_type is 0, rows as they are; 1 (mean), 2 (first), 3 (last) and 4 (a reranker's scores) "
                        "are served");
     if (m->pooling != POOL_RANK) return WK_OK;
+    if (!ranks) return wk_fail(err, WK_INVALID, "cls.output.weight is missing: pooling_type is 4, a reranker's scores");
     m->dense = wk_meta_has_tensor(meta, "cls.weight");
-    if (!meta->tensor(meta->self, "cls.output.weight", &m->labels, NULL, NULL))
-        return wk_fail(err, WK_INVALID, "cls.output.weight is missing: pooling_type is 4, a reranker's scores");
     return WK_OK;
 }
 
@@ -211,5 +216,5 @@ static const struct wk_arch bert = { .struct_size = sizeof bert,
                                      .record = bert_record,
                                      .close = wk_model_close };
 
-WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.bert", "arch:bert,nomic-bert", .name = "bert", .version = "1.1.0",
+WORKER_PLUGIN(WK_KIND_ARCH, "org.worker.bert", "arch:bert,nomic-bert", .name = "bert", .version = "1.1.1",
               .arch = &bert);

@@ -34,6 +34,8 @@ static void put_nomic(struct gguf_build *g)
     gguf_build_f32(g, "nomic-bert.rope.freq_base", 1000);
 }
 
+static bool unsaid; /* files say no pooling_type */
+
 static struct gguf_build *make(uint32_t file)
 {
     static const struct arch_key keys[] = {
@@ -66,7 +68,7 @@ static struct gguf_build *make(uint32_t file)
     (void)snprintf(key, sizeof key, "%s.attention.causal", architecture(file));
     gguf_build_bool(g, key, 0);
     (void)snprintf(key, sizeof key, "%s.pooling_type", architecture(file));
-    gguf_build_u32(g, key, pooling);
+    if (!unsaid) gguf_build_u32(g, key, pooling);
     if (file == NOMIC) {
         put_nomic(g);
         return g;
@@ -167,6 +169,17 @@ static void pooling(void **state)
         assert_int_equal(tape_find_value(r.p, "cls") != TAPE_NONE, file == RANK_DENSE);
         arch_close(&r);
     }
+    /* Rerankers as converters write them: what makes scores tells. */
+    unsaid = true;
+    struct arch_opened r = arch_record(&test, make(RANK_DENSE));
+    assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, WK_POOL_FIRST);
+    assert_int_equal(op_of_kind(r.p, WK_OP_OUTPUT)->u.output.flags, 0);
+    assert_int_equal(r.p->embedding_width, LABELS);
+    arch_close(&r);
+    struct gguf_build *g = make(MEAN);
+    arch_must_refuse(&test, g, "pooling_type is missing, and there is no cls.output.weight");
+    gguf_build_free(g);
+    unsaid = false;
 }
 
 /* ---- hostile files ------------------------------------------------------------------------------------- */

@@ -74,7 +74,9 @@ def write(path, family):
     keys.update({"attention.head_count": H, "attention.layer_norm_epsilon": 1e-12, "attention.causal": False})
     if nomic:
         keys["rope.freq_base"] = 1000.0
-    meta = models.named("nomic-bert" if nomic else "bert", family, {**keys, "pooling_type": pooling})
+    if family != "bert-pair":  # converters write none into a reranker
+        keys["pooling_type"] = pooling
+    meta = models.named("nomic-bert" if nomic else "bert", family, keys)
     if family in ("bert-mean", "bert-score", "bert-pair"):
         meta.update(WORD_PIECE)
         meta["tokenizer.ggml.token_type_count"] = TYPES.get(family, 2)
@@ -92,6 +94,7 @@ class Bert(Network):
         super().__init__(meta, tensors)
         self.H, self.eps = self.key("attention.head_count"), self.key("attention.layer_norm_epsilon")
         self.D = self.E // self.H
+        self.pooling = self.key("pooling_type", RANK)
         self.nomic = self.arch == "nomic-bert"
 
     def attention(self, xs, b):
@@ -133,7 +136,7 @@ class Bert(Network):
         return self.linear(inner, b + "ffn_down")
 
     def second(self, n):
-        return n // 3 if self.key("pooling_type") == RANK and len(self.rows("token_types")) > 1 else 0
+        return n // 3 if self.pooling == RANK and len(self.rows("token_types")) > 1 else 0
 
     def rows_of(self, tokens, second=0):
         """Every token's row behind the last layer; those from `second` on are of the second type, 0: none."""
@@ -161,7 +164,7 @@ class Bert(Network):
 
     def embed(self, tokens, second=0):
         """The text's row of length 1; of a reranker the scores."""
-        xs, pooling = self.rows_of(tokens, second), self.key("pooling_type")
+        xs, pooling = self.rows_of(tokens, second), self.pooling
         if pooling == RANK:
             out = self.linear(list(map(math.tanh, self.linear(xs[0], "cls"))), "cls.output")
         else:

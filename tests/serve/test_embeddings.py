@@ -277,6 +277,8 @@ def pairs():
         status, a = w.post("/v1/rerank", {"query": query, "documents": documents, "raw_scores": True})
         same = status == 200 and all(r["relevance_score"] == got[r["index"]] for r in a["results"])
         check("... the service", same and len(a["results"]) == 3, a)
+    r = subprocess.run([program, "embed", "-m", PAIR, "--pooling", "mean", "a"], capture_output=True, text=True)
+    check("... and no other pooling", r.returncode == 1 and "goes by the file alone" in r.stderr, r.stderr)
 
 
 def a_model_that_generates():
