@@ -11,10 +11,13 @@
 
 /* ---- toy files ----------------------------------------------------------------------------------------- */
 
-enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, ONE_TYPE, NOMIC, FILES };
+enum { MEAN, FIRST, LAST, RANK, RANK_DENSE, ONE_TYPE, NOMIC, MODERN, MODERN_RANK, FILES };
 enum { LABELS = 2 };
 
-static const char *architecture(uint32_t file) { return file == NOMIC ? "nomic-bert" : "bert"; }
+static const char *architecture(uint32_t file)
+{
+    return file >= MODERN ? "modern-bert" : file == NOMIC ? "nomic-bert" : "bert";
+}
 
 static void put_nomic(struct gguf_build *g)
 {
@@ -32,6 +35,29 @@ static void put_nomic(struct gguf_build *g)
     arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
     for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, layer, ARCH_COUNT(layer));
     gguf_build_f32(g, "nomic-bert.rope.freq_base", 1000);
+}
+
+static void put_modern(struct gguf_build *g, bool ranks)
+{
+    static const struct arch_shape layer[] = {
+        { "attn_norm.weight", 1, T_E, 1 }, /* but of the first */
+        { "attn_qkv.weight", 3 * T_E, T_E, 1 }, { "attn_output.weight", T_E, T_E, 1 }, { "ffn_norm.weight", 1, T_E, 1 },
+        { "ffn_up.weight", 2 * T_F, T_E, 1 },   { "ffn_down.weight", T_E, T_F, 1 },
+    };
+    static const struct arch_shape outside[] = { { "token_embd.weight", T_V, T_E, 1 },
+                                                 { "token_embd_norm.weight", 1, T_E, 1 },
+                                                 { "output_norm.weight", 1, T_E, 1 } };
+    static const struct arch_shape scores[] = { { "cls.output.weight", LABELS, T_E, 1 },
+                                                { "cls.output.bias", 1, LABELS, 1 },
+                                                { "cls.weight", T_E, T_E, 1 },
+                                                { "cls.norm.weight", 1, T_E, 1 } };
+    arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
+    for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, l ? layer : layer + 1, ARCH_COUNT(layer) - !l);
+    if (ranks) arch_put_tensors(g, "", scores, ARCH_COUNT(scores));
+    gguf_build_u32(g, "modern-bert.attention.sliding_window", 16);
+    gguf_build_u32(g, "modern-bert.attention.sliding_window_pattern", 2);
+    gguf_build_f32(g, "modern-bert.rope.freq_base", 160000);
+    gguf_build_f32(g, "modern-bert.rope.freq_base_swa", 10000);
 }
 
 static bool unsaid; /* files say no pooling_type */
@@ -63,16 +89,17 @@ static struct gguf_build *make(uint32_t file)
     static const struct arch_shape dense[] = { { "cls.weight", T_E, T_E, 1 }, { "cls.bias", 1, T_E, 1 } };
     struct gguf_build *g = gguf_build_new(architecture(file));
     char key[64];
-    const uint32_t pooling = file >= ONE_TYPE ? 1 : file < RANK ? file + 1 : 4;
+    const uint32_t pooling = file == MODERN_RANK ? 4 : file >= ONE_TYPE ? 1 : file < RANK ? file + 1 : 4;
     arch_put_keys(g, architecture(file), keys, ARCH_COUNT(keys));
     (void)snprintf(key, sizeof key, "%s.attention.causal", architecture(file));
     gguf_build_bool(g, key, 0);
     (void)snprintf(key, sizeof key, "%s.pooling_type", architecture(file));
     if (!unsaid) gguf_build_u32(g, key, pooling);
-    if (file == NOMIC) {
+    if (file >= MODERN)
+        put_modern(g, file == MODERN_RANK);
+    else if (file == NOMIC)
         put_nomic(g);
-        return g;
-    }
+    if (file >= NOMIC) return g;
     arch_put_tensors(g, "", outside, ARCH_COUNT(outside));
     for (uint32_t l = 0; l < T_L; l++) arch_put_layer(g, l, layer, ARCH_COUNT(layer));
     if (pooling == 4) arch_put_tensors(g, "", scores, ARCH_COUNT(scores));
@@ -82,8 +109,10 @@ static struct gguf_build *make(uint32_t file)
 
 static const char *without(uint32_t file, const char *tensor)
 {
-    (void)file;
-    if (strcmp(tensor, "cls.weight") == 0) return "cls.bias is in the file, nothing reads it";
+    if (strcmp(tensor, "cls.weight") == 0)
+        return file == MODERN_RANK ? "cls.norm.weight is in the file, nothing reads it"
+                                   : "cls.bias is in the file, nothing reads it";
+    if (strcmp(tensor, "cls.norm.weight") == 0) return NULL;
     return strcmp(tensor, "cls.bias") == 0 || strcmp(tensor, "cls.output.bias") == 0 ? NULL : tensor;
 }
 /* Some tensors say themselves how many tokens, kinds of tokens and labels there are. */
@@ -154,6 +183,40 @@ static void nomic(void **state)
     arch_close(&r);
 }
 
+/* ModernBERT: every second layer of these files sees half a window on either side and rotates in another way. */
+static void modern(void **state)
+{
+    (void)state;
+    struct tape_capabilities c;
+    struct arch_opened r = arch_record(&test, make(MODERN));
+    tape_describe(r.p, &c);
+    assert_string_equal(c.positional, "rope_neox");
+    assert_string_equal(c.attention, "mha swa bidirectional");
+    for (uint32_t l = 0; l < T_L; l++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%u.attention", (unsigned)l);
+        const struct tape_op *a = arch_op(r.p, name);
+        assert_int_equal(a->u.attn.flags, WK_ATTENTION_BIDIRECTIONAL);
+        assert_int_equal(a->u.attn.window, l % 2 ? 9 : 0); /* itself and 8 on either side */
+    }
+    assert_int_equal(tape_find_value(r.p, "blk.0.attn_norm"), TAPE_NONE);
+    assert_int_equal(arch_op(r.p, "blk.1.attn_norm")->u.norm.kind, WK_NORM_LAYER);
+    assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, WK_POOL_MEAN);
+    assert_int_equal(tape_find_value(r.p, "token_types"), TAPE_NONE);
+    arch_close(&r);
+    r = arch_record(&test, make(MODERN_RANK)); /* the mean, where no key says otherwise */
+    assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, WK_POOL_MEAN);
+    assert_int_not_equal(tape_find_value(r.p, "cls.norm"), TAPE_NONE);
+    assert_int_equal(r.p->embedding_width, LABELS);
+    arch_close(&r);
+    struct gguf_build *g = make(MODERN_RANK);
+    gguf_build_u32(g, "modern-bert.classifier.pooling_type", 2);
+    gguf_build_str(g, "modern-bert.hidden_activation", "silu");
+    r = arch_record(&test, g);
+    assert_int_equal(op_of_kind(r.p, WK_OP_POOL)->u.pool.how, WK_POOL_FIRST);
+    arch_close(&r);
+}
+
 static void pooling(void **state)
 {
     (void)state;
@@ -208,11 +271,24 @@ static void relations(void **state)
         { NOMIC, { "attention.head_count", 32, true }, "a head of 1 values, of which pairs rotate" },
         { NOMIC, { "rope.scaling.factor", 2, false }, "nomic-bert.rope.scaling.factor: nothing reads this key" },
         { MEAN, { "attention.max_alibi_bias", 8, false }, "bert.attention.max_alibi_bias" },
+        { MEAN, { "attention.sliding_window", 8, true }, "bert.attention.sliding_window" },
+        { NOMIC, { "rope.freq_base_swa", 8, false }, "nomic-bert.rope.freq_base_swa" },
+        { MODERN, { "attention.sliding_window_pattern", 0, true }, "modern-bert.attention.sliding_window_pattern" },
+        { MODERN, { "classifier.pooling_type", 3, true }, "modern-bert.classifier.pooling_type" },
+        { MODERN, { "attention.head_count", 32, true }, "a head of 1 values, of which pairs rotate" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
     struct gguf_build *g = make(MEAN);
     gguf_build_bool(g, "bert.attention.causal", 1);
     arch_must_refuse(&test, g, "bert.attention.causal");
+    gguf_build_free(g);
+    g = make(MODERN);
+    gguf_build_str(g, "modern-bert.hidden_activation", "relu");
+    arch_must_refuse(&test, g, "hidden_activation is relu; gelu and silu are served");
+    gguf_build_free(g);
+    g = make(MODERN);
+    gguf_build_str(g, "modern-bert.rope.scaling.type", "yarn");
+    arch_must_refuse(&test, g, "rope.scaling.type is yarn; none alone is served");
     gguf_build_free(g);
 }
 
@@ -223,7 +299,8 @@ static void surplus_tensors(void **state)
         { MEAN, "output_norm.weight" },    { MEAN, "blk.0.attn_norm.weight" },   { MEAN, "blk.0.attn_qkv.weight" },
         { MEAN, "blk.0.ffn_gate.weight" }, { MEAN, "blk.0.attn_q_norm.weight" }, { MEAN, "output.weight" },
         { NOMIC, "position_embd.weight" }, { NOMIC, "blk.0.attn_q.weight" },     { RANK, "cls.bias" },
-        { MEAN, "rope_freqs.weight" }
+        { MEAN, "rope_freqs.weight" },     { MODERN, "blk.0.attn_norm.weight" }, { MODERN, "blk.1.attn_norm.bias" },
+        { MODERN, "token_types.weight" }
     };
     arch_surplus_tensors(&test, rows, ARCH_COUNT(rows));
 }
@@ -231,8 +308,9 @@ static void surplus_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers), cmocka_unit_test(nomic),     cmocka_unit_test(pooling),
-        ARCH_EVERY_PLUGIN(test),  cmocka_unit_test(relations), cmocka_unit_test(surplus_tensors),
+        cmocka_unit_test(layers),          cmocka_unit_test(nomic), cmocka_unit_test(modern),
+        cmocka_unit_test(pooling),         ARCH_EVERY_PLUGIN(test), cmocka_unit_test(relations),
+        cmocka_unit_test(surplus_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -758,6 +758,51 @@ def nomic_bert(key, w):
     return fill(transformers.NomicBertModel(config, add_pooling_layer=False), t)
 
 
+def modern_bert(key, w):
+    ranks = w.has("cls.output.weight")
+    settings = dict(
+        **common(key),
+        vocab_size=len(w("token_embd.weight")),
+        max_position_embeddings=key("context_length"),
+        norm_eps=key("attention.layer_norm_epsilon"),
+        hidden_activation=key("hidden_activation", "gelu"),
+        local_attention=key("attention.sliding_window"),
+        layer_types=[
+            "sliding_attention" if l % key("attention.sliding_window_pattern") else "full_attention"
+            for l in range(key("block_count"))
+        ],
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": key("rope.freq_base")},
+            "sliding_attention": {"rope_type": "default", "rope_theta": key("rope.freq_base_swa")},
+        },
+        classifier_pooling="cls" if key("classifier.pooling_type") == 2 else "mean",
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+        cls_token_id=0,
+        sep_token_id=0,
+    )
+    config = transformers.ModernBertConfig(**settings)
+    config.num_labels = len(w("cls.output.bias")) if ranks else 2
+    t = {"embeddings.tok_embeddings.weight": w("token_embd.weight")}
+    pairs = {"embeddings.norm": "token_embd_norm", "final_norm": "output_norm"}
+    for l in range(key("block_count")):
+        a, b = "layers.%d." % l, "blk.%d." % l
+        pairs.update({a + "attn_norm": b + "attn_norm"} if l else {})
+        pairs.update(
+            {a + "attn.Wqkv": b + "attn_qkv", a + "attn.Wo": b + "attn_output", a + "mlp_norm": b + "ffn_norm"}
+        )
+        pairs.update({a + "mlp.Wi": b + "ffn_up", a + "mlp.Wo": b + "ffn_down"})
+    t.update({theirs + ".weight": w(ours + ".weight") for theirs, ours in pairs.items()})
+    if not ranks:
+        return fill(transformers.ModernBertModel(config), t)
+    t = {"model." + name: value for name, value in t.items()}
+    for theirs, ours in (("head.dense", "cls"), ("head.norm", "cls.norm"), ("classifier", "cls.output")):
+        t[theirs + ".weight"] = w(ours + ".weight")
+    t["classifier.bias"] = w("cls.output.bias")
+    return fill(transformers.ModernBertForSequenceClassification(config), t)
+
+
 MODELS = {
     "bert": bert,
     "cohere2": cohere,
@@ -773,6 +818,7 @@ MODELS = {
     "granitemoe": granite,
     "llama4": llama4,
     "mamba2": mamba2,
+    "modern-bert": modern_bert,
     "nomic-bert": nomic_bert,
     "olmo2": olmo2,
     "phi3": phi3,

@@ -95,35 +95,36 @@ class Bert(Network):
         self.H, self.eps = self.key("attention.head_count"), self.key("attention.layer_norm_epsilon")
         self.D = self.E // self.H
         self.pooling = self.key("pooling_type", RANK)
-        self.nomic = self.arch == "nomic-bert"
+        self.nomic, self.types = self.arch == "nomic-bert", True
 
-    def attention(self, xs, b):
-        if self.nomic:
+    def attention(self, xs, b, base=None, reach=math.inf):
+        """base: of rotations, None: there are none; tokens that are farther away than reach are not seen."""
+        if base:
             q, k, v = ([self.linear(x, b + "attn_qkv", i * self.E, self.E) for x in xs] for i in range(3))
         else:
             q, k, v = ([self.linear(x, b + "attn_" + part) for x in xs] for part in "qkv")
         for kind, rows in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
             for row in rows:
                 self.tap(b, kind, row)
-        if self.nomic:
-            q, k = ([self.rope(row, i) for i, row in enumerate(rows)] for rows in (q, k))
+        if base:
+            q, k = ([self.rope(row, i, base) for i, row in enumerate(rows)] for rows in (q, k))
         outs = []
         for i in range(len(xs)):
-            out = []
+            out, seen = [], [j for j in range(len(xs)) if abs(i - j) <= reach]
             for at in range(0, self.E, self.D):
                 mine = q[i][at : at + self.D]
-                scores = [dot(mine, row[at : at + self.D]) / math.sqrt(self.D) for row in k]
+                scores = [dot(mine, k[j][at : at + self.D]) / math.sqrt(self.D) for j in seen]
                 e = [math.exp(s - max(scores)) for s in scores]
-                out += [dot(e, [row[at + d] for row in v]) / math.fsum(e) for d in range(self.D)]
+                out += [dot(e, [v[j][at + d] for j in seen]) / math.fsum(e) for d in range(self.D)]
             self.tap(b, "attention", out)
             outs.append(out)
         return outs
 
-    def rope(self, x, position):
+    def rope(self, x, position, base):
         y, half = list(x), self.D // 2
         for h in range(0, self.E, self.D):
             for i in range(half):
-                turn = position * self.key("rope.freq_base") ** (-i / half)
+                turn = position * base ** (-i / half)
                 c, s, a, b = math.cos(turn), math.sin(turn), x[h + i], x[h + half + i]
                 y[h + i], y[h + half + i] = a * c - b * s, a * s + b * c
         return y
@@ -136,7 +137,7 @@ class Bert(Network):
         return self.linear(inner, b + "ffn_down")
 
     def second(self, n):
-        return n // 3 if self.pooling == RANK and len(self.rows("token_types")) > 1 else 0
+        return n // 3 if self.types and self.pooling == RANK and len(self.rows("token_types")) > 1 else 0
 
     def rows_of(self, tokens, second=0):
         """Every token's row behind the last layer; those from `second` on are of the second type, 0: none."""
@@ -149,7 +150,7 @@ class Bert(Network):
         for l in range(self.L):
             b = "blk.%d." % l
             added = []
-            for x, a in zip(xs, self.attention(xs, b), strict=True):
+            for x, a in zip(xs, self.attention(xs, b, self.key("rope.freq_base")), strict=True):
                 o = self.linear(a, b + "attn_output")
                 self.tap(b, "attn_output", o)
                 added.append(self.norm([i + j for i, j in zip(x, o, strict=True)], b + "attn_output_norm"))
@@ -162,11 +163,15 @@ class Bert(Network):
                 self.tap(b, "layer_output_norm", xs[-1])
         return xs
 
+    def head(self, xs):
+        """A reranker's scores."""
+        return self.linear(list(map(math.tanh, self.linear(xs[0], "cls"))), "cls.output")
+
     def embed(self, tokens, second=0):
         """The text's row of length 1; of a reranker the scores."""
         xs, pooling = self.rows_of(tokens, second), self.pooling
         if pooling == RANK:
-            out = self.linear(list(map(math.tanh, self.linear(xs[0], "cls"))), "cls.output")
+            out = self.head(xs)
         else:
             pooled = xs[0] if pooling == FIRST else [math.fsum(column) / len(xs) for column in zip(*xs, strict=True)]
             length = math.sqrt(dot(pooled, pooled))

@@ -13,6 +13,7 @@ import granite
 import llama4
 import mamba2
 import models
+import modernbert
 import olmo2
 import qwen3next
 import starcoder2
@@ -34,6 +35,7 @@ MODULES = (
     qwen3next,
     starcoder2,
     bert,
+    modernbert,
 )
 PASSES = {
     "bert": bert.Bert,
@@ -50,6 +52,7 @@ PASSES = {
     "granitemoe": granite.Granite,
     "llama4": llama4.Llama4,
     "mamba2": mamba2.Mamba2,
+    "modern-bert": modernbert.ModernBert,
     "nomic-bert": bert.Bert,
     "olmo2": olmo2.Olmo2,
     "qwen3next": qwen3next.Qwen3Next,
