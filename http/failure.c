@@ -144,6 +144,7 @@ static const struct form *form_of(const struct http_request *r)
         { "/models", NULL, put_openai, steer_retries },
         { "/slots", NULL, put_openai, steer_retries }, /* and those of its routes that are refused by name */
         { "/lora-adapters", NULL, put_openai, steer_retries },
+        { "/embed", NULL, put_openai, steer_retries },
         { "/embedding", NULL, put_openai, steer_retries },
         { "/embeddings", NULL, put_openai, steer_retries },
         { "/rerank", NULL, put_openai, steer_retries },

@@ -1,5 +1,6 @@
 /* embed.c: embeddings and scores: OpenAI's /v1/embeddings, llama-server's /embedding and /embeddings, Ollama's
- * /api/embed and /api/embeddings, and /rerank in the form of Jina and Cohere.
+ * /api/embed and /api/embeddings, text-embeddings-inference's /embed, and /rerank in the form of Jina and Cohere, or of
+ * the latter.
  *
  * A request is one job, whatever the number of its texts: the engine takes whole texts of several jobs into a step. */
 #include <stdlib.h>
@@ -22,26 +23,50 @@ struct embed {
     const struct embed_interface *interface;
     struct embed_request q;
     struct rank_form form; /* of a reranker */
+    struct tokens query;   /* the query's ids, encoded once for all documents; without a template */
+    bool has_query;        /* they are there */
 };
 
 static struct embed *embed_of(const struct stream *x) { return x->own; }
 
 /* ---- prompts ------------------------------------------------------------------------------------------- */
 
-/* The first tokens of a text that is too long, and what ends one. */
+/* Tokens of a text, or of a pair, that is cut. */
+static uint32_t most_of(const struct stream *x)
+{
+    const uint32_t room = stream_prompt_limit(x), most = embed_of(x)->q.most;
+    return most && most < room ? most : room;
+}
+
+/* The first tokens of a text that is too long, or the last ones; what begins and ends one stays. */
 static void cut(const struct stream *x, struct tokens *ids)
 {
+    const struct embed_request *q = &embed_of(x)->q;
     const struct tokenizer *t = x->m->facts.tokenizer;
-    const uint32_t most = stream_prompt_limit(x);
+    const uint32_t most = most_of(x);
     if (ids->n <= most) return;
+    if (q->from_left) {
+        const size_t kept = !q->no_special && tokenizer_adds_bos(t) && most > 1;
+        memmove(ids->ids + kept, ids->ids + kept + (ids->n - most), (most - kept) * sizeof *ids->ids);
+    } else if (!q->no_special && tokenizer_adds_eos(t)) {
+        ids->ids[most - 1] = tokenizer_eos(t);
+    }
     ids->n = most;
-    if (tokenizer_adds_eos(t)) ids->ids[most - 1] = tokenizer_eos(t);
+}
+
+/* A text alone, however long it is; appended. */
+static wk_status encode_text(struct stream *x, const struct embed_text *from, bool add_special, struct tokens *out,
+                             const struct wk_err *err)
+{
+    enum { OF_BYTE = 16 }; /* bytes for each of the text: a copy, and ids whose room grows by doubling */
+    const struct tokenizer_part part = { from->text, from->len, false };
+    if (!http_reserve(x->r, from->len * OF_BYTE)) return wk_fail(err, WK_NO_MEMORY, "no memory for the text");
+    return work_encode(x->work, x->m->facts.tokenizer, &part, 1, add_special, out, err);
 }
 
 static wk_status encode_one(struct stream *x, const struct embed_text *from, struct stream_prompt *p,
                             const struct wk_err *err)
 {
-    enum { OF_BYTE = 16 };
     const struct embed_request *q = &embed_of(x)->q;
     const struct tokenizer_part part = { from->text, from->len, false };
     if (from->ids) {
@@ -52,8 +77,7 @@ static wk_status encode_one(struct stream *x, const struct embed_text *from, str
     } else if (!q->truncate) {
         return stream_encode(x, p, &part, 1, !q->no_special, err);
     } else {
-        if (!http_reserve(x->r, from->len * OF_BYTE)) return wk_fail(err, WK_NO_MEMORY, "no memory for the text");
-        const wk_status status = work_encode(x->work, x->m->facts.tokenizer, &part, 1, true, &p->ids, err);
+        const wk_status status = encode_text(x, from, !q->no_special, &p->ids, err);
         if (status) return status;
     }
     if (q->truncate) cut(x, &p->ids);
@@ -63,20 +87,28 @@ static wk_status encode_one(struct stream *x, const struct embed_text *from, str
 static wk_status encode_pair(struct stream *x, const struct embed_text *document, struct stream_prompt *p,
                              const struct wk_err *err)
 {
-    enum { OF_BYTE = 16 };
-    const struct embed *e = embed_of(x);
-    const struct embed_text *query = &e->q.query;
+    enum { OF_ID = 8 }; /* bytes for each of the pair, whose room grows by doubling */
+    struct embed *e = embed_of(x);
+    const struct embed_request *q = &e->q;
     struct tokenizer_part parts[RANK_PARTS];
-    const size_t n = rank_form_parts(&e->form, (struct token_bytes){ query->text, query->len },
+    struct tokens second = { 0 };
+    size_t at = 0;
+    const size_t n = rank_form_parts(&e->form, (struct token_bytes){ q->query.text, q->query.len },
                                      (struct token_bytes){ document->text, document->len }, parts);
     if (n) return stream_encode(x, p, parts, n, false, err);
-    const struct tokenizer_part pair[2] = { { query->text, query->len, false },
-                                            { document->text, document->len, false } };
-    size_t second = 0;
-    if (!http_reserve(x->r, (query->len + document->len) * OF_BYTE))
-        return wk_fail(err, WK_NO_MEMORY, "no memory for the texts");
-    const wk_status status = work_encode_pair(x->work, x->m->facts.tokenizer, pair, &p->ids, &second, err);
-    p->second = (uint32_t)second;
+    wk_status status = e->has_query ? WK_OK : encode_text(x, &q->query, false, &e->query, err);
+    e->has_query = !status;
+    if (!status) status = encode_text(x, document, false, &second, err);
+    const struct tokenizer_limits limits = { .all = q->truncate ? most_of(x) : 0,
+                                             .second = q->most_document,
+                                             .from_left = q->from_left };
+    const struct tokens texts[2] = { e->query, second };
+    size_t ids = e->query.n + second.n;
+    if (limits.all && ids > limits.all) ids = limits.all;
+    if (!status && !http_reserve(x->r, ids * OF_ID)) status = wk_fail(err, WK_NO_MEMORY, "no memory for the pair");
+    if (!status) status = tokenizer_join_pair(x->m->facts.tokenizer, texts, &limits, &p->ids, &at, err);
+    p->second = (uint32_t)at;
+    tokens_free(&second);
     return status;
 }
 
@@ -147,12 +179,40 @@ static bool suits_scores(const struct serve_model *m, struct embed *e, struct re
     return true;
 }
 
+static bool suits_cut(const struct serve *s, const struct serve_model *m, const struct embed *e, struct refusal *why)
+{
+    const struct embed_request *q = &e->q;
+    const uint32_t room = engine_text_most(m->engine), asked = s->o->max_tokens_in,
+                   most = asked && asked < room ? asked : room;
+    return q->most <= most ||
+           refuse(why, SERVE_INVALID_REQUEST, "truncate_prompt_tokens",
+                  "truncate_prompt_tokens: expected -1, or at most %u, as many as a text may have, got %u", most,
+                  q->most);
+}
+
+/* Pairs that are put together by a template are not cut, and the query is encoded with each document. */
+static bool suits_template(const struct serve_model *m, const struct embed *e, struct refusal *why)
+{
+    enum { MOST_READ = 8 * TOKENIZER_MAX_TEXT /* bytes of a query in all its pairs: bounds the time of a request */ };
+    const struct embed_request *q = &e->q;
+    if (!e->form.template.data) return true;
+    if (q->truncate || q->most_document)
+        return refuse(why, SERVE_INVALID_REQUEST, q->truncate ? "truncate" : "max_tokens_per_doc",
+                      "%s: the file of %s puts query and document into a template: they are not cut",
+                      q->truncate ? "truncate" : "max_tokens_per_doc", m->name);
+    return q->query.len <= MOST_READ / q->n ||
+           refuse(why, SERVE_INVALID_REQUEST, "query",
+                  "query: expected a text of at most %u bytes, for it is read with each of %u documents, got %zu",
+                  MOST_READ / q->n, q->n, q->query.len);
+}
+
 /* What only the model tells. */
 static bool suits(const struct serve *s, const struct serve_model *m, struct embed *e, struct refusal *why)
 {
     const struct embed_request *q = &e->q;
     if (q->model && !serve_suits_name(m, q->model, "model", why)) return false;
     if (!stream_suits(m, true, why) || !suits_scores(m, e, why)) return false;
+    if (!suits_cut(s, m, e, why) || !suits_template(m, e, why)) return false;
     if (!q->dimensions || q->dimensions == m->facts.width) return true;
     if (q->dimensions > m->facts.width)
         return refuse(why, SERVE_INVALID_REQUEST, "dimensions",
@@ -226,6 +286,7 @@ static void serve_rows(struct serve *s, struct http_request *r, const struct emb
             answer_none(&x, &e);
     }
     embed_request_free(&e.q);
+    tokens_free(&e.query);
     work_close(&work);
     atomic_fetch_sub(&s->streams, 1);
 }
@@ -237,19 +298,27 @@ static const struct embed_interface
     llama = { "embd-", "content", false, false, embed_read_llama, embed_put_llama },
     ollama = { "embd-", "input", false, true, embed_read_ollama, embed_put_ollama },
     ollama_one = { "embd-", "prompt", false, true, embed_read_ollama_one, embed_put_ollama_one },
+    tei = { "embd-", "inputs", false, false, embed_read_tei, embed_put_tei },
     rerank = { "rerank-", "documents", true, false, embed_read_rerank, embed_put_rerank };
 
 static void on_openai(void *user, struct http_request *r) { serve_rows(user, r, &openai); }
 static void on_llama(void *user, struct http_request *r) { serve_rows(user, r, &llama); }
 static void on_ollama(void *user, struct http_request *r) { serve_rows(user, r, &ollama); }
 static void on_ollama_one(void *user, struct http_request *r) { serve_rows(user, r, &ollama_one); }
+static void on_tei(void *user, struct http_request *r) { serve_rows(user, r, &tei); }
 static void on_rerank(void *user, struct http_request *r) { serve_rows(user, r, &rerank); }
 
 const struct http_route serve_embed_routes[] = {
-    { "POST", "/v1/embeddings", on_openai, true },      { "POST", "/embedding", on_llama, true },
-    { "POST", "/embeddings", on_llama, true },          { "POST", "/api/embed", on_ollama, true },
-    { "POST", "/api/embeddings", on_ollama_one, true }, { "POST", "/v1/rerank", on_rerank, true },
-    { "POST", "/v2/rerank", on_rerank, true },          { "POST", "/rerank", on_rerank, true },
-    { "POST", "/reranking", on_rerank, true },          { "POST", "/v1/reranking", on_rerank, true },
+    { "POST", "/v1/embeddings", on_openai, true },
+    { "POST", "/embedding", on_llama, true },
+    { "POST", "/embeddings", on_llama, true },
+    { "POST", "/api/embed", on_ollama, true },
+    { "POST", "/api/embeddings", on_ollama_one, true },
+    { "POST", "/embed", on_tei, true },
+    { "POST", "/v1/rerank", on_rerank, true },
+    { "POST", "/v2/rerank", on_rerank, true },
+    { "POST", "/rerank", on_rerank, true },
+    { "POST", "/reranking", on_rerank, true },
+    { "POST", "/v1/reranking", on_rerank, true },
 };
 const uint32_t serve_n_embed_routes = sizeof serve_embed_routes / sizeof *serve_embed_routes;

@@ -10,16 +10,31 @@
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/* How many numbers of a row are told, and what they are divided by: of a row that is cut the length, which is 1 again
- * then. */
+/* The length of a row's first numbers as the request asks for it. */
+static double length_of(const struct embed_request *q, const float *row, uint32_t n)
+{
+    enum { LARGEST = 32760 };
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const double x = fabs((double)row[i]);
+        if (q->by_largest)
+            sum = x > sum ? x : sum;
+        else
+            sum += !q->power || q->power == 2 ? x * x : pow(x, q->power);
+    }
+    if (q->by_largest) return sum / LARGEST;
+    return !q->power || q->power == 2 ? sqrt(sum) : pow(sum, 1.0 / q->power);
+}
+
+/* How many numbers of a row are told, and what they are divided by: of a row that is cut or measured in another way
+ * its length, which is 1 again then. */
 static uint32_t told(const struct embed_request *q, const struct embed_rows *x, const float *row, double *length)
 {
-    double sum = 0;
-    *length = 1;
-    if (!q->dimensions || q->dimensions == x->width) return x->width;
-    for (uint32_t i = 0; i < q->dimensions; i++) sum += (double)row[i] * row[i];
-    if (sum > 0) *length = sqrt(sum);
-    return q->dimensions;
+    const bool cut = q->dimensions && q->dimensions != x->width, other = q->by_largest || (q->power && q->power != 2);
+    const uint32_t n = cut ? q->dimensions : x->width;
+    *length = cut || other ? length_of(q, row, n) : 1;
+    if (!(*length > 0)) *length = 1;
+    return n;
 }
 
 static void put_row(struct http_text *out, const struct embed_request *q, const struct embed_rows *x, const float *row)
@@ -99,6 +114,15 @@ void embed_put_ollama(struct http_text *out, const struct embed_request *q, cons
                      x->duration_ns, x->tokens);
 }
 
+void embed_put_tei(struct http_text *out, const struct embed_request *q, const struct embed_rows *x)
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        http_text_add(out, i ? "," : "[", 1);
+        put_row(out, q, x, x->row[i]);
+    }
+    http_text_add(out, "]\n", 2);
+}
+
 void embed_put_ollama_one(struct http_text *out, const struct embed_request *q, const struct embed_rows *x)
 {
     http_text_format(out, "{\"embedding\":");
@@ -131,6 +155,14 @@ static int compare(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
+/* A document that is told again, in the form of either interface. */
+static void put_document(struct http_text *out, const struct embed_request *q, const struct embed_text *t)
+{
+    http_text_format(out, q->tei ? ",\"text\":" : ",\"document\":{\"text\":");
+    http_text_json(out, t->text, t->len);
+    if (!q->tei) http_text_add(out, "}", 1);
+}
+
 void embed_put_rerank(struct http_text *out, const struct embed_request *q, const struct embed_rows *x)
 {
     struct scored *list = calloc(x->n, sizeof *list);
@@ -140,21 +172,22 @@ void embed_put_rerank(struct http_text *out, const struct embed_request *q, cons
     }
     for (uint32_t i = 0; i < x->n; i++) list[i] = (struct scored){ i, score_of(q, x, x->row[i]) };
     qsort(list, x->n, sizeof *list, compare);
-    put_string(out, "{\"id\":", x->id);
-    put_string(out, ",\"object\":\"list\",\"model\":", x->model);
-    http_text_format(out, ",\"results\":[");
+    if (!q->tei) {
+        put_string(out, "{\"id\":", x->id);
+        put_string(out, ",\"object\":\"list\",\"model\":", x->model);
+        http_text_format(out, ",\"results\":");
+    }
     for (uint32_t i = 0; i < q->top; i++) {
-        http_text_format(out, "%s{\"index\":%u,\"relevance_score\":%.9g", i ? "," : "", list[i].index, list[i].score);
-        if (q->documents) {
-            const struct embed_text *t = &q->texts[list[i].index];
-            http_text_format(out, ",\"document\":{\"text\":");
-            http_text_json(out, t->text, t->len);
-            http_text_add(out, "}", 1);
-        }
+        http_text_format(out, "%s{\"index\":%u,\"%s\":%.9g", i ? "," : "[", list[i].index,
+                         q->tei ? "score" : "relevance_score", list[i].score);
+        if (q->documents) put_document(out, q, &q->texts[list[i].index]);
         http_text_add(out, "}", 1);
     }
     http_text_add(out, "]", 1);
-    put_usage(out, x);
-    http_text_add(out, "}\n", 2);
+    if (!q->tei) {
+        put_usage(out, x);
+        http_text_add(out, "}", 1);
+    }
+    http_text_add(out, "\n", 1);
     free(list);
 }

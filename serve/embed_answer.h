@@ -18,6 +18,7 @@ void embed_put_openai(struct http_text *out, const struct embed_request *q, cons
 void embed_put_llama(struct http_text *out, const struct embed_request *q, const struct embed_rows *x);
 void embed_put_ollama(struct http_text *out, const struct embed_request *q, const struct embed_rows *x);
 void embed_put_ollama_one(struct http_text *out, const struct embed_request *q, const struct embed_rows *x);
+void embed_put_tei(struct http_text *out, const struct embed_request *q, const struct embed_rows *x);
 void embed_put_rerank(struct http_text *out, const struct embed_request *q, const struct embed_rows *x);
 
 #endif

@@ -7,6 +7,8 @@
 #include "base/utf8.h"
 #include "openai_names.h"
 
+enum { MOST_POWER = 64 /* of embd_normalize: several times what anybody asks for */ };
+
 static bool no_memory(struct refusal *why) { return refuse(why, SERVE_INTERNAL, NULL, "no memory for the request"); }
 
 void embed_request_free(struct embed_request *r)
@@ -122,12 +124,35 @@ static bool read_dimensions(const struct body_object *o, struct embed_request *r
     return true;
 }
 
+/* What is to become of texts that are too long, in the words of several servers: whether they are cut, to how many
+ * tokens, and where. */
+static bool read_cut(const struct body_object *o, struct embed_request *r, struct refusal *why)
+{
+    static const char *const sides[] = { "truncation_side", "truncation_direction" };
+    int64_t most = 0;
+    if (!body_flag(o, "truncate", &r->truncate, why) || !body_flag(o, "truncation", &r->truncate, why) ||
+        !body_integer(o, "truncate_prompt_tokens", -1, INT32_MAX, &most, why))
+        return false;
+    if (json_object_get(o->object, "truncate_prompt_tokens")) {
+        if (!most) return body_fail(o, "truncate_prompt_tokens", why, "-1, which is the context, or 1 or more");
+        r->truncate = true;
+        r->most = most > 0 ? (uint32_t)most : 0;
+    }
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        const json_t *v = json_object_get(o->object, sides[i]);
+        const bool left = body_says(v, "left") || body_says(v, "Left");
+        if (v && !left && !body_says(v, "right") && !body_says(v, "Right"))
+            return body_fail(o, sides[i], why, "left or right");
+        r->from_left = r->from_left || left;
+    }
+    return true;
+}
+
 /* ---- OpenAI's, and llama-server's ---------------------------------------------------------------------- */
 
 bool embed_read_openai(const struct job_request_limits *l, struct embed_request *r, struct refusal *why)
 {
-    static const struct unserved unserved[] = { { "truncate_prompt_tokens", NULL },
-                                                { "embed_dtype", "[\"float32\"]" },
+    static const struct unserved unserved[] = { { "embed_dtype", "[\"float32\"]" },
                                                 { "endianness", "[\"native\",\"little\"]" },
                                                 { "messages", NULL } };
     const struct body_object o = { r->body, "" };
@@ -139,8 +164,8 @@ bool embed_read_openai(const struct job_request_limits *l, struct embed_request 
     if (!body_flag(&o, "add_special_tokens", &special, why) || !body_flag(&o, "normalize", &normal, why)) return false;
     if (!normal) return body_fail(&o, "normalize", why, "true: rows have the length 1");
     r->no_special = !special;
-    return read_common(&o, l, r, why) && read_dimensions(&o, r, why) && read_texts(&o, "input", l, r, why) &&
-           refuse_unserved(&o, unserved, sizeof unserved / sizeof *unserved, why);
+    return read_common(&o, l, r, why) && read_dimensions(&o, r, why) && read_cut(&o, r, why) &&
+           read_texts(&o, "input", l, r, why) && refuse_unserved(&o, unserved, sizeof unserved / sizeof *unserved, why);
 }
 
 bool embed_read_llama(const struct job_request_limits *l, struct embed_request *r, struct refusal *why)
@@ -148,11 +173,26 @@ bool embed_read_llama(const struct job_request_limits *l, struct embed_request *
     static const struct unserved unserved[] = { { "encoding_format", "[\"float\"]" }, { "dimensions", NULL } };
     const struct body_object o = { r->body, "" };
     const bool content = json_object_get(r->body, "content") != NULL;
-    const json_t *normalize = json_object_get(r->body, "embd_normalize");
-    if (normalize && !(json_is_integer(normalize) && json_integer_value(normalize) == 2))
-        return body_fail(&o, "embd_normalize", why, "2: rows have the length 1 by Euclid");
+    int64_t power = 2;
+    if (!body_integer(&o, "embd_normalize", 0, MOST_POWER, &power, why)) return false;
+    r->power = (uint32_t)power;
+    r->by_largest = !power;
     if (content && json_object_get(r->body, "input")) return body_fail(&o, "input", why, "content or input, not both");
     return read_common(&o, l, r, why) && read_texts(&o, content ? "content" : "input", l, r, why) &&
+           refuse_unserved(&o, unserved, sizeof unserved / sizeof *unserved, why);
+}
+
+/* ---- text-embeddings-inference's ----------------------------------------------------------------------- */
+
+bool embed_read_tei(const struct job_request_limits *l, struct embed_request *r, struct refusal *why)
+{
+    static const struct unserved unserved[] = { { "prompt_name", NULL } };
+    const struct body_object o = { r->body, "" };
+    bool normal = true;
+    if (!body_flag(&o, "normalize", &normal, why)) return false;
+    if (!normal) return body_fail(&o, "normalize", why, "true: rows have the length 1");
+    return read_common(&o, l, r, why) && read_dimensions(&o, r, why) && read_cut(&o, r, why) &&
+           read_texts(&o, "inputs", l, r, why) &&
            refuse_unserved(&o, unserved, sizeof unserved / sizeof *unserved, why);
 }
 
@@ -196,30 +236,27 @@ static const json_t *text_of(const json_t *document)
 
 bool embed_read_rerank(const struct job_request_limits *l, struct embed_request *r, struct refusal *why)
 {
-    static const struct unserved unserved[] = {
-        { "max_chunks_per_doc", NULL }, { "max_tokens_per_doc", NULL }, { "truncate_prompt_tokens", NULL },
-        { "rank_fields", NULL },        { "truncation", NULL },         { "truncate", NULL }
-    };
+    static const struct unserved unserved[] = { { "max_chunks_per_doc", NULL }, { "rank_fields", NULL } };
     const struct body_object o = { r->body, "" };
-    const char *name = "documents";
+    r->tei = json_object_get(r->body, "texts") && !json_object_get(r->body, "documents");
+    const char *name = r->tei ? "texts" : "documents";
     const json_t *list = json_object_get(r->body, name);
     const size_t n = json_array_size(list);
-    int64_t top = INT32_MAX;
+    int64_t top = INT32_MAX, most = 0;
     if (!read_common(&o, l, r, why) || !body_required(&o, "query", why) ||
         !read_text(&o, "query", json_object_get(r->body, "query"), &r->query, why) || !body_required(&o, name, why))
         return false;
     if (!n) return body_fail(&o, name, why, "a list of one text or more");
     if (!begin_texts(&o, name, n, r, why)) return false;
-    if (r->query.len > RERANK_MOST_READ / n)
-        return body_fail(&o, "query", why, "a text of at most %zu bytes, for it is read with each of %zu documents",
-                         RERANK_MOST_READ / n, n);
     while (r->n < n) {
         const json_t *one = text_of(json_array_get(list, r->n));
         if (!read_text(&o, name, one, &r->texts[r->n++], why)) return false;
     }
     if (!body_integer(&o, "top_n", 1, INT32_MAX, &top, why) || !body_flag(&o, "raw_scores", &r->raw, why) ||
-        !body_flag(&o, "return_documents", &r->documents, why))
+        !body_flag(&o, r->tei ? "return_text" : "return_documents", &r->documents, why) ||
+        !body_integer(&o, "max_tokens_per_doc", 1, INT32_MAX, &most, why) || !read_cut(&o, r, why))
         return false;
+    r->most_document = (uint32_t)most;
     r->top = top < (int64_t)n ? (uint32_t)top : (uint32_t)n;
     return few_chars(l, r, name, why) && refuse_unserved(&o, unserved, sizeof unserved / sizeof *unserved, why);
 }

@@ -61,6 +61,7 @@ static const struct {
     { "POST", "/embeddings", SCOPE_EMBED },
     { "POST", "/api/embed", SCOPE_EMBED },
     { "POST", "/api/embeddings", SCOPE_EMBED },
+    { "POST", "/embed", SCOPE_EMBED },
     { "POST", "/v1/rerank", SCOPE_EMBED },
     { "POST", "/v2/rerank", SCOPE_EMBED },
     { "POST", "/rerank", SCOPE_EMBED },

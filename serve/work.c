@@ -105,13 +105,6 @@ wk_status work_encode(struct work *w, const struct tokenizer *t, const struct to
     return tokenizer_encode_watched(t, parts, n_parts, add_special, &watch, out, err);
 }
 
-wk_status work_encode_pair(struct work *w, const struct tokenizer *t, const struct tokenizer_part pair[2],
-                           struct tokens *out, size_t *second, const struct wk_err *err)
-{
-    const struct tokenizer_watch watch = { must_stop, w };
-    return tokenizer_encode_pair(t, pair, &watch, out, second, err);
-}
-
 void work_close(struct work *w)
 {
     http_release(w->r);

@@ -34,9 +34,6 @@ bool work_turn(struct work *w, struct refusal *why);
 /* tokenizer_encode_parts, which work_stopped ends with WK_CANCELLED. */
 wk_status work_encode(struct work *w, const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
                       bool add_special, struct tokens *out, const struct wk_err *err);
-/* The same of tokenizer_encode_pair. */
-wk_status work_encode_pair(struct work *w, const struct tokenizer *t, const struct tokenizer_part pair[2],
-                           struct tokens *out, size_t *second, const struct wk_err *err);
 /* Must it end? True: work_refuse says why. */
 bool work_stopped(struct work *w);
 /* The same as a grammar's compiler asks it. */

@@ -84,6 +84,61 @@ static void test_roles(void **state)
     tokenizer_close(t);
 }
 
+/* Pairs that are cut: "the" first, "worker" second, between [CLS] and two [SEP]. */
+static void test_limits(void **state)
+{
+    (void)state;
+    enum { CLS = 2, SEP = 3, MOST = 6 };
+    static const struct {
+        struct tokenizer_limits limits;
+        size_t n[2], want[2]; /* of each text: what there is, what is left */
+    } rows[] = {
+        { { 0 }, { 5, 6 }, { 5, 6 } },
+        { { .all = 14 }, { 5, 6 }, { 5, 6 } },
+        { { .all = 13 }, { 5, 6 }, { 5, 5 } },
+        { { .all = 13 }, { 6, 5 }, { 5, 5 } },
+        { { .all = 9 }, { 2, 6 }, { 2, 4 } },
+        { { .all = 9 }, { 6, 2 }, { 4, 2 } },
+        { { .all = 10 }, { 5, 6 }, { 3, 4 } },
+        { { .all = 10 }, { 6, 5 }, { 4, 3 } },
+        { { .all = 4 }, { 6, 6 }, { 0, 1 } },
+        { { .second = 2 }, { 6, 6 }, { 6, 2 } },
+        { { .all = 8, .second = 2 }, { 6, 6 }, { 3, 2 } },
+        { { .all = 8, .second = 2, .from_left = true }, { 6, 6 }, { 3, 2 } },
+    };
+    uint32_t first[MOST] = { 5, 5, 5, 5, 5, 4 }, last[MOST] = { 6, 6, 6, 6, 6, 4 };
+    builder_wordpiece(&builder);
+    struct tokenizer *t = must_open();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct tokens texts[2] = { { first + MOST - rows[i].n[0], rows[i].n[0], 0 },
+                                         { last + MOST - rows[i].n[1], rows[i].n[1], 0 } };
+        struct tokens ids = { 0 };
+        size_t second, at = 0;
+        assert_int_equal(tokenizer_join_pair(t, texts, &rows[i].limits, &ids, &second, &err), WK_OK);
+        assert_int_equal(ids.n, rows[i].want[0] + rows[i].want[1] + 3);
+        assert_int_equal(ids.ids[at++], CLS);
+        for (int k = 0; k < 2; k++) {
+            const size_t from = rows[i].limits.from_left ? texts[k].n - rows[i].want[k] : 0;
+            for (size_t j = 0; j < rows[i].want[k]; j++) assert_int_equal(ids.ids[at++], texts[k].ids[from + j]);
+            assert_int_equal(ids.ids[at++], SEP);
+            if (!k) assert_int_equal(second, at);
+        }
+        tokens_free(&ids);
+    }
+    struct tokens ids = { 0 };
+    size_t second;
+    const struct tokens none[2] = { { 0 } };
+    const struct tokenizer_limits few = { .all = 3 }, left = { .from_left = true };
+    assert_int_equal(tokenizer_join_pair(t, none, &left, &ids, &second, &err), WK_OK);
+    assert_int_equal(ids.n, 3);
+    ids.n = 0;
+    assert_int_equal(tokenizer_join_pair(t, none, &few, &ids, &second, &err), WK_INVALID);
+    assert_non_null(strstr(text_of_error, "3 begin and end its texts"));
+    assert_int_equal(ids.n, 0);
+    tokens_free(&ids);
+    tokenizer_close(t);
+}
+
 static void must_refuse(const char *text)
 {
     struct tokenizer *t;
@@ -116,6 +171,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_words), cmocka_unit_test(test_roles),
-                                        cmocka_unit_test(test_refused) };
+                                        cmocka_unit_test(test_limits), cmocka_unit_test(test_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -371,24 +371,60 @@ wk_status tokenizer_encode_parts(const struct tokenizer *t, const struct tokeniz
     return tokenizer_encode_watched(t, parts, n_parts, add_special, NULL, out, err);
 }
 
+/* Of the longer one as much as is too much, at last half of the room for each. */
+static void fit_pair(size_t n[2], size_t room)
+{
+    const int less = n[0] > n[1];
+    if (n[0] <= room && n[1] <= room - n[0]) return;
+    if (n[less] > room / 2) n[less] = room / 2;
+    n[!less] = room - n[less];
+}
+
+static bool add_ids(struct tokens *out, const struct tokens *from, size_t n, bool from_left)
+{
+    const size_t first = from_left ? from->n - n : 0;
+    for (size_t i = 0; i < n; i++)
+        if (!tokens_add(out, from->ids[first + i])) return false;
+    return true;
+}
+
+wk_status tokenizer_join_pair(const struct tokenizer *t, const struct tokens texts[2],
+                              const struct tokenizer_limits *limits, struct tokens *out, size_t *second,
+                              const struct wk_err *err)
+{
+    static const struct tokenizer_limits none = { 0 };
+    const struct vocab *v = &t->vocab;
+    const struct tokenizer_limits *l = limits ? limits : &none;
+    const uint32_t separator = v->sep != TOKEN_NONE ? v->sep : v->eos;
+    const bool bos = tokenizer_adds_bos(t), eos = tokenizer_adds_eos(t), sep = v->add_sep && separator != TOKEN_NONE;
+    const size_t before = out->n, own = (size_t)bos + 2 * (size_t)eos + sep;
+    size_t n[2] = { texts[0].n, texts[1].n };
+    if (l->all && l->all <= own)
+        return wk_fail(err, WK_INVALID, "a pair of at most %zu tokens: %zu begin and end its texts", l->all, own);
+    if (l->second && n[1] > l->second) n[1] = l->second;
+    if (l->all) fit_pair(n, l->all - own);
+    bool room = !bos || tokens_add(out, v->bos);
+    *second = 0;
+    for (int i = 0; room && i < 2; i++) {
+        if (i && v->model == VOCAB_WORDPIECE) *second = out->n - before;
+        room = add_ids(out, &texts[i], n[i], l->from_left) && (!eos || tokens_add(out, v->eos)) &&
+               (i || !sep || tokens_add(out, separator));
+    }
+    if (room) return WK_OK;
+    out->n = before;
+    return wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
+}
+
 wk_status tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_part pair[2],
                                 const struct tokenizer_watch *watch, struct tokens *out, size_t *second,
                                 const struct wk_err *err)
 {
-    const struct vocab *v = &t->vocab;
-    const size_t before = out->n;
-    const bool sep = v->add_sep && (v->sep != TOKEN_NONE || v->eos != TOKEN_NONE);
-    bool room = !tokenizer_adds_bos(t) || tokens_add(out, v->bos);
+    struct tokens texts[2] = { { 0 } };
     wk_status status = WK_OK;
-    *second = 0;
-    for (int i = 0; room && !status && i < 2; i++) {
-        if (i && v->model == VOCAB_WORDPIECE) *second = out->n - before;
-        status = tokenizer_encode_watched(t, &pair[i], 1, false, watch, out, err);
-        room = status || !tokenizer_adds_eos(t) || tokens_add(out, v->eos);
-        if (room && !status && !i && sep) room = tokens_add(out, v->sep != TOKEN_NONE ? v->sep : v->eos);
-    }
-    if (!room) status = wk_fail(err, WK_NO_MEMORY, "no memory for the ids");
-    if (status) out->n = before;
+    for (int i = 0; !status && i < 2; i++)
+        status = tokenizer_encode_watched(t, &pair[i], 1, false, watch, &texts[i], err);
+    if (!status) status = tokenizer_join_pair(t, texts, NULL, out, second, err);
+    for (int i = 0; i < 2; i++) tokens_free(&texts[i]);
     return status;
 }
 

@@ -114,9 +114,20 @@ struct tokenizer_watch {
 wk_status tokenizer_encode_watched(const struct tokenizer *t, const struct tokenizer_part *parts, size_t n_parts,
                                    bool add_special, const struct tokenizer_watch *watch, struct tokens *out,
                                    const struct wk_err *err);
-/* Two texts that are read together, as rerankers are made to: what begins a text, the first, what ends one, the file's
- * separator if it wants one, the second, what ends one. second: how many of the ids come before those that are of the
- * type 1; 0: all are of type 0, which is so of every model but WordPiece. watch: NULL: nobody watches. */
+/* How many ids a pair may have; 0: any number. */
+struct tokenizer_limits {
+    size_t all;     /* with what begins and ends the texts: the longer text is cut, at last both alike */
+    size_t second;  /* of the second text */
+    bool from_left; /* what is cut is the beginning */
+};
+/* Appends the ids of two texts that are read together, as rerankers are made to: what begins a text, the first, what
+ * ends one, the file's separator if it wants one, the second, what ends one. texts: each encoded without what begins
+ * and ends it. second: how many of the appended ids come before those that are of the type 1; 0: all are of type 0,
+ * which is so of every model but WordPiece. limits NULL: none. WK_INVALID: limits->all leaves no room for any text. */
+wk_status tokenizer_join_pair(const struct tokenizer *t, const struct tokens texts[2],
+                              const struct tokenizer_limits *limits, struct tokens *out, size_t *second,
+                              const struct wk_err *err);
+/* The same of texts, whole. watch: NULL: nobody watches. */
 wk_status tokenizer_encode_pair(const struct tokenizer *t, const struct tokenizer_part pair[2],
                                 const struct tokenizer_watch *watch, struct tokens *out, size_t *second,
                                 const struct wk_err *err);

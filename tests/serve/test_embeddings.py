@@ -95,6 +95,50 @@ def other_interfaces(w):
     check("... of nothing", w.post("/api/embeddings", {"prompt": ""}) == (200, {"embedding": []}))
 
 
+def cut_texts(w):
+    """Texts that are too long, in the words of several servers, against the ids that are left."""
+
+    def same(answer, ids):
+        status, a = answer
+        row = embed(w, input=[ids])[1]["data"][0]["embedding"]
+        return status == 200 and a["data"][0]["embedding"] == row and a["usage"]["prompt_tokens"] == len(ids)
+
+    long, whole = "word1 " * 600 + "word2", [2] + [6] * 510 + [3]
+    for body, ids in (
+        ({"truncate": True}, whole), ({"truncation": True}, whole), ({"truncate_prompt_tokens": -1}, whole),
+        ({"truncate_prompt_tokens": 512, "truncate": False}, whole),
+        ({"truncate_prompt_tokens": 5}, [2, 6, 6, 6, 3]), ({"truncate_prompt_tokens": 1}, [3]),
+        ({"truncate_prompt_tokens": 5, "truncation_side": "left"}, [2, 6, 6, 7, 3]),
+        ({"truncate_prompt_tokens": 1, "truncation_direction": "Left"}, [3]),
+        ({"truncate_prompt_tokens": 3, "add_special_tokens": False}, [6, 6, 6]),
+        ({"truncate_prompt_tokens": 2, "add_special_tokens": False, "truncation_side": "left"}, [6, 7]),
+    ):  # fmt: skip
+        check("cut: %s" % body, same(embed(w, input=long, **body), ids))
+    check("... not what fits", same(embed(w, input="word1", truncate_prompt_tokens=3), [2, 6, 3]))
+    check("... ids", same(embed(w, input=[[5, 6, 7, 8]], truncate_prompt_tokens=2, add_special_tokens=False), [5, 6]))
+    check("... false", embed(w, input=long, truncate=False)[0] == 400)
+
+
+def text_embeddings_inference(w):
+    want = [r["embedding"] for r in rows_of(MEAN, TEXTS[:2])]
+    check("/embed", w.post("/embed", {"inputs": TEXTS[:2], "normalize": True}) == (200, want))
+    check("... one text", w.post("/embed", {"inputs": TEXTS[0], "truncation_direction": "Right"}) == (200, want[:1]))
+    status, a = w.post("/embed", {"inputs": "word1 " * 600})
+    check("... a long text", status == 400 and "512" in a["error"]["message"], a)
+    status, a = w.post("/embed", {"inputs": "word1 " * 600, "truncate": True})
+    check("... cut", status == 200 and len(a[0]) == WIDTH, a)
+
+
+def lengths(w):
+    """llama-server's measures of a row."""
+    row = rows_of(MEAN, TEXTS[:1])[0]["embedding"]
+    for power in (0, 1, 2, 3):
+        length = max(map(abs, row)) / 32760 if not power else math.fsum(abs(x) ** power for x in row) ** (1 / power)
+        status, a = w.post("/embedding", {"content": TEXTS[0], "embd_normalize": power})
+        near = [abs(x * length - y) < 1e-6 for x, y in zip(a[0]["embedding"][0], row, strict=True)]
+        check("embd_normalize %d" % power, status == 200 and all(near), a)
+
+
 def refused(w):
     for body, field in (
         ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": ["a", ""]}, "input"),
@@ -103,7 +147,10 @@ def refused(w):
         ({"input": "word1 " * 511}, "input"), ({"input": [1] * 513}, "input"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": "a", "dimensions": 0}, "dimensions"),
         ({"input": "a", "dimensions": WIDTH + 1}, "dimensions"), ({"input": "a", "dimensions": 8}, "dimensions"),
-        ({"input": "a", "truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+        ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"input": "a", "truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+        ({"input": "a", "truncate_prompt_tokens": 513}, "truncate_prompt_tokens"),
+        ({"input": "a", "truncate": "END"}, "truncate"), ({"input": "a", "truncation_side": "up"}, "truncation_side"),
         ({"input": "a", "normalize": False}, "normalize"), ({"input": "a", "priority": 11}, "priority"),
         ({"input": "a", "model": 5}, "model"),
     ):  # fmt: skip
@@ -116,8 +163,13 @@ def refused(w):
     status, a = embed(w, input="a", model="another")
     check("another model", status == 404 and a["error"]["code"] == "model_not_found", a)
     check("all dimensions", embed(w, input="a", dimensions=WIDTH)[0] == 200)
-    status, a = w.post("/embedding", {"content": "a", "embd_normalize": -1})
-    check("another length", status == 400 and a["error"]["param"] == "embd_normalize", a)
+    for power in (-1, 65, 1.5):
+        status, a = w.post("/embedding", {"content": "a", "embd_normalize": power})
+        check("length by %s" % power, status == 400 and a["error"]["param"] == "embd_normalize", a)
+    for body, field in (({}, "inputs"), ({"inputs": "a", "normalize": False}, "normalize"),
+                        ({"inputs": "a", "prompt_name": "query"}, "prompt_name")):  # fmt: skip
+        status, a = w.post("/embed", body)
+        check("/embed %s is refused" % body, status == 400 and a["error"]["param"] == field, a)
     status, a = w.post("/api/embed", {"model": "x", "input": "a"})
     check("Ollama's form", status == 404 and list(a) == ["error"], a)
     for path, body in (
@@ -212,15 +264,52 @@ def scores():
             ({"query": "a", "documents": []}, "documents"),
             ({"query": "a", "documents": [5]}, "documents"), ({"query": "", "documents": ["a"]}, "query"),
             ({"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
-            ({"query": "a", "documents": ["b"], "max_tokens_per_doc": 9}, "max_tokens_per_doc"),
-            ({"query": "a", "documents": ["word1 " * 511]}, "documents"),
-            ({"query": "x" * 33000, "documents": ["a"] * 2048}, "query"),
+            ({"query": "a", "documents": ["b"], "max_tokens_per_doc": 0}, "max_tokens_per_doc"),
+            ({"query": "a", "documents": ["b"], "max_chunks_per_doc": 9}, "max_chunks_per_doc"),
+            ({"query": "a", "documents": ["b"], "truncate_prompt_tokens": 3}, "documents"),
+            ({"query": "a", "documents": ["word1 " * 511]}, "documents"), ({"query": "a", "texts": "b"}, "texts"),
         ):  # fmt: skip
             status, a = w.post("/v1/rerank", body)
             check("%s is refused" % str(body)[:60], status == 400 and a["error"]["param"] == field, a)
+        cut_documents(w)
+        body = {"query": query, "texts": documents, "raw_scores": True, "return_text": True}
+        for path in ("/rerank", "/reranking"):
+            listed = [{"index": i, "score": raw[i][0], "text": documents[i]} for i in order]
+            check(path + " with texts", w.post(path, body) == (200, listed))
+        many = {"query": "a", "documents": ["b"] * 100000}
+        status, a = w.post("/v1/rerank", many)
+        check("100000 documents", status == 400 and a["error"]["param"] == "documents", a)
         status, a = embed(w, input="x")
         check("embeddings of a reranker", status == 400 and "/v1/rerank" in a["error"]["message"], a)
         check("what it does", w.get("/v1/models")[1]["data"][0]["capabilities"] == ["rerank"])
+
+
+def cut_documents(w):
+    """Pairs that are too long, against those of the words that are left: the longer text is cut, at last both."""
+
+    def words(name, n):
+        return " ".join([name] * n)
+
+    def score(query, document, **more):
+        status, a = w.post("/v1/rerank", {"query": query, "documents": [document], "raw_scores": True, **more})
+        tokens = a["usage"]["prompt_tokens"] if status == 200 else a
+        return (status, a["results"][0]["relevance_score"], tokens) if status == 200 else a
+
+    q, d = words("word1", 10), words("word2", 600) + " word3"
+    for more, left in (
+        ({"truncate": True}, (q, words("word2", 499))), ({"truncate_prompt_tokens": -1}, (q, words("word2", 499))),
+        ({"max_tokens_per_doc": 7}, (q, words("word2", 7))), ({"truncate_prompt_tokens": 23}, (q, words("word2", 10))),
+        ({"truncate_prompt_tokens": 16}, (words("word1", 6), words("word2", 7))),
+        ({"truncate_prompt_tokens": 23, "truncation_direction": "left"}, (q, words("word2", 9) + " word3")),
+        ({"max_tokens_per_doc": 7, "truncation_side": "left"}, (q, words("word2", 6) + " word3")),
+    ):  # fmt: skip
+        check("cut: %s" % more, score(q, d, **more) == score(*left) and score(*left)[0] == 200, score(q, d, **more))
+    check("... a query, too", score(d, q, truncate=True) == score(words("word2", 499), q))
+    check("... and not what fits", score(q, "word2", truncate=True, max_tokens_per_doc=5) == score(q, "word2"))
+    # A word of any length is one token: what a long query costs does not grow with the documents.
+    body = {"query": "x" * (1 << 20), "documents": ["word1"] * 2048}
+    status, a = w.post("/v1/rerank", body)
+    check("a long query of many documents", status == 200 and a["usage"]["prompt_tokens"] == 2048 * 5, str(a)[:200])
 
 
 def with_template(path, template):
@@ -249,8 +338,16 @@ def templates():
             said = rows_of(model, [document], "--query", query)[0]["scores"][0]
             check("the command, %s" % template, said == want, (said, want))
             with Worker(program, "--model", model, *MODEL) as w:
-                _, a = w.post("/v1/rerank", {"query": query, "documents": [document], "raw_scores": True})
+                body = {"query": query, "documents": [document], "raw_scores": True}
+                _, a = w.post("/v1/rerank", body)
                 check("... the server", a["results"][0]["relevance_score"] == want, a)
+                for more, field in (
+                    ({"truncate": True}, "truncate"), ({"truncate_prompt_tokens": 5}, "truncate"),
+                    ({"max_tokens_per_doc": 5}, "max_tokens_per_doc"),
+                    ({"query": "x" * 33000, "documents": ["a"] * 2048}, "query"),
+                ):  # fmt: skip
+                    status, a = w.post("/v1/rerank", {**body, **more})
+                    check("... refuses %s" % field, status == 400 and a["error"]["param"] == field, a)
         with_template(model, b"[CLS] {query} [SEP]")
         r = subprocess.run([program, "embed", "-m", model, "--query", query, "--", document], capture_output=True)
         check("without {document}", r.returncode == 1 and b"{document} is missing" in r.stderr, r)
@@ -408,6 +505,9 @@ def clients(w):
 with Worker(program, "--model", MEAN, *MODEL) as w:
     rows(w)
     other_interfaces(w)
+    cut_texts(w)
+    text_embeddings_inference(w)
+    lengths(w)
     refused(w)
     together(w)
     clients(w)

@@ -162,6 +162,9 @@ def embeddings():
             for body in ({text: "a"}, {}):
                 ask(w, "POST", path, body, want=200)
             ask(w, "POST", path, {"model": "another", text: "a"}, want=404)
+        for body in ({"inputs": ["a", "b"]}, {"inputs": "a", "truncate": True, "truncation_direction": "Left"}):
+            ask(w, "POST", "/embed", body, want=200)
+        ask(w, "POST", "/embed", {}, want=400)
         for path in (
             "/health",
             "/props",
@@ -180,6 +183,7 @@ def embeddings():
         for path in ("/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking"):
             ask(w, "POST", path, {"query": "a", "documents": ["b", {"text": "c"}], "return_documents": True}, want=200)
             ask(w, "POST", path, {"query": "a"}, want=400)
+            ask(w, "POST", path, {"query": "a", "texts": ["b", "c"], "return_text": True}, want=200)
         ask(w, "GET", "/v1/models", want=200)
 
 
