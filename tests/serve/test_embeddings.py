@@ -463,6 +463,21 @@ def guarded(policy, keys):
         check("the query is a part of what was asked", len(set(asked)) == 2, entries)
 
 
+def the_log_of_scores():
+    """The query is part of what was asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "audit.log")
+        with Worker(program, "--model", SCORE, *MODEL, "--audit-log", log, "--audit-raw") as w:
+            for query in ("word1", "word2", "word1"):
+                check("asked", w.post("/v1/rerank", {"query": query, "documents": ["word3", "word4"]})[0] == 200)
+            with open(log, encoding="utf-8") as f:
+                entries = [e for e in map(json.loads, f) if e.get("route") == "/v1/rerank"]
+        asked = [e["prompt"] for e in entries]
+        check("the log of scores", asked == ["word%d\nword3\nword4" % i for i in (1, 2, 1)], asked)
+        a, b, c = (e["prompt_hmac"] for e in entries)
+        check("... its digests", a == c != b, entries)
+
+
 def drained():
     """What had begun ends, within the time that there is."""
     w = Worker(program, "--model", MEAN, *MODEL, "--shutdown-timeout-sec", "60")
@@ -518,5 +533,6 @@ templates()
 pairs()
 a_model_that_generates()
 the_gate()
+the_log_of_scores()
 drained()
 done()
