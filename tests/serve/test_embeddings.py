@@ -484,7 +484,8 @@ def drained():
     got = []
     t = threading.Thread(target=lambda: got.append(embed(w, input=["word1 " * 400] * 200)))
     t.start()
-    w.until(lambda: w.get("/worker/jobs")[1]["jobs"])
+    begun = ("prefill", "finished")  # a job is listed before the engine has it
+    w.until(lambda: any(j["state"] in begun for j in w.get("/worker/jobs")[1]["jobs"]))
     w.post("/shutdown", {})
     t.join()
     check("what was running when it drained", got[0][0] == 200 and len(got[0][1]["data"]) == 200, str(got)[:200])
