@@ -116,10 +116,12 @@ static uint32_t unit_label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 static bool unit_has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 static uint32_t unit_value(uint32_t unit) { return unit & ((1u << 31) - 1); }
 
-/* The longest text of the map that text[0, n) begins with: its bytes, and what takes its place; 0: none. */
+/* The longest text of the map that text[0, n) begins with: its bytes, and what takes its place; 0 and an
+ * empty text: none. */
 static size_t find_mapped(const struct unigram *u, const char *text, size_t n, struct token_bytes *to)
 {
     size_t found = 0;
+    *to = (struct token_bytes){ NULL, 0 };
     uint32_t at = u->n_units ? unit_offset(unit_at(u, 0)) : 0;
     for (size_t i = 0; u->n_units && i < n && i < MAX_MAPPED; i++) {
         at ^= (unsigned char)text[i];
