@@ -297,13 +297,14 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                     do {
                         wk_stage_wait(bars.full(state.i), state.parity);
                         const unsigned char *at = shared + state.i * own.stage_bytes + chunk;
-                        if constexpr (super == 2) {
-                            if (k < own.k) wk_gemv_units<T, COLUMNS, 2>(y, at, x + k, lane);
-                            k += WK_K_SLICES << own.k_step_shift;
-                        } else {
-                            uint32_t rounds = own.rounds;
+                        uint32_t rounds = own.rounds;
 #pragma unroll 1
-                            do {
+                        do {
+                            if constexpr (super == 2) {
+                                if (k < own.k) wk_gemv_units<T, COLUMNS, 2>(y, at, x + k, lane);
+                                k += WK_K_SLICES << own.k_step_shift;
+                                at += (uint32_t)T::offset(2) * WK_K_SLICES;
+                            } else {
                                 wk_gemv_piece<T, COLUMNS>(y, own, at, x, k, lane);
                                 k += own.stage_units * unit_k;
                                 if (--piece == 0) {
@@ -311,8 +312,8 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                                     k += (WK_K_SLICES - 1) << own.k_step_shift;
                                 }
                                 at += (uint32_t)T::offset(own.stage_units) * WK_K_SLICES;
-                            } while (--rounds);
-                        }
+                            }
+                        } while (--rounds);
                         __syncwarp();
                         wk_bar_arrive_warp(bars.empty(state.i), lane);
                         state.next(own.depth);
