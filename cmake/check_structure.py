@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """check_structure.py [--list]: does the C and CUDA code have the structure that CONTRIBUTING.md promises?
 
-It checks five things:
+It checks six things:
 - calls: in the folders of ONE_WAY no C file calls itself through others;
 - includes: no file includes itself through others, and a file includes folders below its own alone (LEVELS);
 - functions: none is longer than FUNCTION_LINES lines, from the first line of its head to its closing brace;
 - equal blocks: fewer than BLOCKS blocks of BLOCK_LINES or more equal lines stand in the product's code again;
-- kernels: no file of a kernel includes the file of another kernel of its family (KERNELS).
+- kernels: no file of a kernel includes the file of another kernel of its family (KERNELS);
+- order: no call in a forward pass has two arguments that record something: compilers differ in which comes first.
 
 --list prints every equal block. The script reads what git tracks and compiles nothing; a second is enough. Exit status
 1: something is wrong."""
@@ -241,12 +242,41 @@ def check_kernels(tree):
         yield "%s: includes %s, another kernel: what both use is a part of its own" % (path, other)
 
 
+RECORDS = re.compile(r"\bwk_(?!none\b)\w+\(b\b")
+
+
+def arguments(text, at):
+    """Of the call whose parenthesis opens at text[at]."""
+    depth, begin, parts = 0, at + 1, []
+    for i in range(at, len(text)):
+        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(text[i], 0)
+        if depth == 0 or (depth == 1 and text[i] == ","):
+            parts.append(text[begin:i])
+            begin = i + 1
+        if depth == 0:
+            return parts
+    return parts
+
+
+def check_order(tree):
+    """Names of forward passes' files: the builder is b in all of them."""
+    for path in sorted(tree.text):
+        if matches(path, (*(folder + "/*.c" for folder in PLUGINS), SDK + "/*.h")) and not matches(path, TESTS):
+            text = tree.text[path]
+            for call in re.finditer(r"\bwk_\w+(\()b\b", text):
+                if sum(bool(RECORDS.search(part)) for part in arguments(text, call.start(1))) > 1:
+                    yield "%s:%d: two arguments of one call record something: which comes first is the compiler's" % (
+                        path,
+                        text.count("\n", 0, call.start()) + 1,
+                    )
+
+
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     tree = Tree()
     wrong = [
         text
-        for check in (check_includes, check_calls, check_functions, check_blocks, check_kernels)
+        for check in (check_includes, check_calls, check_functions, check_blocks, check_kernels, check_order)
         for text in check(tree)
     ]
     for text in wrong:

@@ -287,9 +287,8 @@ static wk_value attention(const struct wk_builder *b, wk_value h, const struct d
     }
     /* q (W c) = (q W) c: queries meet the latent rows, of which values are the same numbers */
     att.value_in_key = m->latent;
-    wk_value absorbed = wk_linear_heads(b, q_nope, "attn_k_b", H, m->latent);
-    wk_value a =
-        wk_attention(b, wk_concat_groups(b, absorbed, q_rope, H, 0), wk_concat(b, c, k_rope), wk_none(), NULL, &att);
+    q = wk_concat_groups(b, wk_linear_heads(b, q_nope, "attn_k_b", H, m->latent), q_rope, H, 0);
+    wk_value a = wk_attention(b, q, wk_concat(b, c, k_rope), wk_none(), NULL, &att);
     return wk_linear_heads(b, a, "attn_v_b", H, m->Dv);
 }
 

@@ -91,8 +91,8 @@ static void gemma2_record(const struct wk_builder *b, const void *model)
         a = wk_linear(b, a, "attn_output", d->E, WK_NONE);
         x = wk_add(b, x, wk_rms_norm(b, a, "post_attention_norm", d->eps));
         h = wk_rms_norm(b, x, "ffn_norm", d->eps);
-        wk_value f = wk_glu(b, WK_GLU_GELU_TANH, wk_linear(b, h, "ffn_gate", d->F, WK_NONE),
-                            wk_linear(b, h, "ffn_up", d->F, WK_NONE));
+        wk_value f = wk_linear(b, h, "ffn_gate", d->F, WK_NONE);
+        f = wk_glu(b, WK_GLU_GELU_TANH, f, wk_linear(b, h, "ffn_up", d->F, WK_NONE));
         f = wk_linear(b, f, "ffn_down", d->E, WK_NONE);
         x = wk_add(b, x, wk_rms_norm(b, f, "post_ffw_norm", d->eps));
     }

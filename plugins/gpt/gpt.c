@@ -265,7 +265,8 @@ static void gpt2_record(const struct wk_builder *b, const struct gpt *m)
 {
     const struct wk_op_attention att = { .heads = m->H, .kv_heads = m->H, .scale = 1 / sqrtf((float)m->D) };
 
-    wk_value x = wk_add(b, wk_embed(b, "token_embd", m->V, m->E), wk_embed_pos(b, "position_embd", m->C, m->E, 0));
+    wk_value x = wk_embed(b, "token_embd", m->V, m->E);
+    x = wk_add(b, x, wk_embed_pos(b, "position_embd", m->C, m->E, 0));
     for (uint32_t l = 0; l < m->L; l++) {
         wk_layer(b, l); /* names now mean blk.<l>.<name>          */
         wk_value h = wk_layer_norm(b, x, "attn_norm", m->eps);

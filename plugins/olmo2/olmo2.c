@@ -146,7 +146,9 @@ static void olmo2_record(const struct wk_builder *b, const void *model)
         wk_value q = wk_rms_norm(b, wk_linear(b, x, "attn_q", d->H * d->D, WK_NONE), "attn_q_norm", d->eps);
         wk_value k = wk_rms_norm(b, wk_linear(b, x, "attn_k", d->G * d->D, WK_NONE), "attn_k_norm", d->eps);
         wk_value v = wk_linear(b, x, "attn_v", d->G * d->Dv, WK_NONE);
-        wk_value a = wk_attention(b, wk_rope(b, q, d->D, rope), wk_rope(b, k, d->D, rope), v, NULL, &att); /* [H*Dv] */
+        q = wk_rope(b, q, d->D, rope);
+        k = wk_rope(b, k, d->D, rope);
+        wk_value a = wk_attention(b, q, k, v, NULL, &att); /* [H*Dv] */
         a = wk_linear(b, a, "attn_output", d->E, WK_NONE);
         x = wk_add(b, x, wk_rms_norm(b, a, "post_attention_norm", d->eps));
         wk_value g = wk_linear(b, x, "ffn_gate", d->F, WK_NONE), u = wk_linear(b, x, "ffn_up", d->F, WK_NONE);

@@ -110,8 +110,9 @@ static wk_value attention(const struct wk_builder *b, wk_value h, const struct w
     wk_value v = wk_linear(b, h, "attn_v", d->G * d->Dv, WK_NONE);
     q = wk_rope(b, wk_head_norm(b, q, "attn_q_norm", d->D, d->eps), d->D, rope);
     k = wk_rope(b, wk_head_norm(b, k, "attn_k_norm", d->D, d->eps), d->D, rope);
-    wk_value a = wk_mul(b, wk_attention(b, q, k, v, NULL, &att), wk_unary(b, gate, WK_UNARY_SIGMOID, 0));
-    return wk_linear(b, a, "attn_output", d->E, WK_NONE);
+    gate = wk_unary(b, gate, WK_UNARY_SIGMOID, 0);
+    wk_value a = wk_attention(b, q, k, v, NULL, &att);
+    return wk_linear(b, wk_mul(b, a, gate), "attn_output", d->E, WK_NONE);
 }
 
 /* Heads of `head` values of length 1, times `scale`: an RMS norm gives them the length sqrt(head). */
@@ -133,8 +134,8 @@ static wk_value delta_net(const struct wk_builder *b, wk_value h, const struct q
     wk_value k = unit(b, wk_slice(b, qkv, keys_width, keys_width), s->N, m->d.eps, 1);
     wk_value v = wk_slice(b, qkv, 2 * keys_width, s->D);
     wk_value beta = wk_unary(b, wk_slice_groups(b, ba, s->G, 0, share), WK_UNARY_SIGMOID, 0);
-    wk_value dt = wk_add(b, wk_slice_groups(b, ba, s->G, share, share), wk_vector(b, "ssm_dt.bias", 1, s->H));
-    dt = wk_unary(b, dt, WK_UNARY_SOFTPLUS, 0);
+    wk_value dt = wk_slice_groups(b, ba, s->G, share, share);
+    dt = wk_unary(b, wk_add(b, dt, wk_vector(b, "ssm_dt.bias", 1, s->H)), WK_UNARY_SOFTPLUS, 0);
     wk_value decay = wk_mul(b, dt, wk_vector(b, "ssm_a", 1, s->H)); /* the file's a is -exp(A_log) */
     wk_value y = wk_delta(b, q, k, v, decay, beta, s->H, s->G);
     y = wk_glu(b, WK_GLU_SILU, z, wk_head_norm(b, y, "ssm_norm", s->D / s->H, m->d.eps));

@@ -143,6 +143,8 @@ def weigh():
             errors.append(error(original, gguf.read(at("out.gguf"))[1], matrix) if not said.returncode else math.nan)
         check("%s: weighed error %.4g, %.4g with it" % (kind, *errors), errors[1] < 0.97 * errors[0], said.stderr)
     for kind in ALONE:
+        if os.path.exists(at("out2.gguf")):
+            os.remove(at("out2.gguf"))
         said = run("quantize", model, at("out2.gguf"), kind)
         good = said.returncode == 1 and " is made with an importance matrix alone" in said.stderr
         check(kind + " without importance", good and not os.path.exists(at("out2.gguf")), said.stderr)
