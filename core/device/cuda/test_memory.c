@@ -98,6 +98,7 @@ static void open_tensors(struct fixture *f)
         struct tape_tensor *t = &f->tensor[i];
         *t = (struct tape_tensor){ 0 };
         (void)snprintf(t->name, sizeof t->name, "%s", shapes[i].name);
+        t->in = f->file;
         t->file = gguf_tensor_find(f->file, t->name, strlen(t->name));
         t->type = shapes[i].type ? &test_format_cpu : &f32_cpu;
         t->rows = shapes[i].rows;

@@ -75,6 +75,7 @@ struct matrix {
  * format's short way holds (wk_wide_range), others beside them not. */
 static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint32_t k, uint32_t far = 1)
 {
+    if (k % f->block) printf("%s: %u values are not whole blocks\n", f->name, k), exit(1);
     const uint32_t in_row = k / f->block, in_unit = f->block < 64 ? 64 / f->block : 1;
     const uint64_t blocks = (uint64_t)n * in_row, bytes = blocks * f->block_bytes;
     unsigned char *raw = (unsigned char *)malloc(bytes);
@@ -89,13 +90,8 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
                                           (f->block == 256 ? 0.05f : 1.0f) * (float)(1u << more));
             memcpy(block + f->halves[j], &d, 2);
         }
-        if (f->type == 29) { /* a half in four nibbles */
-            const __half d = __float2half(uniform(0.004f, 0.02f) * 0.05f * (float)(1u << more));
-            uint16_t bits;
-            memcpy(&bits, &d, 2);
-            for (uint32_t j = 0; j < 4; j++)
-                block[49 + 2 * j] = (unsigned char)((block[49 + 2 * j] & 15u) | (bits >> 4 * j & 15u) << 4);
-        }
+        if (f->type == iq1_m::type)
+            put_iq1_m_d(block, __float2half(uniform(0.004f, 0.02f) * 0.05f * (float)(1u << more)));
         if (f->exponent != 0xffff) {
             if (f->block == 1)
                 block[f->exponent] =

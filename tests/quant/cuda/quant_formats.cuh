@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <worker/cuda/format.cuh>
 #include <worker/cuda/part/weights.cuh>
@@ -165,6 +166,19 @@ struct format {
     void (*unpack)(unsigned char *, const unsigned char *, uint32_t, uint32_t);
     void (*weights)(float *, const unsigned char *, uint32_t, uint32_t);
 };
+/* k, or a little more: blocks are whole. */
+static inline uint32_t whole_blocks(const struct format *f, uint32_t k)
+{
+    return (k + f->block - 1) / f->block * f->block;
+}
+/* IQ1_M has the half d of a block in four nibbles. */
+static inline void put_iq1_m_d(unsigned char *block, __half d)
+{
+    uint16_t bits;
+    memcpy(&bits, &d, 2);
+    for (uint32_t j = 0; j < 4; j++)
+        block[49 + 2 * j] = (unsigned char)((block[49 + 2 * j] & 15u) | (bits >> 4 * j & 15u) << 4);
+}
 template <class F> static void pack_of(unsigned char *tiles, const unsigned char *rows, uint32_t n, uint32_t k)
 {
     pack_kernel<F><<<(n + 15) / 16, 256>>>(tiles, rows, n, k);

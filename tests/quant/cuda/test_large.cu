@@ -98,7 +98,11 @@ static weights make_weights(const struct format *f, uint32_t experts, uint32_t n
                                               (f->block == 256 ? 0.05f : 1.0f));
                 if (f->halves[j] != 0xffff)
                     memcpy(block + f->halves[j], &d, 2);
-                else if (j == 0)
+                else if (j == 0 && f->type == iq1_m::type)
+                    put_iq1_m_d(block, d);
+                else if (j == 0 && f->type == nvfp4::type) /* four scales of 1/64 to 1/16 */
+                    for (uint32_t i = 0; i < 4; i++) block[i] = (unsigned char)(8 + noise() % 16);
+                else if (j == 0 && f->exponent != 0xffff)
                     block[f->exponent] =
                         (unsigned char)(noise() % 64 ? 116 + noise() % 6
                                         : noise() % 4
@@ -429,9 +433,7 @@ int main(void)
     }
     for (const struct format *f = formats; f < formats + N_FORMATS; f++) {
         if (!wk_families_panels(families, N_FAMILIES, f->type)) continue;
-        const uint32_t b = f->block == 256 ? 256 : 96,
-                       ff = f->block == 256 ? 256 : 160; /* 96, 160: k ends inside of a unit */
-        mixture m = make_mixture(f, 5, 2, b, ff);
+        mixture m = make_mixture(f, 5, 2, whole_blocks(f, 96), whole_blocks(f, 160)); /* k ends inside of a unit */
         test_mixture(m, { 17, 0, 129, 1, 3 }, WK_GLU_SILU_CLAMPED);
         test_mixture(m, { 3, 0, 1, 6, 0 }, WK_GLU_SILU);
         if (f == formats) {
@@ -442,8 +444,9 @@ int main(void)
             test_refusals(m);
         }
         drop(m.gate), drop(m.up), drop(m.down);
-        mixture l = make_mixture(f, 2, 1, f->block == 256 ? 768 : 1056,
-                                 f->block == 256 ? 1024 : 544); /* rings come round, several units of rows */
+        mixture l =
+            make_mixture(f, 2, 1, f->block == 256 ? 768 : whole_blocks(f, 1056),
+                         f->block == 256 ? 1024 : whole_blocks(f, 544)); /* rings come round, several units of rows */
         test_mixture(l, { 20, 3 }, WK_GLU_SILU_CLAMPED);
         drop(l.gate), drop(l.up), drop(l.down);
         printf("%s: %d failures\n", f->name, failures);

@@ -529,7 +529,7 @@ struct mixture {
 };
 static struct mixture make_mixture(const struct format *f, uint32_t n, uint32_t k)
 {
-    struct mixture x = { f, n, k, f->block == 256 ? 256 : wk_act_k(n), {}, NULL, NULL };
+    struct mixture x = { f, n, k, whole_blocks(f, wk_act_k(n)), {}, NULL, NULL };
     const uint64_t tiles = (n + 15) / 16 * f->tile_stride(k), down_tiles = 3 * f->tile_stride(x.down_k);
     for (auto &slab : x.slabs) slab = device<unsigned char>(EXPERTS * tiles);
     x.down = device<unsigned char>(EXPERTS * down_tiles);
@@ -669,7 +669,7 @@ static void test_groups(void)
     const uint32_t counts[] = { 1, 2, 3, 7, 8, 16, 33, 64, 150 };
     for (const struct format *f = formats; f < formats + N_FORMATS; f++)
         for (auto &shape : shapes) {
-            const uint32_t k = f->block == 256 ? (shape.k + 255) / 256 * 256 : shape.k;
+            const uint32_t k = whole_blocks(f, shape.k);
             struct mixture x = make_mixture(f, shape.n, k);
             for (uint32_t rows : counts)
                 for (uint32_t spread = 0; spread < 3; spread++) {
