@@ -101,19 +101,22 @@ function(worker_cuda_module_options target)
     $<TARGET_FILE_DIR:${target}>)
 endfunction()
 
-# worker_plugin_cuda(PLUGIN C FILE KERNELS file... PRODUCTS file...): PLUGIN-cuda.so beside PLUGIN.so: its kernels, and
-# in C the exported struct; PRODUCTS: families, compiled by sets of kernels. The property worker_kernels_PLUGIN has all
-# objects with kernels: tests link what the module is made of, compiled once.
+# worker_plugin_cuda(PLUGIN C FILE KERNELS file... [PRODUCTS file...]): PLUGIN-cuda.so beside PLUGIN.so: its kernels,
+# and in C the exported struct; PRODUCTS: a format's families, compiled by sets of kernels. The property
+# worker_kernels_PLUGIN has all objects with kernels: tests link what the module is made of, compiled once.
 function(worker_plugin_cuda plugin)
   if(NOT WORKER_HAS_CUDA)
     return()
   endif()
   cmake_parse_arguments(P "" "C" "KERNELS;PRODUCTS" ${ARGN})
-  if(NOT P_C OR NOT P_KERNELS OR NOT P_PRODUCTS OR P_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "worker_plugin_cuda(${plugin} C file KERNELS file... PRODUCTS file...)")
+  if(NOT P_C OR NOT P_KERNELS OR P_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "worker_plugin_cuda(${plugin} C file KERNELS file... [PRODUCTS file...])")
   endif()
   add_library(${plugin}-kernels OBJECT ${P_KERNELS})
-  worker_kernel_sets(sets ${plugin}-products ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} FILES ${P_PRODUCTS})
+  set(sets)
+  if(P_PRODUCTS)
+    worker_kernel_sets(sets ${plugin}-products ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} FILES ${P_PRODUCTS})
+  endif()
   set(objects)
   foreach(target ${plugin}-kernels ${sets})
     worker_cuda_kernels(${target})

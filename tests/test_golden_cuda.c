@@ -38,6 +38,12 @@ static wk_status find_cuda(void *user, uint32_t type, const struct wk_quant_cuda
     return plugin_find_cuda(user, type, out, e);
 }
 
+static wk_status find_custom(void *user, const char *architecture, const char *name, const struct wk_arch_cuda **module,
+                             const struct wk_custom_cuda **out, const struct wk_err *e)
+{
+    return plugin_find_custom(user, architecture, name, module, out, e);
+}
+
 /* Of a model with adapters the digest on the device is that of both files' tensors. */
 static void load(struct model *m, const struct golden_case *c)
 {
@@ -69,6 +75,7 @@ static struct model *open_model(const struct golden_case *c, struct gguf_build *
                                               .max_rows = 96,
                                               .max_logits_rows = 96,
                                               .find_cuda = find_cuda,
+                                              .find_custom = find_custom,
                                               .find_user = registry } };
     wk_status s = model_plan(file, registry, &o, &m, &err);
     if (s == WK_UNSUPPORTED && (strstr(text, "architecture") || strstr(text, "-cuda.so is not there"))) return NULL;

@@ -1,6 +1,5 @@
 /* keys.c: the plugin's table of metadata keys against the file. Every number that a plugin computes with has passed its
  * range here. */
-#include <math.h>
 #include <string.h>
 
 #include "tape/internal.h"
@@ -50,10 +49,11 @@ static bool number_at(struct check *c, const struct wk_key *k, const struct gguf
 static struct gguf_str name_of(const struct check *c) { return (struct gguf_str){ c->name, strlen(c->name) }; }
 
 #define NO_ELEMENT UINT64_MAX
-/* Element i, or NO_ELEMENT: the one value. A key of one value that is served: a user may have accepted another. */
+/* Element i, or NO_ELEMENT: the one value. Infinity is in no range but one that ends there, NaN in none. A key of one
+ * value that is served: a user may have accepted another. */
 static bool in_range(struct check *c, const struct wk_key *k, uint64_t i, double value)
 {
-    if (isfinite(value) && value >= k->min && value <= k->max) return true;
+    if (value >= k->min && value <= k->max) return true;
     if (k->min < k->max) {
         char element[40] = "";
         if (i != NO_ELEMENT) (void)snprintf(element, sizeof element, "element %llu is ", (unsigned long long)i);

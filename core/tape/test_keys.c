@@ -12,13 +12,14 @@
 
 #include <cmocka.h>
 
-enum { SECTIONS, FACTORS, FEATURES, LAYERS, FIXED, N_KEYS };
+enum { SECTIONS, FACTORS, FEATURES, LAYERS, FIXED, CUTS, N_KEYS };
 static const struct wk_key keys[] = {
     [SECTIONS] = { "rope.dimension_sections", WK_KEY_U32, WK_KEY_ARRAY, 0, 256, 7 },
     [FACTORS] = { "factors", WK_KEY_F32, WK_KEY_ARRAY, -10, 10, 0.5 },
     [FEATURES] = { "features", WK_KEY_BOOL, WK_KEY_ARRAY, 0, 1, 0 },
     [LAYERS] = { "layer_indices", WK_KEY_U32, WK_KEY_ARRAY, 0, 65535, 0 },
     [FIXED] = { "fixed", WK_KEY_U32, WK_KEY_ARRAY, 3, 3, 3 },
+    [CUTS] = { "cuts", WK_KEY_F32, WK_KEY_ARRAY, -INFINITY, 4, 0.5 },
 };
 
 static struct {
@@ -138,6 +139,9 @@ static void elements(void **state)
     assert_true(got[FACTORS].first[1] == 0.1);
     taken(with("keys.factors", GGUF_I32, 2, (const int32_t[]){ -3, 4 }));
     assert_true(got[FACTORS].first[0] == -3 && got[FACTORS].last == 4);
+    const float cuts[3] = { 4, -INFINITY, -1e30f };
+    taken(with("keys.cuts", GGUF_F32, 3, cuts));
+    assert_true(got[CUTS].first[1] == (double)-INFINITY && got[CUTS].last == (double)-1e30f);
     static const uint8_t flags[3] = { 1, 0, 1 };
     taken(with("keys.features", GGUF_BOOL, 3, flags));
     assert_true(got[FEATURES].count == 3 && got[FEATURES].first[0] == 1 && got[FEATURES].first[1] == 0);
@@ -193,6 +197,8 @@ static void refusals(void **state)
           "key 'keys.rope.dimension_sections': expected an integer" },
         { "keys.factors", GGUF_F32, 3, not_finite, "keys.factors: element 2 is nan, must be -10 to 10" },
         { "keys.factors", GGUF_F32, 1, infinite, "keys.factors: element 0 is inf, must be -10 to 10" },
+        { "keys.cuts", GGUF_F32, 1, infinite, "keys.cuts: element 0 is inf, must be -inf to 4" },
+        { "keys.cuts", GGUF_F32, 3, not_finite, "keys.cuts: element 2 is nan, must be -inf to 4" },
         { "keys.factors", GGUF_BOOL, 2, flags, "key 'keys.factors': expected a number" },
         { "keys.features", GGUF_U8, 2, flags, "key 'keys.features': expected a bool" },
     };

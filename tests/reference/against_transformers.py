@@ -67,6 +67,18 @@ GEMMA_NORMS = (
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
 )
+GEMMA3N_PARTS = (
+    ("altup.correction_coefs", "altup_correct_coef"),
+    ("altup.prediction_coefs", "altup_predict_coef"),
+    ("altup.modality_router", "altup_router"),
+    ("altup.router_norm", "altup_router_norm"),
+    ("laurel.linear_left", "laurel_l"),
+    ("laurel.linear_right", "laurel_r"),
+    ("laurel.post_laurel_norm", "laurel_post_norm"),
+    ("per_layer_input_gate", "inp_gate"),
+    ("per_layer_projection", "proj"),
+    ("post_per_layer_input_norm", "post_norm"),
+)
 
 
 def sizes(key):
@@ -135,6 +147,47 @@ def gemma3(key, w):
         },
     )
     return gemma(key, w, transformers.Gemma3ForCausalLM(config))
+
+
+def gemma3n(key, w):
+    """Keys and values of layers that read others' are left out; the library is told shares instead of factors."""
+    kinds = {True: "sliding_attention", False: "full_attention"}
+    own = key("block_count") - key("attention.shared_kv_layers")
+    config = transformers.Gemma3nTextConfig(
+        **sizes(key),
+        vocab_size=len(w("token_embd.weight")),
+        vocab_size_per_layer_input=len(w("per_layer_token_embd.weight")),
+        hidden_size_per_layer_input=key("embedding_length_per_layer_input"),
+        head_dim=key("attention.key_length"),
+        sliding_window=key("attention.sliding_window"),
+        layer_types=[kinds[sliding] for sliding in key("attention.sliding_window_pattern")],
+        num_kv_shared_layers=key("attention.shared_kv_layers"),
+        laurel_rank=len(w("blk.0.laurel_l.weight")),
+        activation_sparsity_pattern=[(1 + math.erf(s / math.sqrt(2))) / 2 for s in key("activation_sparsity_scale")],
+        final_logit_softcapping=key("final_logit_softcapping"),
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": key("rope.freq_base_swa", 10000.0)},
+            "full_attention": {"rope_type": "default", "rope_theta": key("rope.freq_base")},
+        },
+    )
+    t = {"model.embed_tokens.weight": w("token_embd.weight"), "lm_head.weight": w("token_embd.weight")}
+    t["model.embed_tokens_per_layer.weight"] = w("per_layer_token_embd.weight")
+    t["model.per_layer_model_projection.weight"] = w("per_layer_model_proj.weight")
+    t["model.per_layer_projection_norm.weight"] = w("per_layer_proj_norm.weight")
+    t["model.norm.weight"] = w("output_norm.weight")
+    for theirs, ours in (("altup_projections", "altup_proj"), ("altup_unembed_projections", "altup_unembd_proj")):
+        t.update({"model.%s.%d.weight" % (theirs, i): slab for i, slab in enumerate(w(ours + ".weight"))})
+    for l in range(key("block_count")):
+        a, b = "model.layers.%d." % l, "blk.%d." % l
+        projections(t, a, b, w)
+        for name in "qk":
+            t[a + "self_attn.%s_norm.weight" % name] = w(b + "attn_%s_norm.weight" % name)
+        for name in ("k_proj", "v_proj", "k_norm") if l >= own else ():
+            del t[a + "self_attn.%s.weight" % name]
+        for theirs, ours in (*GEMMA_NORMS, *GEMMA3N_PARTS):
+            t[a + theirs + ".weight"] = w(b + ours + ".weight")
+        t[a + "altup.correct_output_scale"] = w(b + "altup_correct_scale.weight")
+    return fill(transformers.Gemma3nForCausalLM(config), t)
 
 
 def llama_like(key, w, model, norms, more=()):
@@ -811,6 +864,7 @@ MODELS = {
     "falcon-h1": falcon_h1,
     "gemma2": gemma2,
     "gemma3": gemma3,
+    "gemma3n": gemma3n,
     "glm4": glm4,
     "glm4moe": glm4moe,
     "granite": granite,

@@ -7,6 +7,7 @@ import falcon_h1
 import forward
 import gemma2
 import gemma3
+import gemma3n
 import glm4
 import glm4moe
 import granite
@@ -25,6 +26,7 @@ MODULES = (
     falcon_h1,
     gemma2,
     gemma3,
+    gemma3n,
     glm4,
     glm4moe,
     granite,
@@ -45,6 +47,7 @@ PASSES = {
     "falcon-h1": falcon_h1.FalconH1,
     "gemma2": gemma2.Gemma2,
     "gemma3": gemma3.Gemma3,
+    "gemma3n": gemma3n.Gemma3n,
     "glm4": glm4.Glm4,
     "glm4moe": glm4moe.Glm4Moe,
     "granite": granite.Granite,

@@ -40,7 +40,7 @@ HEAD_NORMS = {"attn_q.rope": "attn_q_norm.rope", "attn_k.rope": "attn_k_norm.rop
 FUSED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv.2", "attn_v": "attn_qkv.3"}
 FUSED.update({"attn_q.rope": "attn_qkv.rope", "attn_k.rope": "attn_qkv.2.rope"})
 NAMES = {"qwen3": HEAD_NORMS, "qwen3moe": HEAD_NORMS, "phi3": FUSED, "gpt2": FUSED, "nomic-bert": FUSED}
-NAMES.update({"gemma3": HEAD_NORMS, "olmo2": HEAD_NORMS, "modern-bert": FUSED})
+NAMES.update({"gemma3": HEAD_NORMS, "gemma3n": HEAD_NORMS, "olmo2": HEAD_NORMS, "modern-bert": FUSED})
 LAYER_NORMS = {"gpt2", "command-r", "cohere2", "starcoder2"}
 # rotate neighbours; the others rotate halves
 PAIRS = {"llama", "granite", "granitemoe", "smollm3", "command-r", "cohere2", "glm4", "llama4", "granitehybrid"}

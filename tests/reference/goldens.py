@@ -35,6 +35,7 @@ WEIGHED = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s")  # types that are mad
 MIXTURES = ("Q4_K_M",)  # a type for each role
 # Many pages of the cache, windows and chunks that have passed, states kept behind pages.
 LONG = ("llama3", "mistral", "gpt-oss", "mamba2-groups", "gemma3", "olmo3", "cohere2", "deepseek2-lite", "llama4")
+LONG += ("gemma3n",)
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMBEDDED = ("models/haiku/haiku-q4_k_m.gguf", "models/haiku-moe/haiku-moe-mxfp4.gguf")
 
