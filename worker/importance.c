@@ -144,6 +144,15 @@ static void scale_slab(float *w, uint64_t k, float count)
     for (uint64_t j = 0; j < k; j++) w[j] = count > 0 && most > 0 ? w[j] / most : 1;
 }
 
+static wk_status all_alike(const struct gguf_tensor *t, float **out, const struct wk_err *err)
+{
+    const uint64_t n = slabs_of(t) * t->ne[0]; /* not more than the tensor's values, which are in memory */
+    *out = malloc(n * sizeof **out);
+    if (!*out) return wk_fail(err, WK_NO_MEMORY, "no memory for importances");
+    for (uint64_t j = 0; j < n; j++) (*out)[j] = 1;
+    return WK_OK;
+}
+
 wk_status importance_of(const struct importance *i, const struct gguf_tensor *t, float **out, const struct wk_err *err)
 {
     const struct gguf_tensor *sums = find(i, t->name.data, (size_t)t->name.len, IMPORTANCE_SUMS),
@@ -151,7 +160,7 @@ wk_status importance_of(const struct importance *i, const struct gguf_tensor *t,
     float *counts;
     uint64_t n, all;
     *out = NULL;
-    if (!sums) return WK_OK;
+    if (!sums) return all_alike(t, out, err);
     wk_status s = read_numbers(i, seen, &counts, &n, err);
     if (!s) s = read_numbers(i, sums, out, &all, err);
     for (uint64_t slab = 0; !s && slab < slabs_of(t); slab++)

@@ -25,8 +25,8 @@ void importance_close(struct importance *i);
 wk_status importance_suits(const struct importance *i, const struct gguf *model, const struct wk_err *err);
 bool importance_has(const struct importance *i, const struct gguf_tensor *t);
 /* What an error in each column of a model's tensor costs, in units of the costliest of its slab: *out [slabs][k], the
- * caller's to free, and *slabs; NULL: the file does not say. Slabs that nothing was multiplied with have ones. After
- * importance_suits. WK_NO_MEMORY, WK_IO. */
+ * caller's to free. Slabs that nothing was multiplied with, and all of a tensor that is not in the file, have ones.
+ * After importance_suits. WK_NO_MEMORY, WK_IO. */
 wk_status importance_of(const struct importance *i, const struct gguf_tensor *t, float **out, const struct wk_err *err);
 
 #endif

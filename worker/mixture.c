@@ -84,6 +84,7 @@ enum {
     UP = 1 << 8,
     DOWN = 1 << 9,
     EXPERT = 1 << 10, /* besides one of the three above */
+    SCORES = 1 << 11, /* of a reranker: it reads one row a text, of which no importance is gathered */
     VALUES = VALUE | FUSED | LATENT
 };
 
@@ -149,6 +150,7 @@ static const struct rule rules[] = {
     { IQ3_M, DOWN, FIRST_EIGHTH, "q4_K" },
     { IQ3_M, DOWN, SENSITIVE_OF_8_EXPERTS, "q4_K" },
 
+    { IQ12, SCORES, ALWAYS, "q5_K" },
     { IQ12, VALUES, SHARED_OR_EXPERTS, "q4_K" },
     { IQ12, KEY, OF_8_EXPERTS, "q4_K" },
     { IQ12, MIXED, OF_8_EXPERTS, "q5_K" },
@@ -186,6 +188,7 @@ struct mixture_model mixture_model_of(const struct gguf *file, bool weighed)
     const struct gguf_kv *kv = gguf_find(file, "general.architecture");
     if (kv) (void)gguf_str(file, kv, &architecture, NULL);
     m.layers = architecture_u32(file, architecture, "block_count");
+    m.ahead = architecture_u32(file, architecture, "nextn_predict_layers");
     m.experts = architecture_u32(file, architecture, "expert_count");
     const uint32_t heads = architecture_u32(file, architecture, "attention.head_count"),
                    values = architecture_u32(file, architecture, "attention.head_count_kv");
@@ -230,14 +233,22 @@ bool mixture_keeps(const struct gguf_tensor *t)
            is(t->name, "position_embd.weight") || is(t->name, "token_types.weight");
 }
 
+static bool is_of_layer(struct gguf_str name) { return name.len > 4 && memcmp(name.data, "blk.", 4) == 0; }
+
 /* N of "blk.N."; 0 outside layers. */
 static uint32_t layer_of(struct gguf_str name)
 {
     uint32_t layer = 0;
-    if (name.len < 5 || memcmp(name.data, "blk.", 4) != 0) return 0;
+    if (!is_of_layer(name)) return 0;
     for (uint64_t i = 4; i < name.len && name.data[i] >= '0' && name.data[i] <= '9' && layer < 100000; i++)
         layer = layer * 10 + (uint32_t)(name.data[i] - '0');
     return layer;
+}
+
+bool mixture_is_of_step(const struct mixture_model *m, const struct gguf_tensor *t)
+{
+    const bool some_ahead = m->ahead && m->ahead < m->layers;
+    return is_of_layer(t->name) && !(some_ahead && layer_of(t->name) >= m->layers - m->ahead);
 }
 
 /* The first and the last eighth of the layers, and every third one between. */
@@ -256,6 +267,7 @@ static uint32_t roles_of(struct gguf_str name)
                  { EMBEDDING, "token_embd.weight" } };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(name, ends[i].end)) return ends[i].role;
+    if (is(name, "cls.weight") || is(name, "cls.output.weight")) return SCORES;
     const uint32_t role = contains(name, ".ffn_down")   ? DOWN
                           : contains(name, ".ffn_gate") ? GATE
                           : contains(name, ".ffn_up")   ? UP

@@ -20,6 +20,7 @@ struct mixture {
 /* What the rules read of the model's metadata. */
 struct mixture_model {
     uint32_t layers, experts, sharing; /* sharing: query heads of a value head */
+    uint32_t ahead;                    /* of the layers, the last ones: they predict tokens further ahead */
     bool tied;                         /* no output.weight */
     bool llama_70b;                    /* eighty llama layers: eight query heads share one value head */
     bool weighed;                      /* an importance matrix is given */
@@ -31,6 +32,9 @@ struct mixture_model mixture_model_of(const struct gguf *file, bool weighed);
 /* True if the tensor stays as it is: vectors, biases, norms, routers, convolutions of states, learned positions and
  * kinds of tokens. */
 bool mixture_keeps(const struct gguf_tensor *t);
+/* A matrix of a layer that the model's steps read: not one outside the layers, nor of those that predict further ahead.
+ */
+bool mixture_is_of_step(const struct mixture_model *m, const struct gguf_tensor *t);
 /* Name of the type that the rules give, before any fallback. */
 const char *mixture_type(const struct mixture *m, const struct mixture_model *model, const struct gguf_tensor *t);
 /* The type to take instead where a row does not divide into the blocks of `type`; NULL: there is none. */

@@ -100,19 +100,15 @@ static wk_status decide(struct quantize *q, struct tensor_job *job, const struct
     return WK_OK;
 }
 
-static bool is_of_layer(const struct gguf_tensor *t)
-{
-    return t->name.len > strlen("blk.") && memcmp(t->name.data, "blk.", strlen("blk.")) == 0;
-}
-
-/* Every matrix of a layer that becomes blocks must have its importance. Those outside need not: the files of others
- * leave out the table of tokens and the head, and of what reads one pooled row a text nothing is gathered. */
+/* Every matrix of a layer that becomes blocks must have its importance. Others need not: the files of others leave out
+ * the table of tokens and the head, and nothing is gathered of what reads one pooled row a text, nor of layers that the
+ * model leaves out. */
 static wk_status check_importance(const struct quantize *q, const struct wk_err *err)
 {
     const wk_status status = importance_suits(&q->importance, q->in, err);
     for (uint64_t i = 0; !status && i < q->n; i++) {
         const struct tensor_job *job = &q->jobs[i];
-        if (job->from == job->to || job->to->block == 1 || !is_of_layer(job->tensor) ||
+        if (job->from == job->to || job->to->block == 1 || !mixture_is_of_step(&q->model, job->tensor) ||
             importance_has(&q->importance, job->tensor))
             continue;
         return wk_fail(err, WK_INVALID, "%s: %.*s is missing: an importance matrix of another model",

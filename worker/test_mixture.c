@@ -121,15 +121,40 @@ static void test_others(void **state)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         assert_string_equal(type_of(values[i], &large, "blk.31.attn_v.weight"), "q5_K");
     assert_string_equal(type_of("IQ2_S", &large, "blk.31.attn_v.weight"), "q4_K");
+    for (size_t i = 0; i < 2; i++) { /* what makes a reranker's scores is read once a text: without importance */
+        const char *name = i ? "cls.output.weight" : "cls.weight";
+        assert_string_equal(type_of("IQ1_S", &tied, name), "q5_K");
+        assert_string_equal(type_of("IQ2_M", &tied, name), "q5_K");
+        assert_string_equal(type_of("Q4_K_M", &tied, name), "q4_K");
+    }
     assert_null(mixture_named("Q3_K"));
     assert_string_equal(mixture_fallback("iq2_xxs"), "iq4_nl");
     assert_string_equal(mixture_fallback("tq1_0"), "q4_0");
     assert_null(mixture_fallback("f16"));
 }
 
+static bool of_step(uint32_t layers, uint32_t ahead, const char *name)
+{
+    const struct gguf_tensor t = { .name = { name, strlen(name) }, .n_dims = 2, .ne = { 256, 256, 1, 1 } };
+    return mixture_is_of_step(&(struct mixture_model){ .layers = layers, .ahead = ahead }, &t);
+}
+
+static void test_layers_ahead(void **state)
+{
+    (void)state;
+    assert_true(of_step(12, 2, "blk.9.attn_q.weight"));
+    assert_false(of_step(12, 2, "blk.10.attn_q.weight"));
+    assert_false(of_step(12, 2, "blk.11.nextn.eh_proj.weight"));
+    assert_true(of_step(12, 0, "blk.11.attn_q.weight") && of_step(12, 0, "blk.12.attn_q.weight"));
+    assert_false(of_step(12, 0, "output.weight"));
+    assert_true(of_step(2, 2, "blk.1.attn_q.weight")); /* no such model: nothing is left out */
+    assert_true(of_step(0, 1, "blk.0.attn_q.weight"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_dense), cmocka_unit_test(test_unweighed),
-                                        cmocka_unit_test(test_experts), cmocka_unit_test(test_others) };
+                                        cmocka_unit_test(test_experts), cmocka_unit_test(test_others),
+                                        cmocka_unit_test(test_layers_ahead) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,10 @@ import forward
 import gguf
 
 worker, goldens, folder = sys.argv[1:4]
-FAMILIES = ("llama3", "qwen2", "phi3", "gpt2", "mixtral", "mixtral-apart", "gpt-oss", "gemma2", "deepseek2", "mamba2")
+FAMILIES = (
+    *("llama3", "qwen2", "phi3", "gpt2", "mixtral", "mixtral-apart", "gpt-oss", "gemma2", "deepseek2", "mamba2"),
+    *("glm4moe", "llama4", "granitehybrid", "falcon-h1", "qwen3next"),
+)
 WEIGHED = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S")
 ALONE = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M")  # made with importance alone
 failures = []
@@ -210,6 +213,28 @@ def pooled():
     made = run("imatrix", "--model", at("wide.gguf"), "--ids", "2 7 8 9 3", "-o", at("wide.imatrix.gguf"))
     said = run("quantize", at("wide.gguf"), at("wide.q.gguf"), "Q8_0", "--imatrix", at("wide.imatrix.gguf"))
     check("a reranker", said.returncode == 0, made.stderr + said.stderr)
+    meta, tensors = gguf.read(os.path.join(goldens, "formats.gguf"))
+    tensors["cls.weight"] = tensors["blk.0.attn_q.weight"]
+    gguf.write(at("scores.gguf"), meta, tensors)
+    said = run("quantize", at("scores.gguf"), at("out3.gguf"), "IQ1_S", "--imatrix", at("formats.imatrix.gguf"))
+    check("a reranker of one bit", said.returncode == 0, said.stderr)
+
+
+def left_out():
+    """Layers that predict further tokens are read by no step: nothing is gathered of them, columns count alike."""
+    for family in ("glm4moe", "qwen3next"):
+        given = ["--imatrix", at(family + ".imatrix.gguf")]
+        said = run("quantize", os.path.join(goldens, family + ".gguf"), at("out3.gguf"), "Q4_0", *given)
+        check(family + ": layers ahead", said.returncode == 0, said.stderr)
+    meta, tensors = gguf.read(os.path.join(goldens, "formats.gguf"))
+    tensors.update({"blk.1" + n[5:]: t for n, t in tensors.items() if n.startswith("blk.0.")})
+    meta["qwen3moe.block_count"] = 2
+    for ahead in (1, 0):
+        meta["qwen3moe.nextn_predict_layers"] = ahead
+        gguf.write(at("ahead.gguf"), meta, tensors)
+        said = run("quantize", at("ahead.gguf"), at("out3.gguf"), "IQ1_S", "--imatrix", at("formats.imatrix.gguf"))
+        good = said.returncode == 0 if ahead else "blk.1.attn_q.weight is missing" in said.stderr
+        check("a layer ahead of one bit" if ahead else "a layer too few", good, said.stderr)
 
 
 def overflow():
@@ -238,5 +263,6 @@ if os.path.exists(at("out2.gguf")):
     os.remove(at("out2.gguf"))
 refusals()
 pooled()
+left_out()
 overflow()
 sys.exit("%d failed" % len(failures) if failures else 0)
