@@ -136,12 +136,19 @@ bool importance_has(const struct importance *i, const struct gguf_tensor *t)
     return find(i, t->name.data, (size_t)t->name.len, IMPORTANCE_SUMS);
 }
 
-/* In units of the largest; all alike where nothing was seen. */
+/* In units of the largest; all alike where nothing was seen. What counts at all counts so much that products of it with
+ * weights do not come to nothing. */
 static void scale_slab(float *w, uint64_t k, float count)
 {
+    const float least = 0x1p-40f;
     float most = 0;
     for (uint64_t j = 0; j < k; j++) most = fmaxf(most, w[j]);
-    for (uint64_t j = 0; j < k; j++) w[j] = count > 0 && most > 0 ? w[j] / most : 1;
+    for (uint64_t j = 0; j < k; j++) {
+        if (!(count > 0 && most > 0))
+            w[j] = 1;
+        else if (w[j] > 0)
+            w[j] = fmaxf(w[j] / most, least);
+    }
 }
 
 static wk_status all_alike(const struct gguf_tensor *t, float **out, const struct wk_err *err)

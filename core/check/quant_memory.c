@@ -93,7 +93,7 @@ static bool quantize_at(struct check *c, const struct wk_type_cpu *t, uint32_t k
     float *values = quant_memory(c, (uint64_t)ROWS * k * sizeof *values),
           *weights = quant_memory(c, k * sizeof *weights);
     for (uint32_t i = 0; i < ROWS * k; i++) values[i] = quant_gauss(d) * 0.25f;
-    for (uint32_t i = 0; i < k; i++) weights[i] = (float)check_draw(d, 100);
+    for (uint32_t i = 0; i < k; i++) weights[i] = 0.01f * (float)check_draw(d, 100);
     struct guarded *x = input(c, "x", values, (uint64_t)ROWS * k * sizeof *values, sizeof *values, place),
                    *importance =
                        weighed ? input(c, "importance", weights, k * sizeof *weights, sizeof *weights, place) : NULL,

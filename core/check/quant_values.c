@@ -222,7 +222,7 @@ static void check_rows(struct check *c, const struct wk_type_cpu *t)
         float *importance = quant_memory(c, (uint64_t)ROWS * k * sizeof *importance); /* more are memory.encode's */
         if (!rows_are_alone(c, t, k, NULL, "no importance", &d)) return;
         if (!rows_are_alone(c, t, k, importance, "an importance of 0 everywhere", &d)) return;
-        for (uint32_t j = 0; j < k; j++) importance[j] = (float)check_draw(&d, 1000) * (float)check_draw(&d, 3);
+        for (uint32_t j = 0; j < k; j++) importance[j] = (float)(check_draw(&d, 1000) * check_draw(&d, 3)) * 0x1p-11f;
         if (!rows_are_alone(c, t, k, importance, "importance", &d)) return;
     }
 }

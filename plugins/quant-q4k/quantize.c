@@ -80,7 +80,9 @@ static struct fit range_fit(const float *x, const float *w, uint32_t n, float to
     }
     struct fit best = { 0, -low };
     if (!(high - low > 0x1p-100f)) return best; /* one value throughout, or nothing that a half could scale */
-    float least = INFINITY;
+    /* The range as it is: of values that all get one level the equations are those of one unknown, and say nothing. */
+    best.scale = (high - low) / top;
+    float least = range_error(x, w, n, top, best);
     for (uint32_t i = 0; i < CANDIDATES; i++) {
         const struct fit f = range_solve(x, w, n, top, (struct fit){ (high - low) / candidate(top, i), -low });
         const float error = range_error(x, w, n, top, f);

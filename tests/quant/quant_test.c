@@ -273,6 +273,70 @@ static void data_encoder(void **state)
     free(source);
 }
 
+/* Squared errors of what a type makes of x, each weighed by its column, in units of all that there is: with this
+ * importance, and with none. */
+static void weighed_errors(const struct wk_type_cpu *type, const float *x, const float *importance, uint32_t n,
+                           double errors[2])
+{
+    float *y = aligned_bytes(n * sizeof *y);
+    uint8_t *blocks = aligned_bytes(row_bytes(type, n));
+    for (int alike = 0; alike < 2; alike++) {
+        double sum = 0, all = 0;
+        assert_int_equal(alike ? encode(type, blocks, x, n, NULL)
+                               : format_quantize_row(type, blocks, x, importance, n, NULL),
+                         WK_OK);
+        format_dequantize(type, y, blocks, n);
+        for (uint32_t i = 0; i < n; i++) {
+            sum += (double)importance[i] * pow((double)y[i] - x[i], 2);
+            all += (double)importance[i] * pow(x[i], 2);
+        }
+        errors[alike] = sum / all;
+    }
+    free(y);
+    free(blocks);
+}
+
+/* Columns that matter more and less, the largest 1, as whoever calls an encoder has it. */
+static void draw_importance(struct noise *s, float spread, float *importance, uint32_t n)
+{
+    float most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        importance[i] = i % 5 ? expf(spread * noise_gauss(s)) : 0;
+        most = fmaxf(most, importance[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) importance[i] /= most;
+}
+
+/* What an encoder makes when it knows the importance is never worse than when it does not: of values as weights are,
+ * and of one value throughout, of which equations for several unknowns say nothing. */
+static void test_encoder_weighed(void **state)
+{
+    static const float constants[] = { 0.37f, 1.3f, 100, 0.011f, -1.7f };
+    enum { N = 1024, CONSTANTS = sizeof constants / sizeof *constants };
+    struct noise s = { *(uint64_t *)*state };
+    const struct wk_quant *quant = quant_test_plugin();
+    float *x = aligned_bytes(N * sizeof *x), *importance = aligned_bytes(N * sizeof *importance);
+    for (uint32_t i = 0; i < quant->n_types; i++) {
+        double errors[2];
+        for (uint32_t v = 0; v < N; v++) x[v] = noise_gauss(&s);
+        draw_importance(&s, 2, importance, N);
+        weighed_errors(quant->types[i], x, importance, N, errors);
+        print_message("%-5s weighed error %.5f, %.5f without importance\n", quant->types[i]->name, errors[0],
+                      errors[1]);
+        assert_true(errors[0] <= errors[1]);
+        for (uint32_t c = 0; c < 2 * CONSTANTS; c++) {
+            for (uint32_t v = 0; v < N; v++) x[v] = constants[c / 2];
+            draw_importance(&s, c % 2 ? 1 : 2, importance, N);
+            weighed_errors(quant->types[i], x, importance, N, errors);
+            if (errors[0] > errors[1] + 5e-4)
+                fail_msg("%s, %g throughout: %g, %g", quant->types[i]->name, (double)constants[c / 2], errors[0],
+                         errors[1]);
+        }
+    }
+    free(x);
+    free(importance);
+}
+
 static void test_encoder_refuses(void **state)
 {
     (void)state;
@@ -307,7 +371,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_vectors),         cmocka_unit_test(data_vectors_random),
         cmocka_unit_test(data_encoder),         cmocka_unit_test_prestate(test_encoder, &seed),
-        cmocka_unit_test(test_encoder_refuses),
+        cmocka_unit_test(test_encoder_refuses), cmocka_unit_test_prestate(test_encoder_weighed, &seed),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (getenv("WORKER_GOLDENS"))

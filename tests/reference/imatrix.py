@@ -220,6 +220,21 @@ def pooled():
     check("a reranker of one bit", said.returncode == 0, said.stderr)
 
 
+def faint():
+    """Columns that count next to nothing are still encoded: of what counts so little no product comes to nothing."""
+    q, model = "blk.0.attn_q.weight", os.path.join(goldens, "formats.gguf")
+    facts, tensors = gguf.read(at("formats.imatrix.gguf"))
+    tensors[q + ".in_sum2"][1][:64] = [1e-30] * 64
+    gguf.write(at("faint.gguf"), facts, tensors)
+    original = gguf.read(model)[1][q][1]
+    for kind in ("Q3_K", "Q6_K", "IQ4_XS"):
+        said = run("quantize", model, at("out3.gguf"), kind, "--imatrix", at("faint.gguf"))
+        made = gguf.read(at("out3.gguf"))[1][q][1]
+        pairs = [(a, b) for j, (a, b) in enumerate(zip(original, made, strict=True)) if j % 256 < 64]
+        off = math.fsum((a - b) ** 2 for a, b in pairs) / math.fsum(a * a for a, _ in pairs)
+        check("%s: faint columns, off by %.2g" % (kind, off), off < 0.2, said.stderr)
+
+
 def left_out():
     """Layers that predict further tokens are read by no step: nothing is gathered of them, columns count alike."""
     for family in ("glm4moe", "qwen3next"):
@@ -263,6 +278,7 @@ if os.path.exists(at("out2.gguf")):
     os.remove(at("out2.gguf"))
 refusals()
 pooled()
+faint()
 left_out()
 overflow()
 sys.exit("%d failed" % len(failures) if failures else 0)
