@@ -298,18 +298,23 @@ static bool holds(enum when when, const struct mixture_model *m, uint32_t layer)
     return false;
 }
 
+bool mixture_is_head(const struct mixture_model *model, const struct gguf_tensor *t)
+{
+    return is(t->name, "output.weight") || (model->tied && is(t->name, "token_embd.weight"));
+}
+
 const char *mixture_type(const struct mixture *m, const struct mixture_model *model, const struct gguf_tensor *t)
 {
     const struct gguf_str name = t->name;
     const uint32_t layer = layer_of(name), roles = roles_of(name);
-    if (is(name, "output.weight") || (model->tied && is(name, "token_embd.weight"))) return m->head;
+    if (mixture_is_head(model, t)) return m->head;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if ((rules[i].mixtures & m->rules) && (rules[i].roles & roles) && holds(rules[i].when, model, layer))
             return rules[i].type;
     return m->base;
 }
 
-const char *mixture_fallback(const char *type)
+const char *mixture_fallback(const char *type, bool head)
 {
     static const char *const next[][2] = { { "q4_K", "q5_0" },      { "q5_K", "q5_1" },    { "q6_K", "q8_0" },
                                            { "q2_K", "iq4_nl" },    { "q3_K", "iq4_nl" },  { "iq4_xs", "iq4_nl" },
@@ -317,6 +322,6 @@ const char *mixture_fallback(const char *type)
                                            { "iq2_xs", "iq4_nl" },  { "iq2_s", "iq4_nl" }, { "iq1_s", "iq4_nl" },
                                            { "iq1_m", "iq4_nl" },   { "tq1_0", "q4_0" },   { "tq2_0", "q4_0" } };
     for (size_t i = 0; i < sizeof next / sizeof next[0]; i++)
-        if (strcasecmp(next[i][0], type) == 0) return next[i][1];
+        if (strcasecmp(next[i][0], type) == 0) return head ? "q8_0" : next[i][1];
     return strcasecmp(type, "f16") == 0 ? NULL : "f16";
 }

@@ -37,7 +37,10 @@ bool mixture_keeps(const struct gguf_tensor *t);
 bool mixture_is_of_step(const struct mixture_model *m, const struct gguf_tensor *t);
 /* Name of the type that the rules give, before any fallback. */
 const char *mixture_type(const struct mixture *m, const struct mixture_model *model, const struct gguf_tensor *t);
-/* The type to take instead where a row does not divide into the blocks of `type`; NULL: there is none. */
-const char *mixture_fallback(const char *type);
+/* Is it the head: output.weight, or the token_embd.weight that it is tied to? */
+bool mixture_is_head(const struct mixture_model *model, const struct gguf_tensor *t);
+/* The type to take instead where a row does not divide into the blocks of `type`, of the head Q8_0; NULL: there is
+ * none. */
+const char *mixture_fallback(const char *type, bool head);
 
 #endif

@@ -509,9 +509,8 @@ const struct command_def command_table[CMD_COUNT] = {
                        "IQ4_NL IQ4_XS IQ3_M IQ3_S IQ3_XS IQ3_XXS TQ2_0 TQ1_0; with --imatrix alone IQ2_M IQ2_S IQ2_XS "
                        "IQ2_XXS IQ1_M IQ1_S; MXFP4_MOE: experts as MXFP4, the rest as Q8_0), or any other type that a "
                        "plugin serves (Q3_K, NVFP4, ...) for all of them. A matrix whose rows do not divide into "
-                       "blocks of 256 becomes one of blocks of 32: of Q4_K Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of TQ "
-                       "Q4_0, "
-                       "of the others IQ4_NL. OUT appears whole or not at all." },
+                       "blocks of 256 becomes one of blocks of 32: of the head and of Q6_K Q8_0, of Q4_K Q5_0, "
+                       "of Q5_K Q5_1, of TQ Q4_0, of the others IQ4_NL. OUT appears whole or not at all." },
     [CMD_IMATRIX] = { "imatrix", "", 0, 0, "measure which columns of a model's matrices matter",
                       "Reads a text (--file, --text or --ids) and writes to --out how large the values are that each "
                       "column of each matrix, of each expert, is multiplied with: what worker quantize --imatrix "

@@ -67,7 +67,7 @@ static wk_status target_type(const struct quantize *q, struct tensor_job *job, c
     for (;;) {
         wk_status status = find_named(q, name, t, &job->to, err);
         if (status || t->ne[0] % job->to->block == 0) return status;
-        const char *next = mixture_fallback(job->to->name);
+        const char *next = mixture_fallback(job->to->name, q->mixture && mixture_is_head(&q->model, t));
         if (!next)
             return wk_fail(err, WK_INVALID, "tensor %.*s: rows of %" PRIu64 " values fit no type", (int)t->name.len,
                            t->name.data, t->ne[0]);

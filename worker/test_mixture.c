@@ -128,9 +128,12 @@ static void test_others(void **state)
         assert_string_equal(type_of("Q4_K_M", &tied, name), "q4_K");
     }
     assert_null(mixture_named("Q3_K"));
-    assert_string_equal(mixture_fallback("iq2_xxs"), "iq4_nl");
-    assert_string_equal(mixture_fallback("tq1_0"), "q4_0");
-    assert_null(mixture_fallback("f16"));
+    assert_string_equal(mixture_fallback("iq2_xxs", false), "iq4_nl");
+    assert_string_equal(mixture_fallback("tq1_0", false), "q4_0");
+    assert_string_equal(mixture_fallback("q5_K", false), "q5_1");
+    assert_string_equal(mixture_fallback("q5_K", true), "q8_0"); /* the head of IQ2 and less in a narrow model */
+    assert_string_equal(mixture_fallback("q8_0", true), "f16");
+    assert_null(mixture_fallback("f16", true));
 }
 
 static bool of_step(uint32_t layers, uint32_t ahead, const char *name)
