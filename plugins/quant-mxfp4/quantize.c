@@ -41,26 +41,26 @@ wk_status mxfp4_quantize(const struct wk_quantize *in, const struct wk_err *err)
 
 /* ---- NVFP4 --------------------------------------------------------------------------------------------- */
 
-static float error_of(const float *x, const float *importance, float half)
+static float error_of(const float *x, const float *w, float half)
 {
     static const float twice[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
     float error = 0;
     for (uint32_t i = 0; i < 16; i++) {
         const float miss = x[i] - half * twice[nibble(x[i], half)];
-        error += (importance ? importance[i] : 1) * miss * miss;
+        error += w[i] * miss * miss;
     }
     return error;
 }
 
 /* Scales are in the order of their codes, 0 .. 126. */
-static uint8_t scale_of(const float *x, const float *importance)
+static uint8_t scale_of(const float *x, const float *w)
 {
     float most = 0, least = INFINITY;
     uint8_t first = 0, best = 0;
     for (uint32_t i = 0; i < 16; i++) most = fmaxf(most, fabsf(x[i]));
     while (first < 126 && nvfp4_half_scale(first) * 12 < most) first++; /* the least that reaches it */
     for (int32_t code = first > 6 ? first - 6 : 0; code <= first + 6 && code <= 126; code++) {
-        const float error = error_of(x, importance, nvfp4_half_scale((uint8_t)code));
+        const float error = error_of(x, w, nvfp4_half_scale((uint8_t)code));
         if (error < least) {
             least = error;
             best = (uint8_t)code;
@@ -81,7 +81,7 @@ wk_status nvfp4_quantize(const struct wk_quantize *in, const struct wk_err *err)
     for (uint64_t i = 0; i < in->n; i += 16) {
         const float *x = in->x + i;
         uint8_t *block = b + i / 64 * 36, *n = block + 4 + i / 16 % 4 * 8, *s = block + i / 16 % 4;
-        *s = scale_of(x, in->importance ? in->importance + i % in->row_length : NULL);
+        *s = scale_of(x, wk_error_costs(in, i, 16));
         const float half = nvfp4_half_scale(*s);
         for (uint32_t j = 0; j < 8; j++) n[j] = (uint8_t)(nibble(x[j], half) | nibble(x[j + 8], half) << 4);
     }

@@ -33,12 +33,20 @@ static float fit(const float *x, const float *importance)
     return best;
 }
 
+/* NULL: errors cost the same in all 256 columns from value i on; also where none of these has any importance. */
+static const float *costs_of(const struct wk_quantize *in, uint64_t i)
+{
+    const float *importance = in->importance ? in->importance + i % in->row_length : NULL;
+    for (uint32_t v = 0; importance && v < 256; v++)
+        if (importance[v] > 0) return importance;
+    return NULL;
+}
+
 /* 256 values of {0, 1, 2} under the scale that is a half at `at`. */
 static wk_status ternary(const struct wk_quantize *in, uint64_t i, uint8_t *at, uint8_t q[256],
                          const struct wk_err *err)
 {
-    const float *importance = in->importance ? in->importance + i % in->row_length : NULL;
-    const wk_status status = wk_store_half(at, fit(in->x + i, importance), i, err);
+    const wk_status status = wk_store_half(at, fit(in->x + i, costs_of(in, i)), i, err);
     const float d = status ? 0 : wk_load_half(at);
     for (uint32_t v = 0; v < 256; v++) {
         const float x = in->x[i + v];

@@ -337,6 +337,23 @@ static void test_encoder_weighed(void **state)
     free(importance);
 }
 
+/* Where no column has any importance all count alike: the same blocks. */
+static void test_encoder_without_importance(void **state)
+{
+    static const float nothing[512];
+    struct noise s = { *(uint64_t *)*state };
+    const struct wk_quant *quant = quant_test_plugin();
+    float x[512];
+    for (uint32_t v = 0; v < 512; v++) x[v] = noise_gauss(&s);
+    for (uint32_t i = 0; i < quant->n_types; i++) {
+        const struct wk_type_cpu *type = quant->types[i];
+        uint8_t want[2048], got[2048];
+        assert_int_equal(encode(type, want, x, 512, NULL), WK_OK);
+        assert_int_equal(format_quantize_row(type, got, x, nothing, 512, NULL), WK_OK);
+        if (memcmp(got, want, row_bytes(type, 512)) != 0) fail_msg("%s: other blocks", type->name);
+    }
+}
+
 static void test_encoder_refuses(void **state)
 {
     (void)state;
@@ -369,9 +386,13 @@ int main(int argc, char **argv)
     print_message("seed 0x%llx (QUANT_TEST_SEED)\n", (unsigned long long)seed);
     const struct CMUnitTest of_goldens[] = { cmocka_unit_test(test_vectors) };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_vectors),         cmocka_unit_test(data_vectors_random),
-        cmocka_unit_test(data_encoder),         cmocka_unit_test_prestate(test_encoder, &seed),
-        cmocka_unit_test(test_encoder_refuses), cmocka_unit_test_prestate(test_encoder_weighed, &seed),
+        cmocka_unit_test(data_vectors),
+        cmocka_unit_test(data_vectors_random),
+        cmocka_unit_test(data_encoder),
+        cmocka_unit_test_prestate(test_encoder, &seed),
+        cmocka_unit_test(test_encoder_refuses),
+        cmocka_unit_test_prestate(test_encoder_weighed, &seed),
+        cmocka_unit_test_prestate(test_encoder_without_importance, &seed),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (getenv("WORKER_GOLDENS"))
