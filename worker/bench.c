@@ -1,4 +1,5 @@
-/* bench.c: `worker bench`: prefill and decode speed, and decode's share of what this machine's memory gives.
+/* bench.c: `worker bench`: prefill and decode speed, and decode's share of what this machine's memory gives; of models
+ * that give embeddings see bench_texts.c.
  *
  * Both are measured as `worker run` generates: sampled on the device, with steps in flight ahead of what has been seen.
  * A decode step cannot be faster than reading the weights, and the cache of each of its sequences, once; so the figure
@@ -9,6 +10,8 @@
  *
  * --constrained: so many of the sequences have a mask for each id, as a grammar makes them: of every second id in turn,
  * so that they may generate for ever. It costs what the way of the masks costs, not their making. */
+#include "bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +23,7 @@
 #include "json_out.h"
 #include "model/generator.h"
 #include "parallel.h"
-#include "setup.h"
 #include "speed.h"
-
-struct spread {
-    double median, least, most;
-};
 
 /* A constraint: ids of even numbers, then of odd ones, and so on. */
 struct half {
@@ -56,7 +54,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static struct spread spread_of(double *values, uint32_t n)
+struct spread spread_of(double *values, uint32_t n)
 {
     qsort(values, n, sizeof *values, ascending);
     const double median = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
@@ -222,6 +220,30 @@ static void read_options(const struct options *o, struct bench *b)
                                          .repetition_penalty = 1 };
 }
 
+/* A text has no decode. */
+static int measure_texts(const struct options *o, const struct bench *b)
+{
+    static const struct {
+        enum option_id id;
+        const char *name;
+    } of_decode[] = { { OPT_BENCH_GENERATE, "-n" },
+                      { OPT_BENCH_DEPTH, "--depth" },
+                      { OPT_BENCH_CONSTRAINED, "--constrained" },
+                      { OPT_BENCH_KERNELS, "--kernels" } };
+    for (size_t i = 0; i < sizeof of_decode / sizeof *of_decode; i++)
+        if (option_given(o, of_decode[i].id))
+            return fail_usage("bench", "%s: %s gives embeddings and generates nothing", of_decode[i].name,
+                              b->model->name);
+    const struct texts texts = { .n = b->sequences,
+                                 .tokens = b->n_prompt,
+                                 .repeats = b->n_repeat,
+                                 .threads = b->threads,
+                                 .began = b->began,
+                                 .opened = b->opened,
+                                 .json = option_flag(o, OPT_JSON) };
+    return bench_texts(&texts, b->x);
+}
+
 int command_bench(const struct options *o)
 {
     struct opened x;
@@ -240,20 +262,23 @@ int command_bench(const struct options *o)
                                        .max_logits_rows = b.sequences,
                                        .sequences = b.sequences,
                                        .context = option_u32(o, OPT_CONTEXT) ? 0 : needed,
+                                       .text_context = option_u32(o, OPT_CONTEXT) ? 0 : b.n_prompt,
                                        .load = true };
     int result = open_model(o, &needs, &x);
-    if (!result && needed > x.model->dev.context)
+    const bool texts = !result && x.model->program->embedding_width;
+    if (!result && !texts && needed > x.model->dev.context)
         result = fail(CODE_CONTEXT_LENGTH_EXCEEDED,
                       "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context",
                       needed - b.n_generate, b.n_generate, x.model->dev.context);
-    if (!result && b.launches && !x.model->device->launches)
+    if (!result && !texts && b.launches && !x.model->device->launches)
         result = fail_usage("bench", "--kernels: --device %s does not tell the times of launches; use --device cuda",
                             x.model->device->name);
     b.opened = seconds_now() - b.began;
     b.x = &x;
     b.model = x.model;
-    if (!result) result = measure_all(&b);
-    if (!result) result = print_result(&b, option_flag(o, OPT_JSON));
+    if (texts) result = measure_texts(o, &b);
+    if (!result && !texts) result = measure_all(&b);
+    if (!result && !texts) result = print_result(&b, option_flag(o, OPT_JSON));
     generator_close(b.generator);
     free(b.tokens);
     free(b.ids);

@@ -182,7 +182,7 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_MAX_SEQUENCES] = { "max-sequences", 0, OPTION_INTEGER, true, ON(CMD_PLAN) | ON(CMD_LIST), "N", 0, 512, "0",
                             "what worker serve takes with that flag; 0: what worker run takes" },
     [OPT_BENCH_PROMPT] = { "prompt-tokens", 'p', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "512",
-                           "tokens of the prefill" },
+                           "tokens of the prefill, or of a text of a model that gives embeddings" },
     [OPT_BENCH_GENERATE] = { "generate-tokens", 'n', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1048576, "128",
                              "tokens of the decode" },
     [OPT_BENCH_REPEAT] = { "repeat", 'r', OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 1000, "5",
@@ -190,7 +190,8 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_BENCH_DEPTH] = { "depth", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 0, 1048576, "0",
                           "positions in the cache before the decode; 0 is those of the prefill" },
     [OPT_BENCH_SEQUENCES] = { "sequences", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 1, 512, "1",
-                              "sequences that generate together; their speeds are added" },
+                              "sequences that generate together, or texts of a model of embeddings; their speeds are "
+                              "added" },
     [OPT_BENCH_CONSTRAINED] = { "constrained", 0, OPTION_INTEGER, false, ON(CMD_BENCH), "N", 0, 512, "0",
                                 "sequences with a mask for each token" },
     [OPT_BENCH_KERNELS] = { "kernels", 0, OPTION_FLAG, false, ON(CMD_BENCH), NULL, 0, 1, NULL,

@@ -570,6 +570,7 @@ int open_model_on(const struct options *o, const struct device_ops *device, stru
     }
     out->kv_given = needs->kv_bytes != 0;
     model_options_from(o, device, out->plugins, needs, &options);
+    if (needs->text_context && model_pools(file)) options.dev.context = needs->text_context;
     options.dev.progress_user = (void *)(uintptr_t)path; /* read alone */
     wk_status status = model_plan(file, out->plugins, &options, &out->model, &err);
     if (status) return refuse_model(status, path, err_text);

@@ -52,6 +52,7 @@ struct model_needs {
     uint32_t max_rows, max_logits_rows; /* of one step */
     uint32_t sequences;                 /* 0: one */
     uint32_t context;                   /* 0: --context */
+    uint32_t text_context;              /* of a file that says texts become embeddings or scores; 0: context */
     const char *digest;                 /* NULL: --digest */
     uint32_t kv_sequences; /* 0: KV cache for all sequences at full length; else for so many of them, or as much as the
                               device has room for */

@@ -18,10 +18,9 @@ import sys
 import tempfile
 import time
 
-import shapes
-
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import client
+import shapes
 
 PATIENCE = 600  # seconds
 DEFAULT = (("qwen2.5-0.5b", None), ("phi-3-mini", None), ("gpt-oss-20b", 19.2))

@@ -3,9 +3,9 @@
 #
 #   bench/gpu/run.sh WORKER SHAPE_MODELS.py [FOLDER]
 #
-# WORKER: the built program, its plugins found as usual (WORKER_PLUGIN_PATH). SHAPE_MODELS.py NAME FILE writes a GGUF
-# file with the shapes and types of the model NAME and random weights. FOLDER: where these files go, and stay for the
-# next run. MODELS, REPEATS: what to measure, how often.
+# WORKER: the built program, its plugins found as usual (WORKER_PLUGIN_PATH). SHAPE_MODELS.py: bench/shapes.py, or what
+# is called as it is: NAME FILE writes a GGUF file with the shapes and types of the model NAME and random weights.
+# FOLDER: where these files go, and stay for the next run. MODELS, REPEATS: what to measure, how often.
 set -euo pipefail
 if [ $# -lt 2 ]; then
   echo "usage: $0 WORKER SHAPE_MODELS.py [FOLDER]" >&2

@@ -266,18 +266,24 @@ wk_status model_generates(const struct model *m, const struct wk_err *err)
     return WK_OK;
 }
 
-bool model_ranks(const struct model *m)
+enum { POOLING_RANK = 4 };
+
+/* The file's pooling_type; of rerankers as converters write them, which have none, POOLING_RANK; else 0. */
+static uint64_t file_pooling(const struct gguf *file)
 {
-    enum { POOLING_RANK = 4 };
     static const char scores[] = "cls.output.weight";
-    char key[TAPE_NAME + 16];
+    char arch[TAPE_NAME], key[TAPE_NAME + 16];
     uint64_t how = 0;
-    (void)snprintf(key, sizeof key, "%s.pooling_type", m->program->architecture);
-    const struct gguf_kv *kv = gguf_find(m->file, key);
-    if (!m->program->embedding_width) return false;
-    if (!kv) return gguf_tensor_find(m->file, scores, sizeof scores - 1) != NULL; /* as converters write rerankers */
-    return !gguf_u64(m->file, kv, &how, NULL) && how == POOLING_RANK;
+    (void)file_text(file, "general.architecture", arch, sizeof arch);
+    (void)snprintf(key, sizeof key, "%s.pooling_type", arch);
+    const struct gguf_kv *kv = gguf_find(file, key);
+    if (!kv) return gguf_tensor_find(file, scores, sizeof scores - 1) ? POOLING_RANK : 0;
+    return gguf_u64(file, kv, &how, NULL) ? 0 : how;
 }
+
+bool model_ranks(const struct model *m) { return m->program->embedding_width && file_pooling(m->file) == POOLING_RANK; }
+
+bool model_pools(const struct gguf *file) { return file_pooling(file) != 0; }
 
 void model_close(struct model *m)
 {

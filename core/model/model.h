@@ -100,6 +100,8 @@ wk_status model_generates(const struct model *m, const struct wk_err *err);
 /* Are its rows scores of two texts, and not embeddings: by the file's pooling_type, or, where it has none, by a
  * reranker's cls.output.weight? [any thread] */
 bool model_ranks(const struct model *m);
+/* Does the file say that texts become embeddings or scores? (A caller's pooling may say it besides.) [any thread] */
+bool model_pools(const struct gguf *file);
 
 /* Bytes of KV cache to take where nobody said how many: those of the plan, made with dev.kv_bytes 0, but no more than
  * `available` bytes of the device's memory leave beside the rest of it (of host memory half, of a GPU's all but a

@@ -535,6 +535,47 @@ static void bench_of_several(void **state)
     cli_free(&r);
 }
 
+/* A model of embeddings is measured by texts, a reranker too; what is of a decode is refused. */
+static void bench_of_texts(void **state)
+{
+    (void)state;
+    char model[DATA_PATH_MAX], ranker[DATA_PATH_MAX];
+    (void)golden_file(model, "bert-mean.gguf");
+    (void)golden_file(ranker, "bert-score.gguf");
+    struct cli_result r = CLI("bench", "-m", model, "-p", "8", "-r", "3", "--sequences", "3", "--json");
+    assert_ok(&r);
+    json_t *b = json_loads(r.out, 0, NULL), *texts = json_object_get(b, "texts_per_second"),
+           *tokens = json_object_get(b, "embed_tokens_per_second");
+    const double least = json_number_value(json_object_get(texts, "min")),
+                 median = json_number_value(json_object_get(texts, "median")),
+                 most = json_number_value(json_object_get(texts, "max"));
+    assert_true(0 < least && least <= median && median <= most);
+    assert_true(fabs(8 * median / json_number_value(json_object_get(tokens, "median")) - 1) < 1e-9);
+    assert_int_equal(json_integer_value(json_object_get(b, "sequences")), 3);
+    assert_int_equal(json_integer_value(json_object_get(b, "text_tokens")), 8);
+    assert_true(json_number_value(json_object_get(b, "first_embedding_seconds")) >=
+                json_number_value(json_object_get(b, "open_seconds")));
+    json_decref(b);
+    cli_free(&r);
+    r = CLI("bench", "-m", ranker, "-p", "8", "-r", "1", "--sequences", "2");
+    assert_ok(&r);
+    if (!matches(r.out, "embed +[0-9.]+ tok/s median of 1 .*, texts of 8 tokens, 2 in a step\n")) fail_msg("%s", r.out);
+    if (!matches(r.out, "texts +[0-9.]+ texts/s")) fail_msg("%s", r.out);
+    cli_free(&r);
+    static const char *const of_decode[][2] = { { "-n", "4" }, { "--depth", "4" }, { "--constrained", "1" } };
+    for (size_t i = 0; i < sizeof of_decode / sizeof *of_decode; i++) {
+        r = CLI("bench", "-m", model, "-p", "8", of_decode[i][0], of_decode[i][1]);
+        assert_int_equal(r.status, 2);
+        if (!matches(r.err, ": .* gives embeddings and generates nothing") || !strstr(r.err, of_decode[i][0]))
+            fail_msg("%s", r.err);
+        cli_free(&r);
+    }
+    r = CLI("bench", "-m", model, "-p", "8", "--context", "7");
+    assert_int_equal(r.status, 1);
+    if (!strstr(r.err, "CONTEXT_LENGTH_EXCEEDED: a text of 8 tokens")) fail_msg("%s", r.err);
+    cli_free(&r);
+}
+
 static void read_values(const char *path, long skip, float *out, size_t n)
 {
     FILE *f = fopen(path, "rb");
@@ -774,6 +815,7 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(bench_measures),
                                         cmocka_unit_test(bench_kernels_want_a_gpu),
                                         cmocka_unit_test(bench_of_several),
+                                        cmocka_unit_test(bench_of_texts),
                                         cmocka_unit_test(isa_is_forced),
                                         cmocka_unit_test(tap_writes_a_folder),
                                         cmocka_unit_test(tape_is_printed),
