@@ -15,9 +15,9 @@
 struct steps {
     const struct texts *t;
     struct model *model;
-    uint32_t each;    /* texts of a step */
-    uint32_t *tokens; /* [each * t->tokens] */
-    uint32_t *pages;  /* 0, 1, 2, ... */
+    uint32_t each;                              /* texts of a step */
+    uint32_t *tokens;                           /* [each * t->tokens] */
+    uint32_t *pages;                            /* 0, 1, 2, ... */
     const uint32_t *(*tables)[TAPE_MAX_GROUPS]; /* [each] */
     struct step_seq *seqs;                      /* [each] */
     float *rows;                                /* [each * embedding_width] */
@@ -68,8 +68,8 @@ static wk_status run_all(struct steps *s, const struct wk_err *err)
         status = s->model->device->step(s->model->executor, &step, err);
         for (uint32_t i = 0; !status && i < n; i++)
             if (s->seqs[i].failed)
-                status = wk_fail(err, WK_INVALID,
-                                 "a number became infinite or NaN: the weights are damaged or overflow");
+                status =
+                    wk_fail(err, WK_INVALID, "a number became infinite or NaN: the weights are damaged or overflow");
         if (!status && interrupted()) status = wk_fail(err, WK_CANCELLED, "interrupted");
     }
     return status;

@@ -275,13 +275,14 @@ struct wk_tile_format {
 #define WK_MAX_SUBS 16u   /* scales a block: 256 / 16 */
 #define WK_TOKENS_Q8 128u /* tokens that one expansion of a block serves: their sums stay in the first cache */
 #define WK_TOKENS_F32 64u
+#define WK_PLAIN_RUN 128u /* values of plain elements that meet a token at once: its sums stay in registers */
 
 /* What a thread needs while it works; independent of k. */
 struct wk_tile_scratch {
     float acc[WK_TOKENS_Q8 * 2 * WK_TILE_ROWS]; /* [token][2 tiles][16] or [token][4 partial sums][16] */
     float scale[2][WK_MAX_SUBS * WK_TILE_ROWS]; /* [tile][sub-block][16] */
     float min[2][WK_MAX_SUBS * WK_TILE_ROWS];
-    float values[WK_ACTIVATION_BLOCK * WK_TILE_ROWS]; /* [32][16] */
+    float values[WK_PLAIN_RUN * WK_TILE_ROWS]; /* [32][16]; of plain elements [WK_PLAIN_RUN][16] */
 };
 WK_STATIC_ASSERT(WK_TOKENS_F32 * 4 <= WK_TOKENS_Q8 * 2, "float sums fit");
 

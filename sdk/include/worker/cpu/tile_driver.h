@@ -162,13 +162,13 @@ WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element
         for (uint32_t tile = 0; tile < p->n_tiles; tile++) {
             const uint8_t *at = (const uint8_t *)p->tiles + tile * wk_plain_tile_bytes(element_bytes, p->k);
             memset(s->acc, 0, (uint64_t)n * 4 * WK_TILE_ROWS * sizeof *s->acc);
-            for (uint32_t k0 = 0; k0 < p->k; k0 += WK_ACTIVATION_BLOCK) {
-                const uint32_t len = p->k - k0 < WK_ACTIVATION_BLOCK ? p->k - k0 : WK_ACTIVATION_BLOCK;
-                wk_fetch_ahead(at + (uint64_t)k0 * element_bytes * WK_TILE_ROWS,
-                               WK_ACTIVATION_BLOCK * element_bytes * WK_TILE_ROWS);
-                for (uint32_t i = 0; i < len; i++)
-                    wk_store(s->values + i * WK_TILE_ROWS,
-                             load(at + (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS));
+            for (uint32_t k0 = 0; k0 < p->k; k0 += WK_PLAIN_RUN) {
+                const uint32_t len = p->k - k0 < WK_PLAIN_RUN ? p->k - k0 : WK_PLAIN_RUN;
+                for (uint32_t i = 0; i < len; i++) {
+                    const uint8_t *from = at + (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS;
+                    if (i % 4 == 0) wk_fetch_ahead(from, 4 * element_bytes * WK_TILE_ROWS);
+                    wk_store(s->values + i * WK_TILE_ROWS, load(from));
+                }
                 wk_tokens_f32(p, s->values, len, k0, s->acc, t0, n);
             }
             wk_store_f32(p, s->acc, tile, t0, n);
