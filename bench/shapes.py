@@ -348,9 +348,11 @@ class Pools:
             f.write(struct.pack("<%df" % n, *(self.r.uniform(least, most) for _ in range(n))))
             return 4 * n
         _, block, size, make = TYPES[kind]
+        total = math.prod(ne) // block * size
         if (kind, ne[0]) not in self.made:
-            self.made[kind, ne[0]] = b"".join(make(self.r, ne[0]) for _ in range(self.BYTES // size))
-        pool, total = self.made[kind, ne[0]], math.prod(ne) // block * size
+            n = min(total, self.BYTES) // size
+            self.made[kind, ne[0]] = b"".join(make(self.r, ne[0]) for _ in range(n))
+        pool = self.made[kind, ne[0]]
         at = self.r.randrange(len(pool) // size) * size
         left = total
         while left:
