@@ -7,57 +7,63 @@
 #include "grid_iq2.h"
 #include "grid_iq3.h"
 
-/* ---- signs ----------------------------------------------------------------------------------------------- */
+/* ---- grids ----------------------------------------------------------------------------------------------- */
 
-/* Seven signs in each byte: with the eighth that makes their number even. */
-WK_INLINE struct wk_v iq_even_signs(struct wk_v seven)
-{
-    static const uint8_t odd[16] = { 0, 128, 128, 0, 128, 0, 0, 128, 128, 0, 0, 128, 0, 128, 128, 0 };
-    return wk_or(seven, wk_look_up(wk_xor(seven, wk_field(seven, 4, 15)), 0, odd));
-}
-
-/* Of a word with seven signs of four groups from bit 0 on: those of group g in byte g. */
-WK_INLINE struct wk_v iq_signs_of_word(struct wk_v w)
-{
-    const struct wk_v low = wk_or(wk_bits(w, 0, 0x7f), wk_bits(w, -1, 0x7f00)),
-                      high = wk_or(wk_bits(w, -2, 0x7f0000), wk_bits(w, -3, 0x7f000000));
-    return iq_even_signs(wk_or(low, high));
-}
+#define IQ_POINTS(name, bits_, POINTS)                                               \
+    static const _Alignas(64) uint8_t name##_low[1 << bits_] = { POINTS(IQ_LOW) };   \
+    static const _Alignas(64) uint8_t name##_high[1 << bits_] = { POINTS(IQ_HIGH) }; \
+    static const struct wk_grid name##_points = { name##_grid, name##_low, name##_high, bits_ };
+IQ_POINTS(iq2_xxs, 8, IQ2_XXS_POINTS)
+IQ_POINTS(iq2_xs, 9, IQ2_XS_POINTS)
+IQ_POINTS(iq2_s, 10, IQ2_S_POINTS)
+IQ_POINTS(iq3_xxs, 8, IQ3_XXS_POINTS)
+IQ_POINTS(iq3_s, 9, IQ3_S_POINTS)
+IQ_POINTS(iq1, 11, IQ1_POINTS)
 
 /* ---- IQ2 ------------------------------------------------------------------------------------------------- */
 
-/* Eight values of the point, whose signs are byte g of `signs`. */
-WK_INLINE void iq2_eight(struct wk_v index, const uint16_t *grid, struct wk_v signs, uint32_t g, struct wk_v *w)
+/* The values of four points: groups `place` of the 32 values; byte g of `signs` has the signs of point g. */
+WK_INLINE void iq2_values(const struct wk_v points[4], struct wk_v signs, const uint8_t place[4], struct wk_v *w)
 {
-    static const uint8_t low[16] = { 51, 68, 86, 43, 51, 68, 86, 43, 51, 68, 86, 43, 51, 68, 86, 43 },
-                         high[16] = { 51, 51, 51, 51, 68, 68, 68, 68, 86, 86, 86, 86, 43, 43, 43, 43 };
-    const struct wk_v point = wk_look_up_nibbles(index, grid), minus = wk_spread(signs, g);
-    w[2 * g] = wk_negate(wk_look_up(point, 0, low), minus, 0, 86);
-    w[2 * g + 1] = wk_negate(wk_look_up(point, 0, high), minus, 4, 86);
+    static const uint8_t first[32] = { 51, 68, 86, 43, 51, 68, 86, 43, 51, 68, 86, 43, 51, 68, 86, 43,
+                                       35, 18, 0,  43, 35, 18, 0,  43, 35, 18, 0,  43, 35, 18, 0,  43 },
+                         last[32] = { 51, 51, 51, 51, 68, 68, 68, 68, 86, 86, 86, 86, 43, 43, 43, 43,
+                                      35, 35, 35, 35, 18, 18, 18, 18, 0,  0,  0,  0,  43, 43, 43, 43 };
+    for (uint32_t g = 0; g < 4; g++) {
+        w[2 * place[g]] = wk_look_up_signed(points[g], signs, 8 * g, first);
+        w[2 * place[g] + 1] = wk_look_up_signed(points[g], signs, 8 * g + 4, last);
+    }
 }
+
+static const uint8_t iq2_in_order[4] = { 0, 1, 2, 3 };
 
 WK_INLINE void iq2_xxs_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    const struct wk_v q = wk_load(body + 128 * j), signs = iq_signs_of_word(wk_load(body + 128 * j + 64));
-    for (uint32_t g = 0; g < 4; g++) iq2_eight(wk_bits(q, 8 * (int)g, 255), iq2_xxs_grid, signs, g, w);
+    const struct wk_v q = wk_load(body + 128 * j), signs = wk_even(wk_fan(wk_load(body + 128 * j + 64), 0, 7));
+    struct wk_v points[4];
+    wk_look_up_points(q, q, 0, 8, &iq2_xxs_points, points);
+    iq2_values(points, signs, iq2_in_order, w);
 }
 
+/* Of four numbers of 16 bits in two words each the lower and the upper bytes, in the order 0, 2, 1, 3. */
 WK_INLINE void iq2_xs_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    const struct wk_v q[2] = { wk_load(body + 128 * j), wk_load(body + 128 * j + 64) };
-    const struct wk_v signs = iq_even_signs(wk_or(wk_or(wk_bits(q[0], 9, 0x7f), wk_bits(q[0], 17, 0x7f00)),
-                                                  wk_or(wk_bits(q[1], -7, 0x7f0000), wk_bits(q[1], 1, 0x7f000000))));
-    for (uint32_t g = 0; g < 4; g++) iq2_eight(wk_bits(q[g / 2], 16 * (int)(g % 2), 511), iq2_xs_grid, signs, g, w);
+    static const uint8_t place[4] = { 0, 2, 1, 3 };
+    const struct wk_v q[2] = { wk_load(body + 128 * j), wk_load(body + 128 * j + 64) },
+                      low = wk_or(wk_bits(q[0], 0, 0x00ff00ff), wk_bits(q[1], -8, 0xff00ff00)),
+                      high = wk_or(wk_bits(q[0], 8, 0x00ff00ff), wk_bits(q[1], 0, 0xff00ff00));
+    struct wk_v points[4];
+    wk_look_up_points(low, high, 0, 8, &iq2_xs_points, points);
+    iq2_values(points, wk_even(wk_field(high, 1, 0x7f)), place, w);
 }
 
 /* Index bytes, sign bytes, then two bits more of each index: byte j of the words at 1024. */
 WK_INLINE void iq2_s_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    const struct wk_v q = wk_load(body + 64 * j), signs = wk_load(body + 512 + 64 * j),
-                      more = wk_load(body + 1024 + 64 * (j / 4));
-    for (uint32_t g = 0; g < 4; g++)
-        iq2_eight(wk_or(wk_bits(q, 8 * (int)g, 255), wk_bits(more, 8 * (int)(j % 4) + 2 * (int)g - 8, 0x300)),
-                  iq2_s_grid, signs, g, w);
+    struct wk_v points[4];
+    wk_look_up_points(wk_load(body + 64 * j), wk_load(body + 1024 + 64 * (j / 4)), 8 * (j % 4), 2, &iq2_s_points,
+                      points);
+    iq2_values(points, wk_load(body + 512 + 64 * j), iq2_in_order, w);
 }
 
 /* d (s + 1/2) */
@@ -100,20 +106,24 @@ WK_INLINE void iq2_s_scales(const uint8_t *body, const uint8_t *tail, float *sca
 
 /* ---- IQ3 ------------------------------------------------------------------------------------------------- */
 
-/* Four values of the point, word n; byte n / 2 of `signs` has its signs. */
-WK_INLINE void iq3_four(struct wk_v index, const uint16_t *grid, const uint8_t table[16], uint32_t twice,
-                        struct wk_v signs, uint32_t n, struct wk_v *w)
+/* The values of four points, words 4 half .. 4 half + 3; byte n / 2 of `signs` has the signs of word n. */
+WK_INLINE void iq3_values(const struct wk_v points[4], struct wk_v signs, uint32_t half, const uint8_t table[32],
+                          struct wk_v *w)
 {
-    w[n] = wk_negate(wk_look_up(wk_look_up_nibbles(index, grid), 0, table), wk_spread(signs, n / 2), n % 2 * 4, twice);
+    for (uint32_t n = 0; n < 4; n++) w[4 * half + n] = wk_look_up_signed(points[n], signs, 16 * half + 4 * n, table);
 }
 
 WK_INLINE void iq3_xxs_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    static const uint8_t plus_62[16] = { 66, 74, 82, 90, 98, 106, 114, 124, 66, 74, 82, 90, 98, 106, 114, 124 };
-    const struct wk_v q[2] = { wk_load(body + 128 * j), wk_load(body + 128 * j + 64) },
-                      signs = iq_signs_of_word(wk_load(body + 1024 + 64 * j));
-    for (uint32_t n = 0; n < 8; n++)
-        iq3_four(wk_bits(q[n / 4], 8 * (int)(n % 4), 255), iq3_xxs_grid, plus_62, 124, signs, n, w);
+    static const uint8_t plus_62[32] = { 66, 74, 82, 90, 98, 106, 114, 124, 66, 74, 82, 90, 98, 106, 114, 124,
+                                         58, 50, 42, 34, 26, 18,  10,  0,   58, 50, 42, 34, 26, 18,  10,  0 };
+    const struct wk_v signs = wk_even(wk_fan(wk_load(body + 1024 + 64 * j), 0, 7));
+    for (uint32_t half = 0; half < 2; half++) {
+        const struct wk_v q = wk_load(body + 128 * j + 64 * half);
+        struct wk_v points[4];
+        wk_look_up_points(q, q, 0, 8, &iq3_xxs_points, points);
+        iq3_values(points, signs, half, plus_62, w);
+    }
 }
 
 WK_INLINE void iq3_xxs_scales(const uint8_t *body, const uint8_t *tail, float *scale, float *min)
@@ -125,12 +135,14 @@ WK_INLINE void iq3_xxs_scales(const uint8_t *body, const uint8_t *tail, float *s
 /* Index bytes, then a bit more of each, bit n of byte j at 1024, then sign bytes. */
 WK_INLINE void iq3_s_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    static const uint8_t plus_15[16] = { 16, 18, 20, 22, 24, 26, 28, 30, 16, 18, 20, 22, 24, 26, 28, 30 };
-    const struct wk_v q[2] = { wk_load(body + 128 * j), wk_load(body + 128 * j + 64) },
-                      more = wk_load(body + 1024 + 64 * (j / 4)), signs = wk_load(body + 1152 + 64 * j);
-    for (uint32_t n = 0; n < 8; n++)
-        iq3_four(wk_or(wk_bits(q[n / 4], 8 * (int)(n % 4), 255), wk_bits(more, 8 * (int)(j % 4) + (int)n - 8, 0x100)),
-                 iq3_s_grid, plus_15, 30, signs, n, w);
+    static const uint8_t plus_15[32] = { 16, 18, 20, 22, 24, 26, 28, 30, 16, 18, 20, 22, 24, 26, 28, 30,
+                                         14, 12, 10, 8,  6,  4,  2,  0,  14, 12, 10, 8,  6,  4,  2,  0 };
+    const struct wk_v more = wk_load(body + 1024 + 64 * (j / 4)), signs = wk_load(body + 1152 + 64 * j);
+    for (uint32_t half = 0; half < 2; half++) {
+        struct wk_v points[4];
+        wk_look_up_points(wk_load(body + 128 * j + 64 * half), more, 8 * (j % 4) + 4 * half, 1, &iq3_s_points, points);
+        iq3_values(points, signs, half, plus_15, w);
+    }
 }
 
 WK_INLINE void iq3_s_scales(const uint8_t *body, const uint8_t *tail, float *scale, float *min)
@@ -144,14 +156,15 @@ WK_INLINE void iq3_s_scales(const uint8_t *body, const uint8_t *tail, float *sca
 
 /* ---- IQ1 ------------------------------------------------------------------------------------------------- */
 
-/* Eight values of the point; byte i of `shift` is 0 for -1/8, 2 for 1/8. */
-WK_INLINE void iq1_eight(struct wk_v index, struct wk_v shift, uint32_t g, struct wk_v *w)
+/* The values of four points; byte i of shift[g] is 0 for -1/8, 2 for 1/8. */
+WK_INLINE void iq1_values(const struct wk_v points[4], const struct wk_v shift[4], struct wk_v *w)
 {
-    static const uint8_t low[16] = { 0, 8, 16, 0, 0, 8, 16, 0, 0, 8, 16, 0, 0, 8, 16, 0 },
-                         high[16] = { 0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 0, 0, 0, 0 };
-    const struct wk_v point = wk_look_up_nibbles(index, iq1_grid);
-    w[2 * g] = wk_or(wk_look_up(point, 0, low), shift);
-    w[2 * g + 1] = wk_or(wk_look_up(point, 0, high), shift);
+    static const uint8_t first[16] = { 0, 8, 16, 0, 0, 8, 16, 0, 0, 8, 16, 0, 0, 8, 16, 0 },
+                         last[16] = { 0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 0, 0, 0, 0 };
+    for (uint32_t g = 0; g < 4; g++) {
+        w[2 * g] = wk_or(wk_look_up(points[g], 0, first), shift[g]);
+        w[2 * g + 1] = wk_or(wk_look_up(points[g], 0, last), shift[g]);
+    }
 }
 
 /* The fourth bit of a nibble is set for a shift of -1/8. */
@@ -160,11 +173,11 @@ static const uint8_t iq1_shift[16] = { 2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0,
 /* Index bytes, then a half word each of 32 values. */
 WK_INLINE void iq1_s_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    const struct wk_v q = wk_load(body + 64 * j), h = wk_load(body + 512 + 64 * (j / 2)),
-                      shift = wk_look_up(wk_spread(h, j % 2 * 2 + 1), 4, iq1_shift);
-    for (uint32_t g = 0; g < 4; g++)
-        iq1_eight(wk_or(wk_bits(q, 8 * (int)g, 255), wk_bits(h, 16 * (int)(j % 2) + 3 * (int)g - 8, 0x700)), shift, g,
-                  w);
+    const struct wk_v h = wk_load(body + 512 + 64 * (j / 2)),
+                      one = wk_look_up(wk_spread(h, j % 2 * 2 + 1), 4, iq1_shift), shift[4] = { one, one, one, one };
+    struct wk_v points[4];
+    wk_look_up_points(wk_load(body + 64 * j), h, 16 * (j % 2), 3, &iq1_points, points);
+    iq1_values(points, shift, w);
 }
 
 /* d (s + 1/2) / 4 */
@@ -181,10 +194,11 @@ WK_INLINE void iq1_s_scales(const uint8_t *body, const uint8_t *tail, float *sca
 /* Index bytes, then a nibble each of 8 values. */
 WK_INLINE void iq1_m_weights(const uint8_t *body, uint32_t j, struct wk_v *w)
 {
-    const struct wk_v q = wk_load(body + 64 * j), h = wk_load(body + 512 + 64 * (j / 2));
-    for (uint32_t g = 0; g < 4; g++)
-        iq1_eight(wk_or(wk_bits(q, 8 * (int)g, 255), wk_bits(h, 16 * (int)(j % 2) + 4 * (int)g - 8, 0x700)),
-                  wk_look_up(wk_spread(h, j % 2 * 2 + g / 2), g % 2 ? 4 : 0, iq1_shift), g, w);
+    const struct wk_v h = wk_load(body + 512 + 64 * (j / 2));
+    struct wk_v points[4], shift[4];
+    wk_look_up_points(wk_load(body + 64 * j), h, 16 * (j % 2), 4, &iq1_points, points);
+    for (uint32_t g = 0; g < 4; g++) shift[g] = wk_look_up(wk_spread(h, j % 2 * 2 + g / 2), g % 2 ? 4 : 0, iq1_shift);
+    iq1_values(points, shift, w);
 }
 
 /* Scale i of 16: three bits of half word i / 4; the upper four of each are d's. */

@@ -184,20 +184,20 @@ def grid(file, name):
     """The points of a grid as lists of levels: of four nibbles, or of eight pairs of bits, the lower of all first."""
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with open(os.path.join(here, "plugins", "quant-iq", file), encoding="utf-8") as f:
-        body = re.search(r"IQ_GRID\(%s,\s+\d+\) = \{(.*?)\};" % name, f.read(), re.S).group(1)
-    entries = [int(e, 16) for e in re.findall("0x[0-9a-f]+", body)][:-1]
-    if name.startswith("iq3"):
+        body = re.search(r"#define %s\(P\)(.*?)IQ_GRID" % name, f.read(), re.S).group(1)
+    entries = [int(e, 16) for e in re.findall("0x[0-9a-f]+", body)]
+    if name.startswith("IQ3"):
         return [[e >> 4 * i & 15 for i in range(4)] for e in entries]
     return [[e >> 4 * i + j & 3 for j in (0, 2) for i in range(4)] for e in entries]
 
 
 GRIDS = {
-    "iq1": grid("grid_iq1.h", "iq1_grid"),
-    "iq2_xxs": grid("grid_iq2.h", "iq2_xxs_grid"),
-    "iq2_xs": grid("grid_iq2.h", "iq2_xs_grid"),
-    "iq2_s": grid("grid_iq2.h", "iq2_s_grid"),
-    "iq3_xxs": grid("grid_iq3.h", "iq3_xxs_grid"),
-    "iq3_s": grid("grid_iq3.h", "iq3_s_grid"),
+    "iq1": grid("grid_iq1.h", "IQ1_POINTS"),
+    "iq2_xxs": grid("grid_iq2.h", "IQ2_XXS_POINTS"),
+    "iq2_xs": grid("grid_iq2.h", "IQ2_XS_POINTS"),
+    "iq2_s": grid("grid_iq2.h", "IQ2_S_POINTS"),
+    "iq3_xxs": grid("grid_iq3.h", "IQ3_XXS_POINTS"),
+    "iq3_s": grid("grid_iq3.h", "IQ3_S_POINTS"),
 }
 LEVELS_IQ2 = [8, 25, 43]
 LEVELS_IQ3 = [4, 12, 20, 28, 36, 44, 52, 62]

@@ -258,6 +258,14 @@ WK_INLINE void wk_plain_unpack(uint32_t element_bytes, void *const rows[16], con
 struct wk_v; /* 64 bytes: 16 rows x 4 bytes; vec_*.h */
 struct wk_f; /* 16 floats, one a row */
 
+/* The 2^bits points of a grid, each of four nibbles, twice, as an instruction set looks them up: whole, and their lower
+ * and upper bytes apart. Four bytes from every entry on are read, so that one more follows the last. */
+struct wk_grid {
+    const uint16_t *entry;     /* [2^bits + 1], the first nibble lowest */
+    const uint8_t *low, *high; /* [2^bits], 64-byte aligned */
+    uint32_t bits;             /* 8 .. 11 */
+};
+
 struct wk_tile_format {
     const struct wk_tile_layout *layout;
     uint32_t sub;  /* values a scale: 16 or 32 */

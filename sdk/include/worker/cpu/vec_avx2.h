@@ -36,11 +36,6 @@ WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
     return (struct wk_v){ { _mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1]) } };
 }
 
-WK_INLINE struct wk_v wk_xor(struct wk_v a, struct wk_v b)
-{
-    return (struct wk_v){ { _mm256_xor_si256(a.v[0], b.v[0]), _mm256_xor_si256(a.v[1], b.v[1]) } };
-}
-
 WK_INLINE __m256i wk_bits8(__m256i v, int shift, uint32_t mask)
 {
     const __m256i moved =
@@ -60,18 +55,30 @@ WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
     return (struct wk_v){ { _mm256_shuffle_epi8(v.v[0], from), _mm256_shuffle_epi8(v.v[1], from) } };
 }
 
-WK_INLINE __m256i wk_negate8(__m256i v, __m256i where, uint32_t first, uint32_t twice)
+WK_INLINE __m256i wk_fan8(__m256i v, uint32_t first, uint32_t step)
 {
-    const __m256i bit = _mm256_set1_epi32((int32_t)(0x08040201u << first)),
-                  set = _mm256_cmpeq_epi8(_mm256_and_si256(where, bit), bit);
-    return _mm256_blendv_epi8(v, _mm256_sub_epi8(_mm256_set1_epi8((char)twice), v), set);
+    const __m256i low = _mm256_or_si256(wk_bits8(v, (int)first, 0xff), wk_bits8(v, (int)(first + step) - 8, 0xff00)),
+                  high = _mm256_or_si256(wk_bits8(v, (int)(first + 2 * step) - 16, 0xff0000),
+                                         wk_bits8(v, (int)(first + 3 * step) - 24, 0xff000000));
+    return _mm256_or_si256(low, high);
 }
 
-WK_INLINE struct wk_v wk_negate(struct wk_v v, struct wk_v where, uint32_t first, uint32_t twice)
+WK_INLINE struct wk_v wk_fan(struct wk_v v, uint32_t first, uint32_t step)
 {
-    return (
-        struct wk_v){ { wk_negate8(v.v[0], where.v[0], first, twice), wk_negate8(v.v[1], where.v[1], first, twice) } };
+    return (struct wk_v){ { wk_fan8(v.v[0], first, step), wk_fan8(v.v[1], first, step) } };
 }
+
+/* The eighth bit by the exclusive or of the byte's nibbles. */
+WK_INLINE __m256i wk_even8(__m256i v)
+{
+    const __m256i odd = _mm256_broadcastsi128_si256(
+                      _mm_set_epi32(0x00808000, (int)0x80000080, (int)0x80000080, 0x00808000)),
+                  seven = _mm256_and_si256(v, _mm256_set1_epi8(0x7f));
+    return _mm256_or_si256(
+        seven, _mm256_shuffle_epi8(odd, wk_field8(_mm256_xor_si256(seven, _mm256_srli_epi32(seven, 4)), 0, 15)));
+}
+
+WK_INLINE struct wk_v wk_even(struct wk_v v) { return (struct wk_v){ { wk_even8(v.v[0]), wk_even8(v.v[1]) } }; }
 
 /* In halves of 16 bits whose upper byte is the digits' byte: the product with 3^n loses what is beyond 1, the upper
  * half of that with 3 is the digit. */
@@ -106,17 +113,41 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
                             _mm256_shuffle_epi8(t, wk_field8(v.v[1], shift, 15)) } };
 }
 
-WK_INLINE __m256i wk_look_up_nibbles8(__m256i v, const uint16_t *table)
+WK_INLINE __m256i wk_look_up_signed8(__m256i v, __m256i minus, uint32_t first, const uint8_t table[32])
 {
-    const __m256i entry = _mm256_i32gather_epi32((const int *)(const void *)table, v, 2);
+    const __m128i *from = (const __m128i *)(const void *)table;
+    const __m256i bit = _mm256_set1_epi32((int32_t)(0x08040201u << first % 8)), nibbles = wk_field8(v, 0, 15),
+                  set = _mm256_cmpeq_epi8(_mm256_and_si256(minus, bit), bit);
+    return _mm256_blendv_epi8(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(from)), nibbles),
+                              _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(from + 1)), nibbles),
+                              set);
+}
+
+WK_INLINE struct wk_v wk_look_up_signed(struct wk_v v, struct wk_v minus, uint32_t first, const uint8_t table[32])
+{
+    const struct wk_v byte = wk_spread(minus, first / 8);
+    return (struct wk_v){ { wk_look_up_signed8(v.v[0], byte.v[0], first, table),
+                            wk_look_up_signed8(v.v[1], byte.v[1], first, table) } };
+}
+
+WK_INLINE __m256i wk_look_up_point8(__m256i number, const uint16_t *entry)
+{
+    const __m256i point = _mm256_i32gather_epi32((const int *)(const void *)entry, number, 2);
     const __m256i from = _mm256_broadcastsi128_si256(_mm_set_epi32(0x0d0d0c0c, 0x09090808, 0x05050404, 0x01010000));
-    const __m256i twice = _mm256_shuffle_epi8(entry, from); /* either byte twice; of the second the upper nibble */
+    const __m256i twice = _mm256_shuffle_epi8(point, from); /* either byte twice; of the second the upper nibble */
     return _mm256_blendv_epi8(twice, _mm256_srli_epi16(twice, 4), _mm256_set1_epi16((short)0xff00));
 }
 
-WK_INLINE struct wk_v wk_look_up_nibbles(struct wk_v v, const uint16_t *table)
+WK_INLINE void wk_look_up_points(struct wk_v low, struct wk_v more, uint32_t first, uint32_t step,
+                                 const struct wk_grid *grid, struct wk_v points[4])
 {
-    return (struct wk_v){ { wk_look_up_nibbles8(v.v[0], table), wk_look_up_nibbles8(v.v[1], table) } };
+    const uint32_t above = (1u << grid->bits) - 256;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct wk_v number = wk_bits(low, 8 * (int)i, 255);
+        if (above) number = wk_or(number, wk_bits(more, (int)(first + i * step) - 8, above));
+        points[i] = (struct wk_v){ { wk_look_up_point8(number.v[0], grid->entry),
+                                     wk_look_up_point8(number.v[1], grid->entry) } };
+    }
 }
 
 WK_INLINE __m256 wk_byte8(__m256i v, uint32_t i)

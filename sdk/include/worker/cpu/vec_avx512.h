@@ -24,8 +24,6 @@ WK_INLINE struct wk_v wk_field(struct wk_v v, int shift, uint32_t mask)
 
 WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b) { return (struct wk_v){ _mm512_or_si512(a.v, b.v) }; }
 
-WK_INLINE struct wk_v wk_xor(struct wk_v a, struct wk_v b) { return (struct wk_v){ _mm512_xor_si512(a.v, b.v) }; }
-
 WK_INLINE struct wk_v wk_bits(struct wk_v v, int shift, uint32_t mask)
 {
     const __m512i moved =
@@ -39,10 +37,31 @@ WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
     return (struct wk_v){ _mm512_shuffle_epi8(v.v, _mm512_or_si512(from, _mm512_set1_epi8((char)i))) };
 }
 
-WK_INLINE struct wk_v wk_negate(struct wk_v v, struct wk_v where, uint32_t first, uint32_t twice)
+/* For vpmultishiftqb: byte i of a row is the eight bits of its number from bit first + i step on; bits that are not the
+ * number's are any. */
+WK_INLINE __m512i wk_shifts(int first, int step)
 {
-    const __mmask64 set = _mm512_test_epi8_mask(where.v, _mm512_set1_epi32((int32_t)(0x08040201u << first)));
-    return (struct wk_v){ _mm512_mask_sub_epi8(v.v, set, _mm512_set1_epi8((char)twice), v.v) };
+    uint32_t of_even = 0;
+    for (int i = 0; i < 4; i++) of_even |= (uint32_t)((first + i * step) & 63) << 8 * i;
+    return _mm512_set1_epi64((long long)(of_even | (uint64_t)(of_even ^ 0x20202020u) << 32));
+}
+
+WK_INLINE struct wk_v wk_fan(struct wk_v v, uint32_t first, uint32_t step)
+{
+    return (struct wk_v){ _mm512_multishift_epi64_epi8(wk_shifts((int)first, (int)step), v.v) };
+}
+
+/* n with its eighth bit: bit i of 0x6996 tells whether the four bits of i are odd in number. */
+#define WK_EVEN(n) ((n) | (0x6996 >> (((n) ^ (n) >> 4) & 15) & 1) << 7)
+#define WK_EVEN_4(n) WK_EVEN(n), WK_EVEN((n) + 1), WK_EVEN((n) + 2), WK_EVEN((n) + 3)
+#define WK_EVEN_16(n) WK_EVEN_4(n), WK_EVEN_4((n) + 4), WK_EVEN_4((n) + 8), WK_EVEN_4((n) + 12)
+#define WK_EVEN_32(n) WK_EVEN_16(n), WK_EVEN_16((n) + 16)
+
+WK_INLINE struct wk_v wk_even(struct wk_v v)
+{
+    static const uint8_t even[128] = { WK_EVEN_32(0), WK_EVEN_32(32), WK_EVEN_32(64), WK_EVEN_32(96) };
+    const __m512i low = _mm512_loadu_si512(even), high = _mm512_loadu_si512(even + 64);
+    return (struct wk_v){ _mm512_permutex2var_epi8(low, v.v, high) };
 }
 
 /* In halves of 16 bits whose upper byte is the digits' byte: the product with 3^n loses what is beyond 1, the upper
@@ -72,10 +91,56 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
     return (struct wk_v){ _mm512_permutexvar_epi8(_mm512_srl_epi32(v.v, _mm_cvtsi32_si128(shift)), t) };
 }
 
-WK_INLINE struct wk_v wk_look_up_nibbles(struct wk_v v, const uint16_t *table)
+/* As bit 4 of the index, of which vpermb takes six bits: the table twice over makes the sixth irrelevant. */
+WK_INLINE struct wk_v wk_look_up_signed(struct wk_v v, struct wk_v minus, uint32_t first, const uint8_t table[32])
 {
-    const __m512i entry = _mm512_i32gather_epi32(v.v, table, 2);
-    return (struct wk_v){ _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x2c2824200c080400), entry) };
+    const __m512i t = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)table)),
+                  bit = _mm512_multishift_epi64_epi8(wk_shifts((int)first - 4, 1), minus.v);
+    return (struct wk_v){ _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(_mm512_set1_epi8(16), bit, v.v, 0xca), t) };
+}
+
+/* One byte of 64 points: bit 7 of each number and those above it choose between halves of the table. */
+WK_INLINE __m512i wk_of_128(__m512i low, const uint8_t *table)
+{
+    return _mm512_permutex2var_epi8(_mm512_load_si512(table), low, _mm512_load_si512(table + 64));
+}
+
+WK_INLINE __m512i wk_of_256(__m512i low, const __mmask64 bit[4], const uint8_t *table)
+{
+    return _mm512_mask_blend_epi8(bit[0], wk_of_128(low, table), wk_of_128(low, table + 128));
+}
+
+WK_INLINE __m512i wk_of_512(__m512i low, const __mmask64 bit[4], const uint8_t *table)
+{
+    return _mm512_mask_blend_epi8(bit[1], wk_of_256(low, bit, table), wk_of_256(low, bit, table + 256));
+}
+
+WK_INLINE __m512i wk_of_1024(__m512i low, const __mmask64 bit[4], const uint8_t *table)
+{
+    return _mm512_mask_blend_epi8(bit[2], wk_of_512(low, bit, table), wk_of_512(low, bit, table + 512));
+}
+
+WK_INLINE __m512i wk_of_table(__m512i low, const __mmask64 bit[4], const uint8_t *table, uint32_t bits)
+{
+    if (bits == 8) return wk_of_256(low, bit, table);
+    if (bits == 9) return wk_of_512(low, bit, table);
+    if (bits == 10) return wk_of_1024(low, bit, table);
+    return _mm512_mask_blend_epi8(bit[3], wk_of_1024(low, bit, table), wk_of_1024(low, bit, table + 1024));
+}
+
+WK_INLINE void wk_look_up_points(struct wk_v low, struct wk_v more, uint32_t first, uint32_t step,
+                                 const struct wk_grid *grid, struct wk_v points[4])
+{
+    const __m512i high = wk_fan(more, first, step).v;
+    const __mmask64 bit[4] = { _mm512_movepi8_mask(low.v), _mm512_test_epi8_mask(high, _mm512_set1_epi8(1)),
+                               _mm512_test_epi8_mask(high, _mm512_set1_epi8(2)),
+                               _mm512_test_epi8_mask(high, _mm512_set1_epi8(4)) };
+    const __m512i lower = wk_of_table(low.v, bit, grid->low, grid->bits),
+                  upper = wk_of_table(low.v, bit, grid->high, grid->bits);
+    for (int i = 0; i < 4; i++) {
+        const __m512i two = _mm512_multishift_epi64_epi8(wk_shifts(8 * i, 4), lower);
+        points[i].v = _mm512_mask_multishift_epi64_epi8(two, 0xccccccccccccccccu, wk_shifts(8 * i - 8, 4), upper);
+    }
 }
 
 WK_INLINE struct wk_f wk_byte(struct wk_v v, uint32_t i)

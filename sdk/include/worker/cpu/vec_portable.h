@@ -37,12 +37,6 @@ WK_INLINE struct wk_v wk_or(struct wk_v a, struct wk_v b)
     return a;
 }
 
-WK_INLINE struct wk_v wk_xor(struct wk_v a, struct wk_v b)
-{
-    WK_EACH_ROW(r) a.u[r] ^= b.u[r];
-    return a;
-}
-
 /* Of every row's four bytes as one number: (number >> shift) & mask; a negative shift goes left. */
 WK_INLINE struct wk_v wk_bits(struct wk_v v, int shift, uint32_t mask)
 {
@@ -57,18 +51,29 @@ WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
     return v;
 }
 
-/* Byte i becomes twice - byte where bit first + i of byte i of `where` is set: a weight that counts from twice / 2 on
- * changes its sign. first: 0 or 4. */
-WK_INLINE struct wk_v wk_negate(struct wk_v v, struct wk_v where, uint32_t first, uint32_t twice)
+/* Byte i of every row becomes the eight bits of the row's number from bit first + i step on, a bit of the number; bits
+ * beyond the number are any. */
+WK_INLINE struct wk_v wk_fan(struct wk_v v, uint32_t first, uint32_t step)
 {
     WK_EACH_ROW(r)
     {
         uint32_t u = 0;
-        for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t byte = v.u[r] >> 8 * i & 0xffu;
-            u |= (where.u[r] >> (9 * i + first) & 1u ? twice - byte : byte) << 8 * i;
-        }
+        for (uint32_t i = 0; i < 4; i++) u |= (v.u[r] >> (first + i * step) & 0xffu) << 8 * i;
         v.u[r] = u;
+    }
+    return v;
+}
+
+/* Every byte's lower seven bits, and an eighth that makes the number of bits that are set even. */
+WK_INLINE struct wk_v wk_even(struct wk_v v)
+{
+    WK_EACH_ROW(r)
+    {
+        uint32_t odd = v.u[r] & 0x7f7f7f7fu;
+        odd ^= odd >> 4 & 0x0f0f0f0fu;
+        odd ^= odd >> 2 & 0x03030303u;
+        odd ^= odd >> 1;
+        v.u[r] = (v.u[r] & 0x7f7f7f7fu) | (odd & 0x01010101u) << 7;
     }
     return v;
 }
@@ -105,16 +110,34 @@ WK_INLINE struct wk_v wk_look_up(struct wk_v v, int shift, const uint8_t table[1
     return v;
 }
 
-/* table[number] of every row's number, whose four nibbles become the lower ones of the row's bytes; the upper ones are
- * any. Four bytes from the entry on must lie in the table: it ends with one entry more than its numbers need. */
-WK_INLINE struct wk_v wk_look_up_nibbles(struct wk_v v, const uint16_t *table)
+/* Byte i of every row replaced by table[byte & 15], 16 entries further on where bit first + i of the row's number
+ * `minus` is set: a level and its opposite. first: a multiple of 4. */
+WK_INLINE struct wk_v wk_look_up_signed(struct wk_v v, struct wk_v minus, uint32_t first, const uint8_t table[32])
 {
     WK_EACH_ROW(r)
     {
-        const uint32_t u = table[v.u[r]];
-        v.u[r] = (u & 15u) | (u & 0xf0u) << 4 | (u & 0xf00u) << 8 | (u & 0xf000u) << 12;
+        uint32_t u = 0;
+        for (uint32_t i = 0; i < 4; i++)
+            u |= (uint32_t)table[(v.u[r] >> 8 * i & 15u) | (minus.u[r] >> (first + i) & 1u) << 4] << 8 * i;
+        v.u[r] = u;
     }
     return v;
+}
+
+/* Four points of a grid for every row: number i is byte i of `low`, and above it as many bits as the grid's numbers
+ * have more than eight, from bit first + i step of the row's number `more` on. Nibble n of point i becomes the lower
+ * one of byte n of points[i]; the upper ones are any. */
+WK_INLINE void wk_look_up_points(struct wk_v low, struct wk_v more, uint32_t first, uint32_t step,
+                                 const struct wk_grid *grid, struct wk_v points[4])
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        WK_EACH_ROW(r)
+        {
+            const uint32_t above = more.u[r] >> (first + i * step) & ((1u << (grid->bits - 8)) - 1),
+                           u = grid->entry[(low.u[r] >> 8 * i & 0xffu) | above << 8];
+            points[i].u[r] = (u & 15u) | (u & 0xf0u) << 4 | (u & 0xf00u) << 8 | (u & 0xf000u) << 12;
+        }
+    }
 }
 
 /* Byte i of every row as a float, unsigned and signed. */
