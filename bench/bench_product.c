@@ -179,14 +179,16 @@ static void measure(const struct work *w, uint32_t threads, double amount, void 
     (void)fflush(stdout);
 }
 
-/* Fill the weight set with copies of one random matrix of 16 rows. */
+/* Fill the weight set with copies of one random matrix of 16 rows, encoded with equal importances: some types want
+ * them. */
 static void fill(struct work *w, uint8_t *to)
 {
     const uint64_t row = (uint64_t)(w->k / w->type->block) * w->type->block_bytes;
     uint8_t *rows = memory(16 * row);
-    float *x = memory(w->k * sizeof *x);
+    float *x = memory(w->k * sizeof *x), *alike = memory(w->k * sizeof *alike);
     const void *from[16];
     uint64_t state = 88172645463325252u;
+    for (uint32_t i = 0; i < w->k; i++) alike[i] = 1;
     for (uint32_t r = 0; r < 16; r++) {
         for (uint32_t i = 0; i < w->k; i++) {
             float sum = 0;
@@ -197,7 +199,7 @@ static void fill(struct work *w, uint8_t *to)
             x[i] = sum - 2;
         }
         from[r] = rows + r * row;
-        if (format_quantize(w->type, rows + r * row, x, w->k, NULL)) die("the encoder refused noise");
+        if (format_quantize_row(w->type, rows + r * row, x, alike, w->k, NULL)) die("the encoder refused noise");
     }
     format_pack(w->type, to, from, w->k);
     for (uint64_t t = 1; t < w->tiles; t++) memcpy(to + t * w->tile_bytes, to, w->tile_bytes);
@@ -211,6 +213,7 @@ static void fill(struct work *w, uint8_t *to)
     }
     free(rows);
     free(x);
+    free(alike);
 }
 
 static void bench_shape(const struct wk_type_cpu *type, uint8_t *weights, uint32_t k, uint32_t n)

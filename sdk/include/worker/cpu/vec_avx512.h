@@ -38,12 +38,15 @@ WK_INLINE struct wk_v wk_spread(struct wk_v v, uint32_t i)
 }
 
 /* For vpmultishiftqb: byte i of a row is the eight bits of its number from bit first + i step on; bits that are not the
- * number's are any. */
+ * number's are any. The compiler must not know the value: a constant it would keep in a register through the loop over
+ * tokens, which needs them all. */
 WK_INLINE __m512i wk_shifts(int first, int step)
 {
     uint32_t of_even = 0;
     for (int i = 0; i < 4; i++) of_even |= (uint32_t)((first + i * step) & 63) << 8 * i;
-    return _mm512_set1_epi64((long long)(of_even | (uint64_t)(of_even ^ 0x20202020u) << 32));
+    __m512i shifts = _mm512_set1_epi64((long long)(of_even | (uint64_t)(of_even ^ 0x20202020u) << 32));
+    __asm__ volatile("" : "+v"(shifts));
+    return shifts;
 }
 
 WK_INLINE struct wk_v wk_fan(struct wk_v v, uint32_t first, uint32_t step)
@@ -131,12 +134,13 @@ WK_INLINE __m512i wk_of_table(__m512i low, const __mmask64 bit[4], const uint8_t
 WK_INLINE void wk_look_up_points(struct wk_v low, struct wk_v more, uint32_t first, uint32_t step,
                                  const struct wk_grid *grid, struct wk_v points[4])
 {
-    const __m512i high = wk_fan(more, first, step).v;
+    const uint8_t *lows = grid->low, *highs = grid->high;
+    if (grid->bits > 9) __asm__ volatile("" : "+r"(lows), "+r"(highs)); /* more vectors than registers: see wk_shifts */
+    const __m512i high = grid->bits > 8 ? wk_fan(more, first, step).v : low.v;
     const __mmask64 bit[4] = { _mm512_movepi8_mask(low.v), _mm512_test_epi8_mask(high, _mm512_set1_epi8(1)),
                                _mm512_test_epi8_mask(high, _mm512_set1_epi8(2)),
                                _mm512_test_epi8_mask(high, _mm512_set1_epi8(4)) };
-    const __m512i lower = wk_of_table(low.v, bit, grid->low, grid->bits),
-                  upper = wk_of_table(low.v, bit, grid->high, grid->bits);
+    const __m512i lower = wk_of_table(low.v, bit, lows, grid->bits), upper = wk_of_table(low.v, bit, highs, grid->bits);
     for (int i = 0; i < 4; i++) {
         const __m512i two = _mm512_multishift_epi64_epi8(wk_shifts(8 * i, 4), lower);
         points[i].v = _mm512_mask_multishift_epi64_epi8(two, 0xccccccccccccccccu, wk_shifts(8 * i - 8, 4), upper);
