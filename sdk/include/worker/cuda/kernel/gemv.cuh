@@ -202,7 +202,8 @@ struct wk_gemv_numbers {
     {
     }
 };
-/* The warp's blocks of the row become integers. */
+/* The warp's blocks of the row become integers, as format F has them. */
+template <class F>
 __device__ __forceinline__ void wk_gemv_int8(const wk_product_args &p, unsigned char *shared, uint32_t warp,
                                              uint32_t lane)
 {
@@ -210,8 +211,8 @@ __device__ __forceinline__ void wk_gemv_int8(const wk_product_args &p, unsigned 
 #pragma unroll 2
     for (uint32_t k_step = warp; k_step < p.k_steps; k_step += WK_K_SLICES) {
         unsigned char *const x = to.x + k_step * WK_INT8_BYTES;
-        wk_int8_block(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + k_step,
-                      to.sums + k_step * WK_INT8_SUMS, lane);
+        wk_int8_block<F>(reinterpret_cast<const uint4 *>(x)[lane], x, 128, to.more + k_step,
+                         to.sums + k_step * WK_INT8_SUMS, lane);
     }
     __syncwarp();
 }
@@ -423,7 +424,7 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
     } else {
         const wk_gemv_own own(base + p.bars_at + WK_GEMV_BARS * 8);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
-        if constexpr ((wk_is_int8<F>::yes || ...)) wk_gemv_int8(p, shared, warp, lane);
+        if constexpr ((wk_is_int8<F>::yes || ...)) wk_gemv_int8<typename wk_family<F...>::first>(p, shared, warp, lane);
         if (p.k_slice_rotation) wk_sync_k_slices(); /* warps change K slices: they read what others brought */
         wk_gemv_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
     }

@@ -45,8 +45,8 @@ struct wk_int8_args {
 
 /* ---- activations --------------------------------------------------------------------------------------- */
 
-/* Block (x, row): a block of 256 values a warp. Rows past the last are that one again. */
-template <uint32_t BLOCK = WK_INT8_BLOCK>
+/* Block (x, row): a block of 256 values a warp, as format F has them. Rows past the last are that one again. */
+template <class F>
 __global__ void __launch_bounds__(32 * WK_K_SLICES) wk_int8_rows(const __grid_constant__ wk_int8_args a)
 {
     const wk_product_args &p = a.p;
@@ -58,11 +58,11 @@ __global__ void __launch_bounds__(32 * WK_K_SLICES) wk_int8_rows(const __grid_co
     wk_depend();
     if (k_step >= p.k_steps) return;
     const __half *const x =
-        static_cast<const __half *>(p.in.x) + (uint64_t)wk_input_row(p, from) * p.k32 + k_step * BLOCK;
-    wk_int8_block(reinterpret_cast<const uint4 *>(x)[lane], to + row % WK_INT8_RECORD_ROWS * 128,
-                  WK_INT8_RECORD_ROWS * 128,
-                  reinterpret_cast<wk_int8_more *>(to + WK_INT8_MORE_AT) + row % WK_INT8_RECORD_ROWS,
-                  to + WK_INT8_SUMS_AT + row % WK_INT8_RECORD_ROWS * WK_INT8_SUMS, lane);
+        static_cast<const __half *>(p.in.x) + (uint64_t)wk_input_row(p, from) * p.k32 + k_step * F::block;
+    wk_int8_block<F>(reinterpret_cast<const uint4 *>(x)[lane], to + row % WK_INT8_RECORD_ROWS * 128,
+                     WK_INT8_RECORD_ROWS * 128,
+                     reinterpret_cast<wk_int8_more *>(to + WK_INT8_MORE_AT) + row % WK_INT8_RECORD_ROWS,
+                     to + WK_INT8_SUMS_AT + row % WK_INT8_RECORD_ROWS * WK_INT8_SUMS, lane);
 }
 
 /* ---- the block's work ---------------------------------------------------------------------------------- */

@@ -64,6 +64,7 @@ struct wk_product_args {
 };
 
 template <class F, class... Rest> struct wk_family {
+    using first = F;
     static constexpr uint32_t unit = F::unit, super = F::super;
 };
 

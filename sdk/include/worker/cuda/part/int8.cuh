@@ -20,7 +20,8 @@
  *
  * A format of this kind (format.cuh) has unit 256, super 1, block 256 and group 16. Lane (g, t) holds, of rows g and g
  * + 8, groups t, 4 + t, 8 + t and 12 + t, all of their values: pieces 0 to 3. Fours of a group are in the order 0, 2,
- * 1, 3, as a word of B has them. Beside what format.cuh asks it says:
+ * 1, 3, as a word of B has them. Formats without scales of groups may say with int8_at that lanes hold other fours.
+ * Beside what format.cuh asks it says:
  *
  *   float int8_unscale                  a constant: what all sums are multiplied by in the end. Formats that have it
  *                                        are multiplied so
@@ -34,7 +35,9 @@
  *                                        sixteen times those: a group's sum is its sixteenth and what is left
  *   float int8_value(const int8_block &s, uint32_t h, int32_t sum, int32_t more)
  *                                        of row g (h 0) or g + 8. sum: of bytes times activations; more: int8_mins:
- *                                        of minima times activations; else the sum of the activations */
+ *                                        of minima times activations; else the sum of the activations
+ *   uint32_t int8_at(uint32_t four)      if it likes, without int8_mins, the same for all formats of a family: where
+ *                                        four number `four` of a block's 64 stands: 64 piece + 16 t + 4 place */
 #ifndef WORKER_CUDA_PART_INT8_CUH
 #define WORKER_CUDA_PART_INT8_CUH
 
@@ -74,8 +77,20 @@ __device__ __forceinline__ void wk_int8_four(uint32_t a, uint32_t b, uint32_t in
     *l = __byte_perm(wk_h2_fma(ra, low, in), wk_h2_fma(rb, low, in), 0x6240);
 }
 
-/* A row's block of 256 f16 values becomes bytes, by a whole warp, of which a lane has eight values v. Pieces are
- * `apart` bytes from each other; the bytes may go where the values lay. */
+/* Where a format has the fours of a block: one after the other, unless it says something else. */
+template <class F, class = void> struct wk_int8_order {
+    static constexpr bool own = false;
+    static __device__ __forceinline__ uint32_t at(uint32_t four) { return 4 * four; }
+};
+template <class F> struct wk_int8_order<F, decltype(static_cast<void>(F::int8_at(0u)))> {
+    static_assert(!F::int8_mins, "sums of groups are of sixteen neighbours");
+    static constexpr bool own = true;
+    static __device__ __forceinline__ uint32_t at(uint32_t four) { return F::int8_at(four); }
+};
+
+/* A row's block of 256 f16 values becomes bytes, by a whole warp, of which a lane has eight values v, in the order of
+ * format F. Pieces are `apart` bytes from each other; the bytes may go where the values lay. */
+template <class F>
 __device__ __forceinline__ void wk_int8_block(const uint4 &v, unsigned char *to, uint32_t apart, wk_int8_more *more,
                                               unsigned char *sums, uint32_t lane)
 {
@@ -95,9 +110,19 @@ __device__ __forceinline__ void wk_int8_block(const uint4 &v, unsigned char *to,
     const int32_t sum = __reduce_add_sync(0xffffffffu, WK_INT8_LOW * sum_h + sum_l); /* and all lanes have read */
     sum_h += __shfl_xor_sync(0xffffffffu, sum_h, 1);                                 /* two lanes are a group */
     sum_l += __shfl_xor_sync(0xffffffffu, sum_l, 1);
-    to += lane / 8 * apart + lane % 8 * 8;
-    *reinterpret_cast<uint2 *>(to) = h;
-    *reinterpret_cast<uint2 *>(to + 64) = l;
+    if constexpr (wk_int8_order<F>::own) {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t at = wk_int8_order<F>::at(2 * lane + i);
+            uint32_t *const four = reinterpret_cast<uint32_t *>(to + at / 64 * apart + at % 64);
+            four[0] = i ? h.y : h.x;
+            four[16] = i ? l.y : l.x;
+        }
+    } else {
+        to += lane / 8 * apart + lane % 8 * 8;
+        *reinterpret_cast<uint2 *>(to) = h;
+        *reinterpret_cast<uint2 *>(to + 64) = l;
+    }
     const int32_t group = lane % 2 ? sum_l : sum_h;
     sums += lane % 2 * 32 + lane / 2 % 4 * 8 + lane / 8;
     sums[0] = (unsigned char)(group & 15);

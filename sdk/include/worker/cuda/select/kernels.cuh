@@ -71,7 +71,7 @@ static void wk_kernel_pointers_of(wk_kernel_pointers *p)
 {
     if constexpr (KERNEL == WK_KERNELS) {
         if constexpr (SET == WK_KERNEL_SET_BASE && wk_is_int8<First>::yes)
-            p->int8_rows = (const void *)wk_int8_rows<First::block>;
+            p->int8_rows = (const void *)wk_int8_rows<First>;
     } else if constexpr (wk_kernel_set_of(KERNEL) != SET) {
         wk_kernel_pointers_of<SET, KERNEL + 1, First, Rest...>(p);
     } else {
