@@ -5,9 +5,9 @@
  * g + 8: index bytes of the eights 8t .. 8t + 7 of its four 32s, then signs; and, as the format has them, bits more of
  * indices and the codes of scales.
  *
- * Signs of a row: bit 8 i + 2 b + h of the word is that of value i + 4 h of the eight in 32 number b, so that a shift
+ * Signs of a row: bit 8 i + 4 h + b of the word is that of value i + 4 h of the eight in 32 number b, so that a shift
  * and a mask give the signs of four values as bytes. Where only seven of an eight are stored, the place of the last has
- * a bit of something else, and the sign is made when the word is loaded.
+ * a bit of something else, side by side at the word's upper end, and the sign is made when the word is loaded.
  *
  * A level with its sign becomes an f16 by one permutation: the level as the lower byte, a subnormal, the sign as the
  * upper one. Points of the grid are read by the read-only path: few bytes, which stay in L1.
@@ -19,6 +19,7 @@
 #define QUANT_IQ_CUDA_IQ_CUH
 
 #include <worker/cuda/format.cuh>
+#include <worker/cuda/part/int8_grid.cuh>
 
 /* ---- geometry -------------------------------------------------------------------------------------------- */
 
@@ -114,7 +115,7 @@ __device__ __forceinline__ uint32_t iq_halves_of_rows(const wk_tile_rows &r, uin
 /* Eight bits each of four 32s, as the word has them, and those of one of them. */
 __device__ __forceinline__ uint32_t iq_sign_place(uint32_t b, uint32_t value)
 {
-    return 8 * (value % 4) + 2 * b + value / 4;
+    return 8 * (value % 4) + value / 4 * 4 + b;
 }
 __device__ __forceinline__ uint32_t iq_sign_put(uint32_t eight, uint32_t b)
 {
@@ -129,22 +130,16 @@ __device__ __forceinline__ uint32_t iq_sign_get(uint32_t w, uint32_t b)
     return eight;
 }
 /* The places of last values, and their signs so that of each eight they are even in number. */
-#define IQ_LAST 0xaa000000u
+#define IQ_LAST 0xf0000000u
 __device__ __forceinline__ uint32_t iq_even(uint32_t w)
 {
     uint32_t odd = w & ~IQ_LAST;
-    odd ^= odd >> 16;
-    odd ^= odd >> 8;
-    odd ^= odd << 1;
-    return (w & ~IQ_LAST) | (odd << 24 & IQ_LAST);
+    odd ^= odd << 16;
+    odd ^= odd << 8;
+    return (w & ~IQ_LAST) | ((odd ^ odd << 4) & IQ_LAST);
 }
 /* What the places of last values of rows g and g + 8 have instead: four bits in the lower end of either half. */
-__device__ __forceinline__ uint32_t iq_instead(uint32_t g, uint32_t g8)
-{
-    uint32_t v = (g >> 25 & 0x55u) | (g8 >> 9 & 0x550000u);
-    v = (v | v >> 1) & 0x330033u;
-    return (v | v >> 2) & 0x0f000fu;
-}
+__device__ __forceinline__ uint32_t iq_instead(uint32_t g, uint32_t g8) { return g >> 28 | (g8 >> 12 & 0x000f0000u); }
 
 /* ---- weights ------------------------------------------------------------------------------------------------ */
 
@@ -191,6 +186,41 @@ __device__ __forceinline__ void iq_weights(const uint32_t g[4], const uint32_t g
         if constexpr (FAR) v = wk_h2_mul(v, wk_h2_both(d, i % 2));
         a[0][i / 4][i % 4] = v;
     }
+}
+
+/* ---- integer products (worker/cuda/part/int8_grid.cuh) ------------------------------------------------------ */
+
+/* Where the head begins with the halves d. */
+struct iq_integers : wk_int8_grid {
+    static __device__ __forceinline__ uint32_t int8_ds(const unsigned char *at, uint32_t lane)
+    {
+        return reinterpret_cast<const uint32_t *>(at)[lane / 4];
+    }
+};
+/* What sums of levels, and of those that are negative, are multiplied by. */
+__device__ __forceinline__ void iq_sign_factors(uint2 odd, uint2 *first, uint2 *second)
+{
+    *first = odd;
+    *second = make_uint2(0u - 2 * odd.x, 0u - 2 * odd.y);
+}
+/* Bytes 0, 2, 1, 3 of a word, as a word of B has four values. */
+__device__ __forceinline__ uint32_t iq_fours(uint32_t v) { return __byte_perm(v, 0, 0x3120); }
+/* The bits 8 i + bit of a row's signs as bytes of ones, in that order. */
+__device__ __forceinline__ uint32_t iq_mask(uint32_t signs, uint32_t bit)
+{
+    uint32_t mask;
+    asm("prmt.b32 %0, %1, %1, 0xb9a8;" : "=r"(mask) : "r"(signs << (7 - bit)));
+    return mask;
+}
+/* Levels with their signs: no level is 0, so nothing passes from one byte to the next. */
+__device__ __forceinline__ uint32_t iq_signed(uint32_t levels, uint32_t mask)
+{
+    return (levels ^ mask) + (mask & 0x01010101u);
+}
+/* The line of a table of byte b of a word of indices, and in the line byte `in` of low, whose byte `zero` is 0. */
+__device__ __forceinline__ uint32_t iq_line(uint32_t indices, uint32_t b, uint32_t low, uint32_t in, uint32_t zero)
+{
+    return __byte_perm(indices, low, 0x4404 + zero * 0x1100 + b * 0x10 + in);
 }
 
 /* Lane of the four that share rows g and g + 8 whose 32 is number b. */

@@ -86,8 +86,59 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
     }
 };
 
-struct iq1_s : iq1<iq1_s, 19, 50, 32> {
+struct iq1_s : iq1<iq1_s, 19, 50, 32>, iq_integers {
     static constexpr uint32_t index_at = 2;
+    /* ---- integers: weights, or levels 0 to 2 and ones: 8 (level - 1) +- 1 ---- */
+    static constexpr float int8_unscale = 0.125f;
+    static __device__ __forceinline__ uint2 int8_odd(const quants &q, const unsigned char *, uint32_t, uint32_t)
+    {
+        return make_uint2((q.more >> 11 & 14u) + 1, (q.more >> 27 & 14u) + 1);
+    }
+    static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
+                                                        uint32_t lane, uint2 *first, uint2 *second)
+    {
+        const uint2 odd = int8_odd(q, unit, u, lane);
+        *first = make_uint2(8 * odd.x, 8 * odd.y);
+        *second = make_uint2(0u - odd.x * (7 + (q.more >> 14 & 2u)), 0u - odd.y * (7 + (q.more >> 30 & 2u)));
+    }
+    /* Three bits more of an index choose an eighth of a line. Levels of values 0 to 3 in the lower halves of a word's
+     * bytes, of the others in the upper ones. */
+    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
+    {
+        const uint32_t point = __ldg(iq1_grid + (line | part / 2 << 8)),
+                       v = iq_fours(__byte_perm(0x00020100u, 0, point & 0x3333u) |
+                                    __byte_perm(0x00201000u, 0, point >> 2 & 0x3333u));
+        return make_uint4(v, v, v, v);
+    }
+    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    {
+        /* upper bits of both rows' indices in bytes 0 and 2, or 1 and 3 */
+        const uint32_t low = b < 2 ? wk_and_or(q.more << (5 - 3 * b), 0x00e000e0u, lane % 8 * 0x00040004u)
+                                   : wk_and_or(q.more << (13 - 3 * b), 0xe000e000u, lane % 8 * 0x04000400u);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint32_t v = *reinterpret_cast<const uint32_t *>(
+                table + iq_line(h ? q.index.y : q.index.x, b, low, b / 2 + 2 * h, 1 - b / 2));
+            a[h] = v & 0x03030303u;
+            a[h + 2] = v >> 4 & 0x03030303u;
+            less[h] = less[h + 2] = 0x01010101u;
+        }
+    }
+    static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
+    {
+        const uint32_t signs = iq_ask(q.more, b);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint32_t point = __ldg(iq1_grid + (((h ? q.index.y : q.index.x) >> 8 * b & 255u) |
+                                                     (q.more >> (16 * h + 3 * b) & 7u) << 8)),
+                           minus = if_set(signs >> (15 + 16 * h));
+            a[h] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point & 0x3333u) | minus));
+            a[h + 2] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point >> 2 & 0x3333u) | minus));
+        }
+    }
+
+    /* ---- halves ---- */
     struct scales {
         uint32_t d, up, scale, minus, far; /* of 32 number t: up times 2 code + 1, or that itself; the shifts' signs */
     };

@@ -48,8 +48,8 @@ struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32> {
     }
     static __device__ __forceinline__ void pairs(uint32_t point, uint32_t signs, uint32_t b, uint32_t pair[4])
     {
-        iq_pairs(__byte_perm(0x002b1908u, 0, point & 0x3333u), signs, 2 * b, pair);
-        iq_pairs(__byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u), signs, 2 * b + 1, pair + 2);
+        iq_pairs(__byte_perm(0x002b1908u, 0, point & 0x3333u), signs, b, pair);
+        iq_pairs(__byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u), signs, 4 + b, pair + 2);
     }
     template <bool FAR>
     static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b,
@@ -132,7 +132,57 @@ struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32> {
     }
 };
 
-struct iq2_xxs : iq2<iq2_xxs, 16, 66, false, 0, true> {
+struct iq2_xxs : iq2<iq2_xxs, 16, 66, false, 0, true>, iq_integers {
+    /* ---- integers: levels, under a scale of an eighth ---- */
+    static constexpr float int8_unscale = 0.125f;
+    static __device__ __forceinline__ uint2 int8_odd(const quants &q, const unsigned char *, uint32_t, uint32_t)
+    {
+        return make_uint2((q.w.z >> 28) * 2 + 1, (q.w.w >> 28) * 2 + 1);
+    }
+    static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
+                                                        uint32_t lane, uint2 *first, uint2 *second)
+    {
+        iq_sign_factors(int8_odd(q, unit, u, lane), first, second);
+    }
+    /* Levels of point `index`: of values 0 to 3, of the others. */
+    static __device__ __forceinline__ uint2 eight_levels(uint32_t index)
+    {
+        const uint32_t point = __ldg(iq2_xxs_grid + index);
+        return make_uint2(iq_fours(__byte_perm(0x002b1908u, 0, point & 0x3333u)),
+                          iq_fours(__byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u)));
+    }
+    /* Values 0 to 3 in the first half of a line, the others in the second. */
+    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
+    {
+        const uint2 both = eight_levels(line);
+        const uint32_t v = part < 8 ? both.x : both.y;
+        return make_uint4(v, v, v, v);
+    }
+    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint32_t *const at =
+                reinterpret_cast<const uint32_t *>(table + iq_line(h ? q.w.y : q.w.x, b, lane * 4, 0, 3));
+#pragma unroll
+            for (uint32_t n = 0; n < 2; n++) {
+                a[h + 2 * n] = at[32 * n];
+                less[h + 2 * n] = a[h + 2 * n] & iq_mask(q.signs[h], 4 * n + b);
+            }
+        }
+    }
+    static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
+    {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint2 v = eight_levels((h ? q.w.y : q.w.x) >> 8 * b & 255u);
+            a[h] = iq_signed(v.x, iq_mask(q.signs[h], b));
+            a[h + 2] = iq_signed(v.y, iq_mask(q.signs[h], 4 + b));
+        }
+    }
+
+    /* ---- halves ---- */
     static __device__ __forceinline__ uint32_t point(uint32_t index, uint32_t, uint32_t, uint32_t b)
     {
         return __ldg(iq2_xxs_grid + (index >> 8 * b & 255u));
@@ -179,7 +229,7 @@ struct iq2_xxs : iq2<iq2_xxs, 16, 66, false, 0, true> {
 struct iq2_xs : iq2<iq2_xs, 17, 74, false, 16, true> {
     static __device__ __forceinline__ uint32_t point(uint32_t index, uint32_t signs, uint32_t, uint32_t b)
     {
-        return __ldg(iq2_xs_grid + ((index >> 8 * b & 255u) | (signs >> (25 + 2 * b) & 1u) << 8));
+        return __ldg(iq2_xs_grid + ((index >> 8 * b & 255u) | (signs >> (28 + b) & 1u) << 8));
     }
     static __device__ __forceinline__ uint32_t index(const wk_tile_rows &r, uint32_t row, uint32_t b, uint32_t e)
     {

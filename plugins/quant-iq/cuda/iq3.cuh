@@ -11,7 +11,7 @@
 
 /* LOW: of the scale's unit. */
 template <class F, uint32_t TYPE, uint32_t BYTES, bool MORE, uint32_t CODES, uint32_t LOW>
-struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32> {
+struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32>, iq_integers {
     using tiles = iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32>;
     static constexpr bool by_lane = CODES == 0;
     struct scales {
@@ -55,7 +55,7 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32> {
                                                  uint32_t half, uint32_t pair[2])
     {
         const uint32_t point = __ldg(F::grid((index >> 8 * b & 255u) | F::upper(more >> (2 * b + half))));
-        iq_pairs(__byte_perm(F::low_levels, F::high_levels, point), signs, 2 * b + half, pair);
+        iq_pairs(__byte_perm(F::low_levels, F::high_levels, point), signs, 4 * half + b, pair);
     }
     template <bool FAR>
     static __device__ __forceinline__ void halves(const quants &q, const scales &s, uint32_t, uint32_t b,
@@ -72,6 +72,61 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32> {
             scale = iq_odd(s.codes >> 4 * b & 0x000f000fu);
         if constexpr (!by_lane && !FAR) scale = wk_h2_mul(s.up, scale);
         iq_weights<FAR, LOW>(g, g8, scale, s.d, a);
+    }
+
+    /* ---- integers: levels ---- */
+    static __device__ __forceinline__ uint2 int8_odd(const quants &, const unsigned char *unit, uint32_t u,
+                                                     uint32_t lane)
+    {
+        const unsigned char *body = tiles::body(unit, u);
+        if constexpr (by_lane) {
+            const uint2 w = sign_words(body, lane);
+            return make_uint2((w.x >> 28) * 2 + 1, (w.y >> 28) * 2 + 1);
+        } else {
+            const uint32_t w = reinterpret_cast<const uint32_t *>(body + tiles::codes_at)[lane / 4] >> lane % 4 * 4;
+            return make_uint2((w & 15u) * 2 + 1, (w >> 16 & 15u) * 2 + 1);
+        }
+    }
+    static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
+                                                        uint32_t lane, uint2 *first, uint2 *second)
+    {
+        iq_sign_factors(int8_odd(q, unit, u, lane), first, second);
+    }
+    static __device__ __forceinline__ uint32_t four_levels(uint32_t index)
+    {
+        return iq_fours(__byte_perm(F::low_levels, F::high_levels, __ldg(F::grid(index))));
+    }
+    /* A ninth bit of an index chooses the half of a line. */
+    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
+    {
+        const uint32_t v = four_levels(MORE ? line | part / 8 << 8 : line);
+        return make_uint4(v, v, v, v);
+    }
+    /* Word of indices i of a lane, bit 2 b + i % 2 of its row's byte of more. */
+    static __device__ __forceinline__ uint32_t indices(const quants &q, uint32_t i)
+    {
+        return i == 0 ? q.index.x : i == 1 ? q.index.y : i == 2 ? q.index.z : q.index.w;
+    }
+    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) { /* a row's first four, its second; row g, row g + 8 */
+            uint32_t low = lane * 0x404;   /* a byte for either row */
+            if constexpr (MORE) low = wk_and_or(q.more << (7 - 2 * b - i % 2), 0x8080u, low);
+            const uint32_t at = i / 2 + i % 2 * 2, line = iq_line(indices(q, i), b, low, i / 2, 3),
+                           v = *reinterpret_cast<const uint32_t *>(table + line);
+            a[at] = v;
+            less[at] = v & iq_mask(q.signs[i / 2], i % 2 * 4 + b);
+        }
+    }
+    static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
+    {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            a[i / 2 + i % 2 * 2] = iq_signed(
+                four_levels((indices(q, i) >> 8 * b & 255u) | F::upper(q.more >> (i / 2 * 8 + 2 * b + i % 2))),
+                iq_mask(q.signs[i / 2], i % 2 * 4 + b));
     }
 
     /* ---- the file's bytes ---- */
@@ -112,6 +167,7 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32> {
 
 struct iq3_xxs : iq3<iq3_xxs, 18, 98, false, 0, 2> {
     static constexpr uint32_t low_levels = 0x1c140c04u, high_levels = 0x3e342c24u;
+    static constexpr float int8_unscale = 0.25f;
     static __device__ __forceinline__ const uint16_t *grid(uint32_t index) { return iq3_xxs_grid + index; }
     static __device__ __forceinline__ uint32_t upper(uint32_t) { return 0; }
     static __device__ __forceinline__ uint32_t last(const wk_tile_rows &r, uint32_t row, uint32_t b, uint32_t j)
@@ -152,6 +208,7 @@ struct iq3_xxs : iq3<iq3_xxs, 18, 98, false, 0, 2> {
 
 struct iq3_s : iq3<iq3_s, 21, 110, true, 8, 0> {
     static constexpr uint32_t low_levels = 0x07050301u, high_levels = 0x0f0d0b09u;
+    static constexpr float int8_unscale = 1.0f;
     static __device__ __forceinline__ const uint16_t *grid(uint32_t index) { return iq3_s_grid + index; }
     static __device__ __forceinline__ uint32_t upper(uint32_t more) { return (more & 1u) << 8; }
     static __device__ __forceinline__ uint32_t signs(const wk_tile_rows &r, uint32_t row, uint32_t b, uint32_t e,

@@ -134,7 +134,7 @@ template <class F> static __global__ void weights_kernel(float *w, const unsigne
                 for (uint32_t i = 0; i < 8; i++) {
                     const uint32_t row = blockIdx.x * 16 + g + i % 2 * 8,
                                    at_k = u * F::unit +
-                                          (wk_is_int8<F>::yes
+                                          (wk_is_int8<F>::yes && F::group == 16
                                                ? b / 2 * 64 + 16 * t + b % 2 * 8 + i / 4 * 4
                                                : b * 32 + (F::group == 32 ? 8 * t + i / 4 * 4 : i / 4 * 16 + 4 * t)) +
                                           i % 4 / 2 * 2;

@@ -585,7 +585,7 @@ template <class F> struct wk_has_half_scales<F, decltype((void)&F::half_scales)>
 };
 template <class F> constexpr bool wk_has_large()
 {
-    return F::parts == 1 && !wk_is_half<F>() && !wk_is_int8<F>::yes && F::unit % WK_PANEL_K == 0 &&
+    return F::parts == 1 && !wk_is_half<F>() && !(wk_is_int8<F>::yes && F::group == 16) && F::unit % WK_PANEL_K == 0 &&
            wk_has_half_scales<F>::yes;
 }
 

@@ -14,6 +14,7 @@
 #include <worker/cuda/part/copy.cuh>
 #include <worker/cuda/part/epilogue.cuh>
 #include <worker/cuda/part/int8.cuh>
+#include <worker/cuda/part/int8_grid.cuh>
 #include <worker/cuda/part/launch.cuh>
 #include <worker/cuda/part/order.cuh>
 #include <worker/cuda/part/prologue.cuh>
@@ -216,25 +217,33 @@ __device__ __forceinline__ void wk_gemv_int8(const wk_product_args &p, unsigned 
     }
     __syncwarp();
 }
-/* A K slice's sums of a tile, of rows g and g + 8. */
-template <class F>
+/* A K slice's sums of a tile, of rows g and g + 8. table: of a format of grids (part/int8_grid.cuh), with TABLE. */
+template <class F, bool TABLE>
 __device__ __forceinline__ void wk_gemv_int8_k_slice(float y[2], const wk_gemv_own &own, const unsigned char *shared,
-                                                     const wk_gemv_bars &bars, wk_pipeline_state &state,
-                                                     const wk_gemv_numbers &x, uint32_t k_slice, uint32_t lane)
+                                                     const unsigned char *table, const wk_gemv_bars &bars,
+                                                     wk_pipeline_state &state, const wk_gemv_numbers &x,
+                                                     uint32_t k_slice, uint32_t lane)
 {
+    constexpr uint32_t k_step_bytes = (uint32_t)F::offset(F::super);
+    [[maybe_unused]] const wk_int8_grid_columns columns(lane);
     uint32_t left = own.stages, k_step = k_slice;
 #pragma unroll 1
     do {
         wk_stage_wait(bars.full(state.i), state.parity);
-        const unsigned char *at = shared + state.i * own.stage_bytes + k_slice * F::slot;
+        const unsigned char *at = shared + state.i * own.stage_bytes + k_slice * k_step_bytes;
         uint32_t rounds = own.rounds;
 #pragma unroll 1
         do {
-            if (k_step < own.k_steps)
-                wk_int8_one<F>(y, at, x.x + k_step * WK_INT8_BYTES, x.more + k_step, x.sums + k_step * WK_INT8_SUMS,
-                               lane);
+            if (k_step < own.k_steps) {
+                if constexpr (wk_is_int8_grid<F>())
+                    wk_int8_grid_one<F, TABLE>(y, at, table, x.x + k_step * WK_INT8_BYTES, x.more + k_step, columns,
+                                               lane);
+                else
+                    wk_int8_one<F>(y, at, x.x + k_step * WK_INT8_BYTES, x.more + k_step, x.sums + k_step * WK_INT8_SUMS,
+                                   lane);
+            }
             k_step += WK_K_SLICES;
-            at += WK_K_SLICES * F::slot;
+            at += WK_K_SLICES * k_step_bytes;
         } while (--rounds);
         __syncwarp();
         wk_bar_arrive_warp(bars.empty(state.i), lane);
@@ -263,8 +272,8 @@ __device__ __forceinline__ void wk_gemv_keep(float *to, const float (&y)[2][4], 
 /* A multiplying warp. */
 template <int COLUMNS, class... F>
 __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const wk_gemv_own &own,
-                                                 unsigned char *shared, const wk_gemv_bars &bars, uint32_t warp,
-                                                 uint32_t lane)
+                                                 unsigned char *shared, const unsigned char *table,
+                                                 const wk_gemv_bars &bars, uint32_t warp, uint32_t lane)
 {
     constexpr uint32_t super = wk_family<F...>::super, unit_k = wk_family<F...>::unit;
     constexpr bool int8 = (wk_is_int8<F>::yes && ...);
@@ -288,7 +297,12 @@ __device__ __forceinline__ void wk_gemv_multiply(const wk_product_args &p, const
                 using T = decltype(format);
                 if constexpr (int8) {
                     float v[2] = {};
-                    wk_gemv_int8_k_slice<T>(v, own, shared, bars, state, wk_gemv_numbers(p, shared), k_slice, lane);
+                    const wk_gemv_numbers numbers(p, shared);
+                    if (wk_is_int8_grid<T>() && p.table_bytes)
+                        wk_gemv_int8_k_slice<T, wk_is_int8_grid<T>()>(v, own, shared, table, bars, state, numbers,
+                                                                      k_slice, lane);
+                    else
+                        wk_gemv_int8_k_slice<T, false>(v, own, shared, table, bars, state, numbers, k_slice, lane);
                     y[0][0] = v[0], y[0][2] = v[1];
                 } else {
                     const uint32_t chunk = (uint32_t)T::offset(super == 2 ? 2 : own.stage_units) * k_slice;
@@ -392,10 +406,12 @@ __device__ __forceinline__ void wk_gemv_finish(const wk_product_args &p, const u
 }
 
 /* Blocks that a multiprocessor's registers suffice for. One column of formats with a short way: three, so that beside
- * two of a launch there is room for one of the next, or of another kernel. */
+ * two of a launch there is room for one of the next, or of another kernel. With a table there is no room for a third.
+ */
 template <int COLUMNS, class... F> constexpr uint32_t wk_gemv_blocks()
 {
-    return COLUMNS == 1 && ((wk_has_f16_weights<F>::yes && !wk_is_exact<F>::yes) && ...) ? 3 : 2;
+    return COLUMNS == 1 && ((wk_has_f16_weights<F>::yes && !wk_is_exact<F>::yes && !wk_is_int8_grid<F>()) && ...) ? 3
+                                                                                                                  : 2;
 }
 
 template <int COLUMNS, class... F>
@@ -403,7 +419,7 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
     wk_product_gemv(const __grid_constant__ wk_product_args p)
 {
     extern __shared__ uint4 wk_shared[];
-    unsigned char *const shared = reinterpret_cast<unsigned char *>(wk_shared);
+    unsigned char *const table = reinterpret_cast<unsigned char *>(wk_shared), *const shared = table + p.table_bytes;
     const uint32_t lane = threadIdx.x & 31u, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
                    base = (uint32_t)__cvta_generic_to_shared(shared);
     const wk_gemv_bars bars = { base + p.bars_at };
@@ -423,10 +439,14 @@ __global__ void __launch_bounds__(WK_GEMV_THREADS, wk_gemv_blocks<COLUMNS, F...>
         wk_gemv_finish<COLUMNS, false>(p, shared, bars, lane);
     } else {
         const wk_gemv_own own(base + p.bars_at + WK_GEMV_BARS * 8);
+        using first = typename wk_family<F...>::first;
+        if constexpr (wk_is_int8_grid<first>())
+            if (p.table_bytes) wk_int8_grid_fill<first>(table, warp * 32 + lane);
         wk_prologue<COLUMNS>(p, shared, warp, lane);
-        if constexpr ((wk_is_int8<F>::yes || ...)) wk_gemv_int8<typename wk_family<F...>::first>(p, shared, warp, lane);
-        if (p.k_slice_rotation) wk_sync_k_slices(); /* warps change K slices: they read what others brought */
-        wk_gemv_multiply<COLUMNS, F...>(p, own, shared, bars, warp, lane);
+        if constexpr ((wk_is_int8<F>::yes || ...)) wk_gemv_int8<first>(p, shared, warp, lane);
+        if (p.k_slice_rotation || p.table_bytes)
+            wk_sync_k_slices(); /* warps change K slices: they read what others brought, and all read the table */
+        wk_gemv_multiply<COLUMNS, F...>(p, own, shared, table, bars, warp, lane);
     }
 }
 

@@ -19,6 +19,7 @@
 #include <worker/cuda/part/copy.cuh>
 #include <worker/cuda/part/epilogue.cuh>
 #include <worker/cuda/part/int8.cuh>
+#include <worker/cuda/part/int8_grid.cuh>
 #include <worker/cuda/part/launch.cuh>
 #include <worker/cuda/part/order.cuh>
 #include <worker/cuda/part/ring.cuh>
@@ -200,9 +201,13 @@ __device__ __forceinline__ void wk_int8_multiply(const wk_int8_args &a, const wk
 #pragma unroll 1
             for (uint32_t k_step = wk_leaf_k_slice(first + leaf); k_step < p.k_steps; k_step += WK_K_SLICES) {
                 wk_stage_wait(bars.full(state.i), state.parity);
-                if (have)
-                    wk_int8_several<T, NT>(y, shared + (state.i * WK_INT8_TILES + warp) * a.tile_bytes,
-                                           shared + a.x_at + state.i * (NT * WK_INT8_RECORD), records, lane);
+                const unsigned char *const tile = shared + (state.i * WK_INT8_TILES + warp) * a.tile_bytes,
+                                           *const x = shared + a.x_at + state.i * (NT * WK_INT8_RECORD);
+                if constexpr (wk_is_int8_grid<T>()) {
+                    if (have) wk_int8_grid_several<T, NT>(y, tile, x, records, lane);
+                } else {
+                    if (have) wk_int8_several<T, NT>(y, tile, x, records, lane);
+                }
                 __syncwarp();
                 wk_bar_arrive_warp(bars.empty(state.i), lane);
                 state.next(a.depth);

@@ -48,7 +48,8 @@ struct wk_product_args {
     /* gemv, moe_*: shared memory, offsets in bytes from its start, of barriers, activations, sums; x_stride: halves
      * from column to column of activations. */
     uint32_t bars_at, x_at, x_stride, red_at;
-    uint32_t types; /* mask of formats in this launch */
+    uint32_t table_bytes; /* gemv: of a table that stands before all that (part/int8_grid.cuh) */
+    uint32_t types;       /* mask of formats in this launch */
     struct wk_cuda_input in;
     const float *residual;    /* F32 rows, the caller's; NULL: none */
     uint64_t residual_stride; /* floats from row to row */

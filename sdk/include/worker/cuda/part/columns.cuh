@@ -13,8 +13,8 @@ template <class F>
 __device__ __forceinline__ void wk_column_words(uint32_t x4[4], const __half *x, uint32_t b, uint32_t t)
 {
     if constexpr (F::group == 32 || wk_is_int8<F>::yes) {
-        const uint4 v = *reinterpret_cast<const uint4 *>(
-            x + (wk_is_int8<F>::yes ? b / 2 * 64 + t * 16 + b % 2 * 8 : b * 32 + t * 8));
+        const uint4 v =
+            *reinterpret_cast<const uint4 *>(x + (F::group == 16 ? b / 2 * 64 + t * 16 + b % 2 * 8 : b * 32 + t * 8));
         x4[0] = v.x, x4[1] = v.y, x4[2] = v.z, x4[3] = v.w;
     } else {
         const uint2 low = *reinterpret_cast<const uint2 *>(x + b * 32 + t * 4),
@@ -25,7 +25,7 @@ __device__ __forceinline__ void wk_column_words(uint32_t x4[4], const __half *x,
 /* Halves that stand between two columns, so that lanes which load together meet no other's banks. */
 template <class F> __host__ __device__ constexpr uint32_t wk_column_pad()
 {
-    return wk_is_int8<F>::yes ? 8 : F::group == 16 ? 16 : 32;
+    return F::group == 32 ? 32 : wk_is_int8<F>::yes ? 8 : 16;
 }
 
 /* Where chunk `lane` of a run's 32 (8 columns' 64 bytes) stands: groups of 32 as lanes read them; groups of 16, of

@@ -18,6 +18,8 @@
  * 0 on. K slices are added as by part/weights.cuh. So no bit depends on what an integer sum was cut into: 1 and 64 rows
  * have the same.
  *
+ * Formats whose integers are too large to be multiplied into bytes: part/int8_grid.cuh.
+ *
  * A format of this kind (format.cuh) has unit 256, super 1, block 256 and group 16. Lane (g, t) holds, of rows g and g
  * + 8, groups t, 4 + t, 8 + t and 12 + t, all of their values: pieces 0 to 3. Fours of a group are in the order 0, 2,
  * 1, 3, as a word of B has them. Formats without scales of groups may say with int8_at that lanes hold other fours.

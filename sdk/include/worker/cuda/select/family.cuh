@@ -8,6 +8,7 @@
 #include <worker/cuda/kernel/resident.cuh>
 #include <worker/cuda/part/arguments.cuh>
 #include <worker/cuda/part/columns.cuh>
+#include <worker/cuda/part/int8_grid.cuh>
 #include <worker/cuda/part/weights.cuh>
 
 /* Traits of formats, by which kernels take a launch or not. */
@@ -55,6 +56,7 @@ struct wk_family_facts {
     uint32_t most_units;  /* of a K step */
     uint32_t traits;      /* WK_TRAIT_*, of a launch with several formats */
     bool int8;            /* dense products are integer products */
+    uint32_t table_bytes; /* of one row: of a table in shared memory, where there is room */
     bool norms;           /* resident can norm several rows of its input */
     struct wk_format_facts formats[WK_TYPES_MAX];
 };
@@ -102,6 +104,7 @@ template <class First, class... Rest> constexpr wk_family_facts wk_family_facts_
              wk_family_most_units<First, Rest...>(),
              wk_launch_traits<First, Rest...>(),
              wk_is_int8<First>::yes,
+             wk_is_int8_grid<First>() ? (uint32_t)WK_INT8_TABLE : 0u,
              wk_resident_norms<First, Rest...>(),
              { wk_facts_of<First>(), wk_facts_of<Rest>()... } };
 }

@@ -72,8 +72,10 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     const uint32_t sums = plan.target->family->int8 ? a.k_steps * (uint32_t)(WK_INT8_SUMS + sizeof(wk_int8_more)) : 0,
                    red_at = wk_align16(a.rows * a.x_stride * 2 + sums),
                    bars_at = red_at + WK_GEMV_SUMS * WK_K_SLICES * 16 * (one ? 1 : 8) * 4,
-                   fixed = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)), in_item = a.glu ? 2 : 1,
-                   room = wk_room(plan, 2);
+                   own = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)),
+                   table = plan.target->family->table_bytes, in_item = a.glu ? 2 : 1, room = wk_room(plan, 2);
+    a.table_bytes = one && room >= own + table + 2 * a.stage_bytes ? table : 0;
+    const uint32_t fixed = own + a.table_bytes;
     uint32_t depth = room > fixed ? (room - fixed) / a.stage_bytes : 0,
              most = wk_parts(a.items, grid) * in_item * a.stages;
     const bool heavy = wk_gemv_heavy(plan);
