@@ -212,6 +212,13 @@ __device__ __forceinline__ uint32_t iq_mask(uint32_t signs, uint32_t bit)
     asm("prmt.b32 %0, %1, %1, 0xb9a8;" : "=r"(mask) : "r"(signs << (7 - bit)));
     return mask;
 }
+/* The uppermost bit, as many times as a word has bits. */
+__device__ __forceinline__ uint32_t iq_repeat(uint32_t v)
+{
+    uint32_t all;
+    asm("prmt.b32 %0, %1, %1, 0xbbbb;" : "=r"(all) : "r"(v));
+    return all;
+}
 /* Levels with their signs: no level is 0, so nothing passes from one byte to the next. */
 __device__ __forceinline__ uint32_t iq_signed(uint32_t levels, uint32_t mask)
 {

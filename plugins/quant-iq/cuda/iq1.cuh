@@ -46,6 +46,37 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
     }
     static __device__ __forceinline__ uint32_t if_set(uint32_t bit) { return (bit & 1u) * 0x4444u; }
 
+    /* ---- integers: weights, or levels 0 to 2 and ones ---- */
+    static constexpr float int8_unscale = 0.125f;
+    /* Three bits more of an index choose an eighth of a line. Levels of values 0 to 3 in the lower halves of a word's
+     * bytes, of the others in the upper ones. */
+    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
+    {
+        const uint32_t point = __ldg(iq1_grid + (line | part / 2 << 8)),
+                       v = iq_fours(__byte_perm(0x00020100u, 0, point & 0x3333u) |
+                                    __byte_perm(0x00201000u, 0, point >> 2 & 0x3333u));
+        return make_uint4(v, v, v, v);
+    }
+    /* Levels of two words; upper bits of both rows' indices are in bytes 0 and 2, or 1 and 3 of low. */
+    static __device__ __forceinline__ uint2 levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                   uint32_t b, uint32_t h)
+    {
+        const uint32_t low = b < 2 ? wk_and_or(q.more << (5 - 3 * b), 0x00e000e0u, lane % 8 * 0x00040004u)
+                                   : wk_and_or(q.more << (13 - 3 * b), 0xe000e000u, lane % 8 * 0x04000400u),
+                       v = *reinterpret_cast<const uint32_t *>(
+                           table + iq_line(h ? q.index.y : q.index.x, b, low, b / 2 + 2 * h, 1 - b / 2));
+        return make_uint2(v & 0x03030303u, v >> 4 & 0x03030303u);
+    }
+    /* Eight weights; minus: as of pairs(). */
+    static __device__ __forceinline__ void signed_eight(const quants &q, uint32_t b, uint32_t h, uint32_t minus,
+                                                        uint32_t a[4])
+    {
+        const uint32_t point =
+            __ldg(iq1_grid + (((h ? q.index.y : q.index.x) >> 8 * b & 255u) | (q.more >> (16 * h + 3 * b) & 7u) << 8));
+        a[h] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point & 0x3333u) | minus));
+        a[h + 2] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point >> 2 & 0x3333u) | minus));
+    }
+
     /* ---- the file's bytes: F::index_at, F::upper and F::last say where ---- */
     static __device__ __forceinline__ uint32_t lane_word(const wk_tile_rows &r, uint32_t b, uint32_t place,
                                                          uint32_t lane, uint32_t i)
@@ -88,54 +119,35 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
 
 struct iq1_s : iq1<iq1_s, 19, 50, 32>, iq_integers {
     static constexpr uint32_t index_at = 2;
-    /* ---- integers: weights, or levels 0 to 2 and ones: 8 (level - 1) +- 1 ---- */
-    static constexpr float int8_unscale = 0.125f;
-    static __device__ __forceinline__ uint2 int8_odd(const quants &q, const unsigned char *, uint32_t, uint32_t)
+    /* ---- integers: 8 level, less 8 -+ 1 ---- */
+    static __device__ __forceinline__ uint2 int8_odd(const quants &q, const unsigned char *, uint32_t, uint32_t,
+                                                     uint32_t)
     {
         return make_uint2((q.more >> 11 & 14u) + 1, (q.more >> 27 & 14u) + 1);
     }
     static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
-                                                        uint32_t lane, uint2 *first, uint2 *second)
+                                                        uint32_t set, uint32_t lane, uint2 *first, uint2 *second)
     {
-        const uint2 odd = int8_odd(q, unit, u, lane);
+        const uint2 odd = int8_odd(q, unit, u, set, lane);
         *first = make_uint2(8 * odd.x, 8 * odd.y);
         *second = make_uint2(0u - odd.x * (7 + (q.more >> 14 & 2u)), 0u - odd.y * (7 + (q.more >> 30 & 2u)));
-    }
-    /* Three bits more of an index choose an eighth of a line. Levels of values 0 to 3 in the lower halves of a word's
-     * bytes, of the others in the upper ones. */
-    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
-    {
-        const uint32_t point = __ldg(iq1_grid + (line | part / 2 << 8)),
-                       v = iq_fours(__byte_perm(0x00020100u, 0, point & 0x3333u) |
-                                    __byte_perm(0x00201000u, 0, point >> 2 & 0x3333u));
-        return make_uint4(v, v, v, v);
     }
     static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
                                                        uint32_t b, uint32_t a[4], uint32_t less[4])
     {
-        /* upper bits of both rows' indices in bytes 0 and 2, or 1 and 3 */
-        const uint32_t low = b < 2 ? wk_and_or(q.more << (5 - 3 * b), 0x00e000e0u, lane % 8 * 0x00040004u)
-                                   : wk_and_or(q.more << (13 - 3 * b), 0xe000e000u, lane % 8 * 0x04000400u);
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
-            const uint32_t v = *reinterpret_cast<const uint32_t *>(
-                table + iq_line(h ? q.index.y : q.index.x, b, low, b / 2 + 2 * h, 1 - b / 2));
-            a[h] = v & 0x03030303u;
-            a[h + 2] = v >> 4 & 0x03030303u;
+            const uint2 v = levels(q, table, lane, b, h);
+            a[h] = v.x;
+            a[h + 2] = v.y;
             less[h] = less[h + 2] = 0x01010101u;
         }
     }
     static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
     {
         const uint32_t signs = iq_ask(q.more, b);
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++) {
-            const uint32_t point = __ldg(iq1_grid + (((h ? q.index.y : q.index.x) >> 8 * b & 255u) |
-                                                     (q.more >> (16 * h + 3 * b) & 7u) << 8)),
-                           minus = if_set(signs >> (15 + 16 * h));
-            a[h] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point & 0x3333u) | minus));
-            a[h + 2] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point >> 2 & 0x3333u) | minus));
-        }
+        signed_eight(q, b, 0, if_set(signs >> 15), a);
+        signed_eight(q, b, 1, if_set(signs >> 31), a);
     }
 
     /* ---- halves ---- */
@@ -200,8 +212,52 @@ struct iq1_s : iq1<iq1_s, 19, 50, 32>, iq_integers {
     }
 };
 
-struct iq1_m : iq1<iq1_m, 29, 56, 128> {
+struct iq1_m : iq1<iq1_m, 29, 56, 128>, wk_int8_grid {
     static constexpr uint32_t index_at = 0;
+    static __device__ __forceinline__ uint32_t halves_of(const uint4 &w)
+    {
+        return (w.x >> 12 & 0x000f000fu) | (w.y >> 8 & 0x00f000f0u) | (w.z >> 4 & 0x0f000f00u) | (w.w & 0xf000f000u);
+    }
+
+    /* ---- integers: 8 level + 2 +- 1, less 10 ---- */
+    static constexpr bool int8_sixteens = true;
+    static __device__ __forceinline__ uint32_t int8_ds(const unsigned char *at, uint32_t lane)
+    {
+        return halves_of(reinterpret_cast<const uint4 *>(at)[lane / 4]);
+    }
+    /* The head lies before the even unit. */
+    static __device__ __forceinline__ uint2 int8_odd(const quants &, const unsigned char *unit, uint32_t u,
+                                                     uint32_t set, uint32_t lane)
+    {
+        const uint32_t *const at = reinterpret_cast<const uint32_t *>(unit - u * offset(1)) + lane / 4 * 4;
+        const uint32_t w = at[2 * u + lane % 2] >> (lane / 2 % 2 * 3 + set * 6);
+        return make_uint2((w & 7u) * 2 + 1, (w >> 16 & 7u) * 2 + 1);
+    }
+    static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
+                                                        uint32_t set, uint32_t lane, uint2 *first, uint2 *second)
+    {
+        *first = int8_odd(q, unit, u, set, lane);
+        *second = make_uint2(0u - 10 * first->x, 0u - 10 * first->y);
+    }
+    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint2 v = levels(q, table, lane, b, h);
+            const uint32_t add = 0x03030303u ^ (iq_repeat(q.more << (19 - b - 16 * h)) & 0x02020202u);
+            a[h] = v.x * 8 + add;
+            a[h + 2] = v.y * 8 + add;
+            less[h] = less[h + 2] = 0x01010101u;
+        }
+    }
+    static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
+    {
+        signed_eight(q, b, 0, if_set(q.more >> (12 + b)), a);
+        signed_eight(q, b, 1, if_set(q.more >> (28 + b)), a);
+    }
+
+    /* ---- halves ---- */
     struct scales {
         uint32_t d, up, codes[2], far; /* codes: of both units */
     };
@@ -210,7 +266,7 @@ struct iq1_m : iq1<iq1_m, 29, 56, 128> {
     {
         if (u % 2) return;
         const uint4 w = reinterpret_cast<const uint4 *>(unit)[lane / 4];
-        s.d = (w.x >> 12 & 0x000f000fu) | (w.y >> 8 & 0x00f000f0u) | (w.z >> 4 & 0x0f000f00u) | (w.w & 0xf000f000u);
+        s.d = halves_of(w);
         s.codes[0] = lane & 2u ? w.y : w.x;
         s.codes[1] = lane & 2u ? w.w : w.z;
         s.up = iq_up<3>(s.d);

@@ -12,7 +12,7 @@
 
 /* SEVEN: an eighth sign is made. */
 template <class F, uint32_t TYPE, uint32_t BYTES, bool MORE, uint32_t CODES, bool SEVEN>
-struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32> {
+struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32>, iq_integers {
     using tiles = iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32>;
     static constexpr bool by_lane = CODES == 0;
     struct scales {
@@ -64,6 +64,68 @@ struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32> {
             scale = iq_odd(s.codes >> 4 * b & 0x000f000fu);
         if constexpr (!by_lane && !FAR) scale = wk_h2_mul(s.up, scale);
         iq_weights<FAR, 3>(g, g8, scale, s.d, a);
+    }
+
+    /* ---- integers: levels, under a scale of an eighth. F: line_point: the point of a part of a line; line: where one
+     * is, of row g (h 0) or g + 8 ---- */
+    static constexpr float int8_unscale = 0.125f;
+    static constexpr bool int8_sixteens = !by_lane;
+    static __device__ __forceinline__ uint2 int8_odd(const quants &q, const unsigned char *unit, uint32_t u,
+                                                     uint32_t set, uint32_t lane)
+    {
+        if constexpr (by_lane) {
+            return make_uint2((q.w.z >> 28) * 2 + 1, (q.w.w >> 28) * 2 + 1);
+        } else {
+            const uint32_t *const codes = reinterpret_cast<const uint32_t *>(tiles::body(unit, u) + tiles::codes_at);
+            const uint32_t w = codes[lane / 4 * 2 + lane % 2] >> (lane / 2 % 2 * 4 + set * 8);
+            return make_uint2((w & 15u) * 2 + 1, (w >> 16 & 15u) * 2 + 1);
+        }
+    }
+    static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
+                                                        uint32_t set, uint32_t lane, uint2 *first, uint2 *second)
+    {
+        iq_sign_factors(int8_odd(q, unit, u, set, lane), first, second);
+    }
+    /* Of values 0 to 3, of the others. */
+    static __device__ __forceinline__ uint2 levels(uint32_t point)
+    {
+        return make_uint2(iq_fours(__byte_perm(0x002b1908u, 0, point & 0x3333u)),
+                          iq_fours(__byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u)));
+    }
+    /* Of by_lane formats values 0 to 3 are in the first half of a line, the others in the second: two loads; of others,
+     * whose lines have several points, side by side. */
+    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
+    {
+        const uint2 v = levels(F::line_point(line, part));
+        const uint32_t x = by_lane && part >= 8 ? v.y : v.x, y = by_lane ? x : v.y;
+        return make_uint4(x, y, x, y);
+    }
+    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const unsigned char *const at = table + F::line(q, b, h, lane);
+            if constexpr (by_lane) {
+                a[h] = *reinterpret_cast<const uint32_t *>(at);
+                a[h + 2] = *reinterpret_cast<const uint32_t *>(at + 128);
+            } else {
+                const uint2 v = *reinterpret_cast<const uint2 *>(at);
+                a[h] = v.x;
+                a[h + 2] = v.y;
+            }
+            less[h] = a[h] & iq_mask(q.signs[h], b);
+            less[h + 2] = a[h + 2] & iq_mask(q.signs[h], 4 + b);
+        }
+    }
+    static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
+    {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint2 v = levels(h ? F::point(q.w.y, q.w.w, q.more >> 8, b) : F::point(q.w.x, q.w.z, q.more, b));
+            a[h] = iq_signed(v.x, iq_mask(q.signs[h], b));
+            a[h + 2] = iq_signed(v.y, iq_mask(q.signs[h], 4 + b));
+        }
     }
 
     /* ---- the file's bytes ---- */
@@ -132,57 +194,15 @@ struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32> {
     }
 };
 
-struct iq2_xxs : iq2<iq2_xxs, 16, 66, false, 0, true>, iq_integers {
-    /* ---- integers: levels, under a scale of an eighth ---- */
-    static constexpr float int8_unscale = 0.125f;
-    static __device__ __forceinline__ uint2 int8_odd(const quants &q, const unsigned char *, uint32_t, uint32_t)
+struct iq2_xxs : iq2<iq2_xxs, 16, 66, false, 0, true> {
+    static __device__ __forceinline__ uint32_t line_point(uint32_t line, uint32_t)
     {
-        return make_uint2((q.w.z >> 28) * 2 + 1, (q.w.w >> 28) * 2 + 1);
+        return __ldg(iq2_xxs_grid + line);
     }
-    static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
-                                                        uint32_t lane, uint2 *first, uint2 *second)
+    static __device__ __forceinline__ uint32_t line(const quants &q, uint32_t b, uint32_t h, uint32_t lane)
     {
-        iq_sign_factors(int8_odd(q, unit, u, lane), first, second);
+        return iq_line(h ? q.w.y : q.w.x, b, lane * 4, 0, 3);
     }
-    /* Levels of point `index`: of values 0 to 3, of the others. */
-    static __device__ __forceinline__ uint2 eight_levels(uint32_t index)
-    {
-        const uint32_t point = __ldg(iq2_xxs_grid + index);
-        return make_uint2(iq_fours(__byte_perm(0x002b1908u, 0, point & 0x3333u)),
-                          iq_fours(__byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u)));
-    }
-    /* Values 0 to 3 in the first half of a line, the others in the second. */
-    static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
-    {
-        const uint2 both = eight_levels(line);
-        const uint32_t v = part < 8 ? both.x : both.y;
-        return make_uint4(v, v, v, v);
-    }
-    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
-                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
-    {
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++) {
-            const uint32_t *const at =
-                reinterpret_cast<const uint32_t *>(table + iq_line(h ? q.w.y : q.w.x, b, lane * 4, 0, 3));
-#pragma unroll
-            for (uint32_t n = 0; n < 2; n++) {
-                a[h + 2 * n] = at[32 * n];
-                less[h + 2 * n] = a[h + 2 * n] & iq_mask(q.signs[h], 4 * n + b);
-            }
-        }
-    }
-    static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
-    {
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++) {
-            const uint2 v = eight_levels((h ? q.w.y : q.w.x) >> 8 * b & 255u);
-            a[h] = iq_signed(v.x, iq_mask(q.signs[h], b));
-            a[h + 2] = iq_signed(v.y, iq_mask(q.signs[h], 4 + b));
-        }
-    }
-
-    /* ---- halves ---- */
     static __device__ __forceinline__ uint32_t point(uint32_t index, uint32_t, uint32_t, uint32_t b)
     {
         return __ldg(iq2_xxs_grid + (index >> 8 * b & 255u));
@@ -227,6 +247,16 @@ struct iq2_xxs : iq2<iq2_xxs, 16, 66, false, 0, true>, iq_integers {
 };
 
 struct iq2_xs : iq2<iq2_xs, 17, 74, false, 16, true> {
+    /* A ninth bit, the uppermost of a word after a shift, chooses the half of a line. */
+    static __device__ __forceinline__ uint32_t line_point(uint32_t line, uint32_t part)
+    {
+        return __ldg(iq2_xs_grid + (line | part / 8 << 8));
+    }
+    static __device__ __forceinline__ uint32_t line(const quants &q, uint32_t b, uint32_t h, uint32_t lane)
+    {
+        const uint32_t low = wk_and_or((h ? q.w.w : q.w.z) << (3 - b), 0x80000000u, lane % 16 << 27);
+        return iq_line(h ? q.w.y : q.w.x, b, low, 3, 0);
+    }
     static __device__ __forceinline__ uint32_t point(uint32_t index, uint32_t signs, uint32_t, uint32_t b)
     {
         return __ldg(iq2_xs_grid + ((index >> 8 * b & 255u) | (signs >> (28 + b) & 1u) << 8));
@@ -262,6 +292,15 @@ struct iq2_xs : iq2<iq2_xs, 17, 74, false, 16, true> {
 };
 
 struct iq2_s : iq2<iq2_s, 22, 82, true, 16, false> {
+    /* Two bits more choose a quarter of a line, of which there is a copy for each eighth lane. */
+    static __device__ __forceinline__ uint32_t line_point(uint32_t line, uint32_t part)
+    {
+        return __ldg(iq2_s_grid + (line | part / 4 << 8));
+    }
+    static __device__ __forceinline__ uint32_t line(const quants &q, uint32_t b, uint32_t h, uint32_t lane)
+    {
+        return iq_line(h ? q.w.y : q.w.x, b, wk_and_or(q.more << (6 - 2 * b), 0xc0c0u, lane % 8 * 0x808u), h, 3);
+    }
     static __device__ __forceinline__ uint32_t point(uint32_t index, uint32_t, uint32_t more, uint32_t b)
     {
         return __ldg(iq2_s_grid + ((index >> 8 * b & 255u) | (more >> 2 * b & 3u) << 8));

@@ -75,7 +75,7 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32>, iq_integers {
     }
 
     /* ---- integers: levels ---- */
-    static __device__ __forceinline__ uint2 int8_odd(const quants &, const unsigned char *unit, uint32_t u,
+    static __device__ __forceinline__ uint2 int8_odd(const quants &, const unsigned char *unit, uint32_t u, uint32_t,
                                                      uint32_t lane)
     {
         const unsigned char *body = tiles::body(unit, u);
@@ -88,9 +88,9 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32>, iq_integers {
         }
     }
     static __device__ __forceinline__ void int8_factors(const quants &q, const unsigned char *unit, uint32_t u,
-                                                        uint32_t lane, uint2 *first, uint2 *second)
+                                                        uint32_t set, uint32_t lane, uint2 *first, uint2 *second)
     {
-        iq_sign_factors(int8_odd(q, unit, u, lane), first, second);
+        iq_sign_factors(int8_odd(q, unit, u, set, lane), first, second);
     }
     static __device__ __forceinline__ uint32_t four_levels(uint32_t index)
     {

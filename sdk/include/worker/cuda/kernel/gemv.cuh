@@ -225,7 +225,7 @@ __device__ __forceinline__ void wk_gemv_int8_k_slice(float y[2], const wk_gemv_o
                                                      uint32_t k_slice, uint32_t lane)
 {
     constexpr uint32_t k_step_bytes = (uint32_t)F::offset(F::super);
-    [[maybe_unused]] const wk_int8_grid_columns columns(lane);
+    [[maybe_unused]] const wk_int8_grid_columns<wk_is_sixteens<F>()> columns(lane);
     uint32_t left = own.stages, k_step = k_slice;
 #pragma unroll 1
     do {
