@@ -57,22 +57,46 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
                                     __byte_perm(0x00201000u, 0, point >> 2 & 0x3333u));
         return make_uint4(v, v, v, v);
     }
-    /* Levels of two words; upper bits of both rows' indices are in bytes 0 and 2, or 1 and 3 of low. */
+    static __device__ __forceinline__ uint32_t point_of(const quants &q, uint32_t b, uint32_t h)
+    {
+        return __ldg(iq1_grid +
+                     (((h ? q.index.y : q.index.x) >> 8 * b & 255u) | (q.more >> (16 * h + 3 * b) & 7u) << 8));
+    }
+    /* Levels of two words; of the table: upper bits of both rows' indices are in bytes 0 and 2, or 1 and 3 of low. */
+    template <bool TABLE>
     static __device__ __forceinline__ uint2 levels(const quants &q, const unsigned char *table, uint32_t lane,
                                                    uint32_t b, uint32_t h)
     {
-        const uint32_t low = b < 2 ? wk_and_or(q.more << (5 - 3 * b), 0x00e000e0u, lane % 8 * 0x00040004u)
-                                   : wk_and_or(q.more << (13 - 3 * b), 0xe000e000u, lane % 8 * 0x04000400u),
-                       v = *reinterpret_cast<const uint32_t *>(
-                           table + iq_line(h ? q.index.y : q.index.x, b, low, b / 2 + 2 * h, 1 - b / 2));
-        return make_uint2(v & 0x03030303u, v >> 4 & 0x03030303u);
+        if constexpr (TABLE) {
+            const uint32_t low = b < 2 ? wk_and_or(q.more << (5 - 3 * b), 0x00e000e0u, lane % 8 * 0x00040004u)
+                                       : wk_and_or(q.more << (13 - 3 * b), 0xe000e000u, lane % 8 * 0x04000400u),
+                           v = *reinterpret_cast<const uint32_t *>(
+                               table + iq_line(h ? q.index.y : q.index.x, b, low, b / 2 + 2 * h, 1 - b / 2));
+            return make_uint2(v & 0x03030303u, v >> 4 & 0x03030303u);
+        } else {
+            const uint32_t point = point_of(q, b, h);
+            return make_uint2(iq_fours(__byte_perm(0x00020100u, 0, point & 0x3333u)),
+                              iq_fours(__byte_perm(0x00020100u, 0, point >> 2 & 0x3333u)));
+        }
+    }
+    /* F::shifted: bytes of levels, with what is to be added to them at once. */
+    template <bool TABLE>
+    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
+                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    {
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint2 v = F::shifted(q, b, h, levels<TABLE>(q, table, lane, b, h));
+            a[h] = v.x;
+            a[h + 2] = v.y;
+            less[h] = less[h + 2] = 0x01010101u;
+        }
     }
     /* Eight weights; minus: as of pairs(). */
     static __device__ __forceinline__ void signed_eight(const quants &q, uint32_t b, uint32_t h, uint32_t minus,
                                                         uint32_t a[4])
     {
-        const uint32_t point =
-            __ldg(iq1_grid + (((h ? q.index.y : q.index.x) >> 8 * b & 255u) | (q.more >> (16 * h + 3 * b) & 7u) << 8));
+        const uint32_t point = point_of(q, b, h);
         a[h] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point & 0x3333u) | minus));
         a[h + 2] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point >> 2 & 0x3333u) | minus));
     }
@@ -132,17 +156,7 @@ struct iq1_s : iq1<iq1_s, 19, 50, 32>, iq_integers {
         *first = make_uint2(8 * odd.x, 8 * odd.y);
         *second = make_uint2(0u - odd.x * (7 + (q.more >> 14 & 2u)), 0u - odd.y * (7 + (q.more >> 30 & 2u)));
     }
-    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
-                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
-    {
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++) {
-            const uint2 v = levels(q, table, lane, b, h);
-            a[h] = v.x;
-            a[h + 2] = v.y;
-            less[h] = less[h + 2] = 0x01010101u;
-        }
-    }
+    static __device__ __forceinline__ uint2 shifted(const quants &, uint32_t, uint32_t, uint2 levels) { return levels; }
     static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
     {
         const uint32_t signs = iq_ask(q.more, b);
@@ -239,17 +253,10 @@ struct iq1_m : iq1<iq1_m, 29, 56, 128>, wk_int8_grid {
         *first = int8_odd(q, unit, u, set, lane);
         *second = make_uint2(0u - 10 * first->x, 0u - 10 * first->y);
     }
-    static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
-                                                       uint32_t b, uint32_t a[4], uint32_t less[4])
+    static __device__ __forceinline__ uint2 shifted(const quants &q, uint32_t b, uint32_t h, uint2 levels)
     {
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++) {
-            const uint2 v = levels(q, table, lane, b, h);
-            const uint32_t add = 0x03030303u ^ (iq_repeat(q.more << (19 - b - 16 * h)) & 0x02020202u);
-            a[h] = v.x * 8 + add;
-            a[h + 2] = v.y * 8 + add;
-            less[h] = less[h + 2] = 0x01010101u;
-        }
+        const uint32_t add = 0x03030303u ^ (iq_repeat(q.more << (19 - b - 16 * h)) & 0x02020202u);
+        return make_uint2(levels.x * 8 + add, levels.y * 8 + add);
     }
     static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
     {

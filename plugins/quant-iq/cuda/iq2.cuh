@@ -100,29 +100,38 @@ struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32>, iq_integers {
         const uint32_t x = by_lane && part >= 8 ? v.y : v.x, y = by_lane ? x : v.y;
         return make_uint4(x, y, x, y);
     }
+    static __device__ __forceinline__ uint32_t point_of(const quants &q, uint32_t b, uint32_t h)
+    {
+        return h ? F::point(q.w.y, q.w.w, q.more >> 8, b) : F::point(q.w.x, q.w.z, q.more, b);
+    }
+    template <bool TABLE>
     static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
                                                        uint32_t b, uint32_t a[4], uint32_t less[4])
     {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
-            const unsigned char *const at = table + F::line(q, b, h, lane);
-            if constexpr (by_lane) {
-                a[h] = *reinterpret_cast<const uint32_t *>(at);
-                a[h + 2] = *reinterpret_cast<const uint32_t *>(at + 128);
+            uint2 v;
+            if constexpr (!TABLE) {
+                v = levels(point_of(q, b, h));
             } else {
-                const uint2 v = *reinterpret_cast<const uint2 *>(at);
-                a[h] = v.x;
-                a[h + 2] = v.y;
+                const unsigned char *const at = table + F::line(q, b, h, lane);
+                if constexpr (by_lane)
+                    v = make_uint2(*reinterpret_cast<const uint32_t *>(at),
+                                   *reinterpret_cast<const uint32_t *>(at + 128));
+                else
+                    v = *reinterpret_cast<const uint2 *>(at);
             }
-            less[h] = a[h] & iq_mask(q.signs[h], b);
-            less[h + 2] = a[h + 2] & iq_mask(q.signs[h], 4 + b);
+            a[h] = v.x;
+            a[h + 2] = v.y;
+            less[h] = v.x & iq_mask(q.signs[h], b);
+            less[h + 2] = v.y & iq_mask(q.signs[h], 4 + b);
         }
     }
     static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
     {
 #pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
-            const uint2 v = levels(h ? F::point(q.w.y, q.w.w, q.more >> 8, b) : F::point(q.w.x, q.w.z, q.more, b));
+            const uint2 v = levels(point_of(q, b, h));
             a[h] = iq_signed(v.x, iq_mask(q.signs[h], b));
             a[h + 2] = iq_signed(v.y, iq_mask(q.signs[h], 4 + b));
         }

@@ -107,26 +107,32 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32>, iq_integers {
     {
         return i == 0 ? q.index.x : i == 1 ? q.index.y : i == 2 ? q.index.z : q.index.w;
     }
+    static __device__ __forceinline__ uint32_t levels_of(const quants &q, uint32_t b, uint32_t i)
+    {
+        return four_levels((indices(q, i) >> 8 * b & 255u) | F::upper(q.more >> (i / 2 * 8 + 2 * b + i % 2)));
+    }
+    template <bool TABLE>
     static __device__ __forceinline__ void int8_levels(const quants &q, const unsigned char *table, uint32_t lane,
                                                        uint32_t b, uint32_t a[4], uint32_t less[4])
     {
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) { /* a row's first four, its second; row g, row g + 8 */
-            uint32_t low = lane * 0x404;   /* a byte for either row */
-            if constexpr (MORE) low = wk_and_or(q.more << (7 - 2 * b - i % 2), 0x8080u, low);
-            const uint32_t at = i / 2 + i % 2 * 2, line = iq_line(indices(q, i), b, low, i / 2, 3),
-                           v = *reinterpret_cast<const uint32_t *>(table + line);
-            a[at] = v;
-            less[at] = v & iq_mask(q.signs[i / 2], i % 2 * 4 + b);
+            const uint32_t at = i / 2 + i % 2 * 2;
+            if constexpr (TABLE) {
+                uint32_t low = lane * 0x404; /* a byte for either row */
+                if constexpr (MORE) low = wk_and_or(q.more << (7 - 2 * b - i % 2), 0x8080u, low);
+                a[at] = *reinterpret_cast<const uint32_t *>(table + iq_line(indices(q, i), b, low, i / 2, 3));
+            } else {
+                a[at] = levels_of(q, b, i);
+            }
+            less[at] = a[at] & iq_mask(q.signs[i / 2], i % 2 * 4 + b);
         }
     }
     static __device__ __forceinline__ void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
     {
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
-            a[i / 2 + i % 2 * 2] = iq_signed(
-                four_levels((indices(q, i) >> 8 * b & 255u) | F::upper(q.more >> (i / 2 * 8 + 2 * b + i % 2))),
-                iq_mask(q.signs[i / 2], i % 2 * 4 + b));
+            a[i / 2 + i % 2 * 2] = iq_signed(levels_of(q, b, i), iq_mask(q.signs[i / 2], i % 2 * 4 + b));
     }
 
     /* ---- the file's bytes ---- */

@@ -28,8 +28,9 @@
  *                                        A of m16n8k32 of 32 number b, signed bytes; fours in the order 0, 2, 1, 3
  *   uint4 int8_line(uint32_t line, uint32_t part)
  *                                        16 bytes of a line of the table
- *   void int8_levels(const quants &q, const unsigned char *table, uint32_t lane, uint32_t b, uint32_t a[4],
- *                    uint32_t less[4])   two A, unsigned bytes, and
+ *   template <bool TABLE> void int8_levels(const quants &q, const unsigned char *table, uint32_t lane, uint32_t b,
+ *                                          uint32_t a[4], uint32_t less[4])
+ *                                        two A, unsigned bytes, with levels from the table or from the grid, and
  *   void int8_factors(const quants &q, const unsigned char *unit, uint32_t u, uint32_t set, uint32_t lane,
  *                     uint2 *first, uint2 *second)
  *                                        what the sums of both are multiplied by, whose sum is that of int8_signed
@@ -125,24 +126,16 @@ __device__ __forceinline__ void wk_int8_grid_one(float y[2], const unsigned char
             for (uint32_t j = set * 4 / sets; j < (set + 1) * 4 / sets; j++) {
                 const uint32_t b0 = b.x * columns.own[j], b1 = b.y * columns.own[j];
                 uint32_t a[4], less[4];
-                if constexpr (TABLE) {
-                    F::int8_levels(q, table, lane, j, a, less);
-                    wk_mma_bytes(first, a, b0, b1);
-                    wk_mma_bytes(second, less, b0, b1);
-                } else {
-                    F::int8_signed(q, j, a);
-                    wk_mma_signed(first, a, b0, b1);
-                }
+                F::template int8_levels<TABLE>(q, table, lane, j, a, less);
+                wk_mma_bytes(first, a, b0, b1);
+                wk_mma_bytes(second, less, b0, b1);
             }
-            uint2 f, s = make_uint2(0, 0);
-            if constexpr (TABLE)
-                F::int8_factors(q, unit, u, set, lane, &f, &s);
-            else
-                f = F::int8_odd(q, unit, u, set, lane);
+            uint2 f, s;
+            F::int8_factors(q, unit, u, set, lane, &f, &s);
 #pragma unroll
             for (uint32_t n = 0; n < 4; n++) {
                 sum[n] += first[n] * (int32_t)(n < 2 ? f.x : f.y);
-                if constexpr (TABLE) sum[n] += second[n] * (int32_t)(n < 2 ? s.x : s.y);
+                sum[n] += second[n] * (int32_t)(n < 2 ? s.x : s.y);
             }
         }
     }
