@@ -203,13 +203,11 @@ __device__ __forceinline__ void iq_sign_factors(uint2 odd, uint2 *first, uint2 *
     *first = odd;
     *second = make_uint2(0u - 2 * odd.x, 0u - 2 * odd.y);
 }
-/* Bytes 0, 2, 1, 3 of a word, as a word of B has four values. */
-__device__ __forceinline__ uint32_t iq_fours(uint32_t v) { return __byte_perm(v, 0, 0x3120); }
-/* The bits 8 i + bit of a row's signs as bytes of ones, in that order. */
+/* The bits 8 i + bit of a row's signs as bytes of ones. */
 __device__ __forceinline__ uint32_t iq_mask(uint32_t signs, uint32_t bit)
 {
     uint32_t mask;
-    asm("prmt.b32 %0, %1, %1, 0xb9a8;" : "=r"(mask) : "r"(signs << (7 - bit)));
+    asm("prmt.b32 %0, %1, %1, 0xba98;" : "=r"(mask) : "r"(signs << (7 - bit)));
     return mask;
 }
 /* The uppermost bit, as many times as a word has bits. */

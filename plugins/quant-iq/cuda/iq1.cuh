@@ -53,8 +53,8 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
     static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)
     {
         const uint32_t point = __ldg(iq1_grid + (line | part / 2 << 8)),
-                       v = iq_fours(__byte_perm(0x00020100u, 0, point & 0x3333u) |
-                                    __byte_perm(0x00201000u, 0, point >> 2 & 0x3333u));
+                       v = __byte_perm(0x00020100u, 0, point & 0x3333u) |
+                           __byte_perm(0x00201000u, 0, point >> 2 & 0x3333u);
         return make_uint4(v, v, v, v);
     }
     static __device__ __forceinline__ uint32_t point_of(const quants &q, uint32_t b, uint32_t h)
@@ -75,8 +75,8 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
             return make_uint2(v & 0x03030303u, v >> 4 & 0x03030303u);
         } else {
             const uint32_t point = point_of(q, b, h);
-            return make_uint2(iq_fours(__byte_perm(0x00020100u, 0, point & 0x3333u)),
-                              iq_fours(__byte_perm(0x00020100u, 0, point >> 2 & 0x3333u)));
+            return make_uint2(__byte_perm(0x00020100u, 0, point & 0x3333u),
+                              __byte_perm(0x00020100u, 0, point >> 2 & 0x3333u));
         }
     }
     /* F::shifted: bytes of levels, with what is to be added to them at once. */
@@ -97,8 +97,8 @@ struct iq1 : iq_tiles<F, TYPE, BYTES, 2, 1, false, 0, HEAD> {
                                                         uint32_t a[4])
     {
         const uint32_t point = point_of(q, b, h);
-        a[h] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point & 0x3333u) | minus));
-        a[h + 2] = iq_fours(__byte_perm(0x000901f9u, 0x0007fff7u, (point >> 2 & 0x3333u) | minus));
+        a[h] = __byte_perm(0x000901f9u, 0x0007fff7u, (point & 0x3333u) | minus);
+        a[h + 2] = __byte_perm(0x000901f9u, 0x0007fff7u, (point >> 2 & 0x3333u) | minus);
     }
 
     /* ---- the file's bytes: F::index_at, F::upper and F::last say where ---- */

@@ -89,8 +89,8 @@ struct iq2 : iq_tiles<F, TYPE, BYTES, 4, 0, MORE, CODES, 32>, iq_integers {
     /* Of values 0 to 3, of the others. */
     static __device__ __forceinline__ uint2 levels(uint32_t point)
     {
-        return make_uint2(iq_fours(__byte_perm(0x002b1908u, 0, point & 0x3333u)),
-                          iq_fours(__byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u)));
+        return make_uint2(__byte_perm(0x002b1908u, 0, point & 0x3333u),
+                          __byte_perm(0x002b1908u, 0, point >> 2 & 0x3333u));
     }
     /* Of by_lane formats values 0 to 3 are in the first half of a line, the others in the second: two loads; of others,
      * whose lines have several points, side by side. */

@@ -94,7 +94,7 @@ struct iq3 : iq_tiles<F, TYPE, BYTES, 4, 2, MORE, CODES, 32>, iq_integers {
     }
     static __device__ __forceinline__ uint32_t four_levels(uint32_t index)
     {
-        return iq_fours(__byte_perm(F::low_levels, F::high_levels, __ldg(F::grid(index))));
+        return __byte_perm(F::low_levels, F::high_levels, __ldg(F::grid(index)));
     }
     /* A ninth bit of an index chooses the half of a line. */
     static __device__ __forceinline__ uint4 int8_line(uint32_t line, uint32_t part)

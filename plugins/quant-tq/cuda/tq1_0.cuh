@@ -36,6 +36,7 @@ struct tq1_0 : tq_tiles<34, 54> {
         s.d = ds(unit, lane);
         s.power = power(lane % 4);
     }
+    static constexpr bool int8_in_order = false;
     /* Places of a lane: digits of both words of the first bytes, of the word of the next, of the last. */
     static __device__ __forceinline__ uint32_t int8_at(uint32_t four)
     {

@@ -39,7 +39,8 @@
  *                                        of row g (h 0) or g + 8. sum: of bytes times activations; more: int8_mins:
  *                                        of minima times activations; else the sum of the activations
  *   uint32_t int8_at(uint32_t four)      if it likes, without int8_mins, the same for all formats of a family: where
- *                                        four number `four` of a block's 64 stands: 64 piece + 16 t + 4 place */
+ *                                        four number `four` of a block's 64 stands: 64 piece + 16 t + 4 place; with it
+ *   bool int8_in_order                   the bytes of a four are in its order */
 #ifndef WORKER_CUDA_PART_INT8_CUH
 #define WORKER_CUDA_PART_INT8_CUH
 
@@ -67,26 +68,28 @@ struct wk_int8_more {
     int32_t sum; /* of 254 h + l */
 };
 
-/* h of four values as f16 pairs and what is left of them; a: the first two, b: the others; h, l: four bytes in the
- * order 0, 2, 1, 3. 1536 is where an f16's last bit is 1. */
+/* h of four values as f16 pairs and what is left of them; a: the first two, b: the others; h, l: four bytes, in the
+ * order 0, 2, 1, 3 or, with IN_ORDER, as they are. 1536 is where an f16's last bit is 1. */
+template <bool IN_ORDER>
 __device__ __forceinline__ void wk_int8_four(uint32_t a, uint32_t b, uint32_t inv, uint32_t *h, uint32_t *l)
 {
+    constexpr uint32_t order = IN_ORDER ? 0x6420 : 0x6240;
     const uint32_t in = 0x66006600u /* 1536 */, out = 0xe600e600u, low = 0x5bf05bf0u /* 254 */;
     const uint32_t ha = wk_h2_fma(a, inv, in), hb = wk_h2_fma(b, inv, in);
     const uint32_t ra = wk_h2_fma(a, inv, wk_h2_add(ha, out) ^ 0x80008000u),
                    rb = wk_h2_fma(b, inv, wk_h2_add(hb, out) ^ 0x80008000u);
-    *h = __byte_perm(ha, hb, 0x6240);
-    *l = __byte_perm(wk_h2_fma(ra, low, in), wk_h2_fma(rb, low, in), 0x6240);
+    *h = __byte_perm(ha, hb, order);
+    *l = __byte_perm(wk_h2_fma(ra, low, in), wk_h2_fma(rb, low, in), order);
 }
 
 /* Where a format has the fours of a block: one after the other, unless it says something else. */
 template <class F, class = void> struct wk_int8_order {
-    static constexpr bool own = false;
+    static constexpr bool own = false, in_order = false;
     static __device__ __forceinline__ uint32_t at(uint32_t four) { return 4 * four; }
 };
 template <class F> struct wk_int8_order<F, decltype(static_cast<void>(F::int8_at(0u)))> {
     static_assert(!F::int8_mins, "sums of groups are of sixteen neighbours");
-    static constexpr bool own = true;
+    static constexpr bool own = true, in_order = F::int8_in_order;
     static __device__ __forceinline__ uint32_t at(uint32_t four) { return F::int8_at(four); }
 };
 
@@ -104,8 +107,8 @@ __device__ __forceinline__ void wk_int8_block(const uint4 &v, unsigned char *to,
     const float inv = __low2float(inv2);
     uint2 h, l;
     const uint32_t twice = wk_h2_twice(*reinterpret_cast<const uint32_t *>(&inv2) & 0xffffu);
-    wk_int8_four(v.x, v.y, twice, &h.x, &l.x);
-    wk_int8_four(v.z, v.w, twice, &h.y, &l.y);
+    wk_int8_four<wk_int8_order<F>::in_order>(v.x, v.y, twice, &h.x, &l.x);
+    wk_int8_four<wk_int8_order<F>::in_order>(v.z, v.w, twice, &h.y, &l.y);
     const int32_t ones = 0x01010101;
     int32_t sum_h = __dp4a((int32_t)h.x, ones, __dp4a((int32_t)h.y, ones, 0)),
             sum_l = __dp4a((int32_t)l.x, ones, __dp4a((int32_t)l.y, ones, 0));

@@ -25,7 +25,7 @@
  *   uint2 int8_odd(const quants &q, const unsigned char *unit, uint32_t u, uint32_t set, uint32_t lane)
  *                                        what the lane's sums of signed bytes are multiplied by: of row g, of g + 8
  *   void int8_signed(const quants &q, uint32_t b, uint32_t a[4])
- *                                        A of m16n8k32 of 32 number b, signed bytes; fours in the order 0, 2, 1, 3
+ *                                        A of m16n8k32 of 32 number b, signed bytes
  *   uint4 int8_line(uint32_t line, uint32_t part)
  *                                        16 bytes of a line of the table
  *   template <bool TABLE> void int8_levels(const quants &q, const unsigned char *table, uint32_t lane, uint32_t b,
@@ -46,7 +46,7 @@
 enum { WK_INT8_TABLE = 256 * 256 };
 
 struct wk_int8_grid {
-    static constexpr bool int8_mins = false, int8_sixteens = false;
+    static constexpr bool int8_mins = false, int8_sixteens = false, int8_in_order = true;
     /* A lane's eight values of two 32s side by side. */
     static __device__ __forceinline__ uint32_t int8_at(uint32_t four)
     {
