@@ -65,7 +65,7 @@ template <class F> constexpr bool wk_is_sixteens()
 /* By 256 threads. */
 template <class F> __device__ __forceinline__ void wk_int8_grid_fill(unsigned char *table, uint32_t thread)
 {
-#pragma unroll 1
+#pragma unroll 4
     for (uint32_t i = thread; i < WK_INT8_TABLE / 16; i += 256)
         reinterpret_cast<uint4 *>(table)[i] = F::int8_line(i / 16, i % 16);
 }

@@ -7,6 +7,9 @@
 #include <worker/cuda/part/ring.cuh>
 #include <worker/cuda/select/plan.cuh>
 
+/* Stages begin with a line, as tiles do. */
+static inline uint32_t wk_gemv_line(uint32_t bytes) { return (bytes + 127) & ~127u; }
+
 /* A stage of the ring: a piece of a K step for each K slice, of at most `most` bytes where a K step can be cut. */
 static inline void wk_gemv_stages(wk_plan &plan, uint32_t most)
 {
@@ -56,6 +59,20 @@ static inline bool wk_gemv_heavy(const wk_plan &plan)
     return a.rows == 1 && a.items > two && wk_largest_k_step(a) >= 32u << a.k_step_shift &&
            wk_parts(a.items, two) * two > a.items + a.items / plan.target->measured->gemv.heavy_part;
 }
+/* The table, in bytes, where there is room for it and two stages beside `own` bytes, if need be stages of one round;
+ * else 0. */
+static inline uint32_t wk_gemv_table(wk_plan &plan, uint32_t own, uint32_t room)
+{
+    wk_product_args &a = plan.args.common;
+    const uint32_t table = plan.target->family->table_bytes,
+                   round = wk_gemv_line(wk_min(WK_K_SLICES, a.k_steps) * wk_largest_k_step(a));
+    if (!table || room < own + table + 2 * round) return 0;
+    if (room < own + table + 2 * a.stage_bytes) {
+        wk_gemv_stages(plan, WK_GEMV_ONE_STAGE);
+        a.stage_bytes = wk_gemv_line(a.stage_bytes);
+    }
+    return table;
+}
 /* Two blocks a multiprocessor, unless each has two items at most and the ring has room for both: then the next launch's
  * are there early, too. */
 static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
@@ -67,14 +84,14 @@ static inline const char *wk_shape_gemv(wk_plan &plan, uint32_t)
     const uint32_t padded = a.k_steps * a.k_step_units * plan.target->family->unit, grid = device.processors;
     wk_gemv_stages(plan, one ? (uint32_t)WK_GEMV_ONE_STAGE : (uint32_t)WK_STAGE_BYTES);
     if (one) wk_gemv_rounds(plan);
-    a.stage_bytes = (a.stage_bytes + 127) & ~127u; /* stages begin with a line, as tiles do */
+    a.stage_bytes = wk_gemv_line(a.stage_bytes);
     a.x_stride = one ? padded : padded + 32;
     const uint32_t sums = plan.target->family->int8 ? a.k_steps * (uint32_t)(WK_INT8_SUMS + sizeof(wk_int8_more)) : 0,
                    red_at = wk_align16(a.rows * a.x_stride * 2 + sums),
                    bars_at = red_at + WK_GEMV_SUMS * WK_K_SLICES * 16 * (one ? 1 : 8) * 4,
-                   own = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)),
-                   table = plan.target->family->table_bytes, in_item = a.glu ? 2 : 1, room = wk_room(plan, 2);
-    a.table_bytes = one && room >= own + table + 2 * a.stage_bytes ? table : 0;
+                   own = bars_at + (uint32_t)(WK_GEMV_BARS * 8 + sizeof(wk_gemv_own)), in_item = a.glu ? 2 : 1,
+                   room = wk_room(plan, 2);
+    a.table_bytes = one ? wk_gemv_table(plan, own, room) : 0;
     const uint32_t fixed = own + a.table_bytes;
     uint32_t depth = room > fixed ? (room - fixed) / a.stage_bytes : 0,
              most = wk_parts(a.items, grid) * in_item * a.stages;
