@@ -93,6 +93,7 @@ int main(int argc, char **argv)
         { 2, 4864, 896, WK_GLU_SILU, false },
         { 2, 11008, 4096, WK_GLU_SILU, false },
         { 1, 151936, 1024, 0, false },
+        { 1, 151936, 1536, 0, false }, /* K steps of Q8_0 are cut */
         { 1, 128256, 4096, 0, false },
         { 2, 2880, 2816, WK_GLU_SILU, true },
         { 1, 2880, 2816, 0, true },

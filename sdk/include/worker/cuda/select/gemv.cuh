@@ -133,6 +133,7 @@ static inline const char *wk_shape_gemv_tall(wk_plan &plan, uint32_t variant)
     const char *const why = wk_shape_gemv(plan, variant);
     if (why) return why;
     if (a.k_steps > WK_K_SLICES) return "a K slice has several K steps";
+    if (a.stages > 1) return "a tile has several stages"; /* of pieces of K steps */
     if (a.depth < WK_GEMV_DEPTH) return "stages are so large that the ring is not full";
     return a.items < a.blocks * wk_processors(plan) * WK_GEMV_TALL_PAIRS * plan.target->measured->gemv.tall_tiles
                ? "there are few tiles for each pair of warps"
