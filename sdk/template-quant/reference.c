@@ -30,17 +30,17 @@ static uint32_t nearest(float v)
 }
 
 /* The scale of a block: the one that takes the farthest value to the last level, and then, with the levels that follow
- * from it, the one that makes the sum of squared errors least. importance: of each value, NULL for all the same. */
-static float scale_of(const float *x, const float *importance)
+ * from it, the one that makes the sum of squared errors least. costs: of an error in each value. */
+static float scale_of(const float *x, const float *costs)
 {
     float far = 0, qx = 0, qq = 0;
     for (uint32_t i = 0; i < BLOCK; i++) far = fmaxf(far, fabsf(x[i]));
     const float inverse = 127.0f / far;
     if (!(inverse <= 3.402823466e38f)) return 0; /* all zero, or nearly */
     for (uint32_t i = 0; i < BLOCK; i++) {
-        const float q = levels[nearest(x[i] * inverse)], weight = importance ? importance[i] : 1;
-        qx += weight * q * x[i];
-        qq += weight * q * q;
+        const float q = levels[nearest(x[i] * inverse)];
+        qx += costs[i] * q * x[i];
+        qq += costs[i] * q * q;
     }
     return qq > 0 ? qx / qq : far / 127.0f;
 }
@@ -51,7 +51,7 @@ wk_status format_quantize(const struct wk_quantize *in, const struct wk_err *err
     uint8_t *b = (uint8_t *)in->blocks;
     for (uint64_t i = 0; !status && i < in->n; i += BLOCK, b += BLOCK_BYTES) {
         const float *x = in->x + i;
-        status = wk_store_half(b, scale_of(x, in->importance ? in->importance + i % in->row_length : NULL), i, err);
+        status = wk_store_half(b, scale_of(x, wk_error_costs(in, i, BLOCK)), i, err);
         if (status) break;
         const float d = wk_load_half(b), inverse = d > 0 ? 1 / d : 0; /* what a reader will see */
         for (uint32_t j = 0; j < BLOCK / 2; j++)

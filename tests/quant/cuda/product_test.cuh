@@ -90,6 +90,7 @@ static inline struct matrix make_matrix(const struct format *f, uint32_t n, uint
                                           (f->block == 256 ? 0.05f : 1.0f) * (float)(1u << more));
             memcpy(block + f->halves[j], &d, 2);
         }
+        if (f->type == nvfp4::type) put_nvfp4_scales(block, random32());
         if (f->type == iq1_m::type)
             put_iq1_m_d(block, __float2half(uniform(0.004f, 0.02f) * 0.05f * (float)(1u << more)));
         if (f->exponent != 0xffff) {

@@ -171,6 +171,11 @@ static inline uint32_t whole_blocks(const struct format *f, uint32_t k)
 {
     return (k + f->block - 1) / f->block * f->block;
 }
+/* NVFP4 begins with four scales: 1/64 to 1/16; larger ones make activations that an f16 does not hold. */
+static inline void put_nvfp4_scales(unsigned char *block, uint32_t bits)
+{
+    for (uint32_t i = 0; i < 4; i++) block[i] = (unsigned char)(8 + (bits >> 4 * i & 15u));
+}
 /* IQ1_M has the half d of a block in four nibbles. */
 static inline void put_iq1_m_d(unsigned char *block, __half d)
 {

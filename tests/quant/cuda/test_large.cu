@@ -100,8 +100,8 @@ static weights make_weights(const struct format *f, uint32_t experts, uint32_t n
                     memcpy(block + f->halves[j], &d, 2);
                 else if (j == 0 && f->type == iq1_m::type)
                     put_iq1_m_d(block, d);
-                else if (j == 0 && f->type == nvfp4::type) /* four scales of 1/64 to 1/16 */
-                    for (uint32_t i = 0; i < 4; i++) block[i] = (unsigned char)(8 + noise() % 16);
+                else if (j == 0 && f->type == nvfp4::type)
+                    put_nvfp4_scales(block, noise());
                 else if (j == 0 && f->exponent != 0xffff)
                     block[f->exponent] =
                         (unsigned char)(noise() % 64 ? 116 + noise() % 6

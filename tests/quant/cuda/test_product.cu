@@ -144,7 +144,7 @@ static bool rms_several(const struct format *f, uint32_t k)
 {
     struct wk_image image;
     OK(wk_image_read(&image));
-    return image.wgmma && f->block <= 32 && f->exponent == 0xffff && k <= 1024;
+    return image.wgmma && f->block <= 64 && f->exponent == 0xffff && k <= 1024;
 }
 static void test_rms(void)
 {
