@@ -184,7 +184,9 @@ static bool open_service(const struct load *l, struct serve_model *m, struct ser
     const struct model *model = m->model;
     char text[1024], chat_text[sizeof m->no_chat];
     const struct wk_err err = { text, sizeof text }, chat_err = { chat_text, sizeof chat_text };
-    if (!model->tokenizer) return fail(why, "MODEL_LOAD_FAILED", "the file has no tokenizer: it cannot serve text");
+    if (!model->tokenizer)
+        return fail(why, "MODEL_LOAD_FAILED",
+                    "the file has no tokenizer: it cannot serve text; give a tokenizer.json with --tokenizer");
     m->facts = model_facts_of(model);
     const struct chat_source chat = { .file = model->file,
                                       .t = model->tokenizer,

@@ -805,13 +805,14 @@ static void begin_answer(struct stream *x)
 bool stream_suits(const struct serve_model *m, bool embeds, struct refusal *why)
 {
     if (embeds == (m->facts.width != 0)) return true;
-    return embeds ? refuse(why, SERVE_INVALID_REQUEST, "model",
-                           "model: %s generates text; embeddings and scores need a model that is made for them, or, of "
-                           "one that generates, --pooling",
-                           m->name)
-                  : refuse(why, SERVE_INVALID_REQUEST, "model", "model: %s generates no text: it gives %s; use POST %s",
-                           m->name, m->facts.ranks ? "scores" : "embeddings",
-                           m->facts.ranks ? "/v1/rerank" : "/v1/embeddings");
+    return embeds
+               ? refuse(why, SERVE_INVALID_REQUEST, "model",
+                        "model: %s generates text; embeddings and scores need a model that is made for them; a worker "
+                        "started with --pooling mean, first or last gives embeddings of this one",
+                        m->name)
+               : refuse(why, SERVE_INVALID_REQUEST, "model", "model: %s generates no text: it gives %s; use POST %s",
+                        m->name, m->facts.ranks ? "scores" : "embeddings",
+                        m->facts.ranks ? "/v1/rerank" : "/v1/embeddings");
 }
 
 void stream_run(struct stream *x, const char *prefix)

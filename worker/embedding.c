@@ -47,6 +47,10 @@ static int embed_text(struct embedding *e, const char *bytes, size_t n)
     wk_status status = encode(e, (struct token_bytes){ bytes, n }, &tokens, &second, &err);
     int result = status ? fail_status(STAGE_TOKENS, status, &err) : EXIT_DONE;
     if (!result && !tokens.n) result = fail(CODE_INVALID_REQUEST, "text %u: no tokens: it is empty", e->n);
+    if (!result && tokens.n > e->model->dev.context)
+        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED,
+                      "text %u has %zu tokens, the context is %u; shorten it or raise --context", e->n, tokens.n,
+                      e->model->dev.context);
     if (!result) {
         session_reset(e->session);
         status = session_feed_pair(e->session, tokens.ids, (uint32_t)tokens.n, (uint32_t)second, &err);
@@ -57,7 +61,7 @@ static int embed_text(struct embedding *e, const char *bytes, size_t n)
     return result;
 }
 
-/* Each line of a file is a text; empty ones are passed over. */
+/* Each line of a file is a text, without the CR of a CR LF; empty ones are passed over. */
 static int embed_lines(struct embedding *e, const char *path)
 {
     struct text text;
@@ -66,7 +70,8 @@ static int embed_lines(struct embedding *e, const char *path)
     for (size_t at = 0, end; !result && at < text.len; at = end + 1) {
         const char *newline = memchr(text.bytes + at, '\n', text.len - at);
         end = newline ? (size_t)(newline - text.bytes) : text.len;
-        if (end > at) result = embed_text(e, text.bytes + at, end - at);
+        const size_t n = end - at - (end > at && text.bytes[end - 1] == '\r');
+        if (n) result = embed_text(e, text.bytes + at, n);
     }
     text_free(&text);
     return result;
@@ -78,16 +83,16 @@ static int check_model(const struct options *o, const struct model *m, struct em
     const bool ranks = model_ranks(m), query = option_text(o, OPT_QUERY);
     ERROR_TEXT(err);
     if (!m->program->embedding_width)
-        return fail(CODE_INVALID_REQUEST, "%s generates text: it gives embeddings with --pooling alone", m->name);
+        return fail(CODE_INVALID_REQUEST, "%s generates text; with --pooling mean, first or last it gives embeddings",
+                    m->name);
     if (ranks != query)
         return fail(CODE_INVALID_REQUEST,
-                    ranks ? "%s is a reranker: it needs --query"
-                          : "%s gives embeddings: --query "
-                            "is of a reranker",
+                    ranks ? "%s is a reranker: it needs --query TEXT"
+                          : "%s gives embeddings, not scores: leave --query out, which is of a reranker",
                     m->name);
     if (!m->tokenizer)
-        return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer%s", m->name,
-                    tokenizer_served(m->file) ? "" : " of a kind that is served");
+        return fail(CODE_INVALID_REQUEST, "%s: the file has no tokenizer%s; give a tokenizer.json with --tokenizer",
+                    m->name, tokenizer_served(m->file) ? "" : " of a kind that is served");
     if (ranks && rank_form_open(m->file, &e->form, &err))
         return fail(CODE_INVALID_REQUEST, "%s: %s", m->name, err_text);
     return EXIT_DONE;

@@ -119,13 +119,14 @@ wk_status importance_suits(const struct importance *i, const struct gguf *model,
         const struct gguf_tensor *counts = find(i, sums->name.data, len, IMPORTANCE_COUNTS),
                                  *t = gguf_tensor_find(model, sums->name.data, len);
         if (!t)
-            return wk_fail(err, WK_INVALID, "%s: %.*s: the model has no such tensor: of another model",
+            return wk_fail(err, WK_INVALID,
+                           "%s: %.*s: the model has no such tensor: an importance matrix of another model",
                            gguf_path(i->file), (int)len, sums->name.data);
         const uint64_t n = counts->ne[0] * counts->ne[1], all = sums->ne[0] * sums->ne[1];
         if (all % t->ne[0] || all / t->ne[0] != slabs_of(t) || (n != 1 && n != slabs_of(t)))
             return wk_fail(err, WK_INVALID,
                            "%s: %.*s: %" PRIu64 " sums and %" PRIu64 " counts, the model's tensor has %" PRIu64
-                           " columns in %" PRIu64 " slabs: of another model",
+                           " columns in %" PRIu64 " slabs: an importance matrix of another model",
                            gguf_path(i->file), (int)len, sums->name.data, all, n, t->ne[0], slabs_of(t));
     }
     return WK_OK;

@@ -320,7 +320,7 @@ const struct option_def option_table[OPT_COUNT] = {
     [OPT_POOLING] = { "pooling", 0, OPTION_CHOICE, true, ON(CMD_SERVE) | ON(CMD_EMBED) | ON(CMD_PLAN),
                       "mean|first|last", 0, 0, NULL,
                       "of a model that generates, whose file does not say how: take the mean of all tokens' rows, the "
-                      "first or the last one as the embedding of a text" },
+                      "first (others call it cls) or the last one as the embedding of a text" },
     [OPT_FAIRNESS_PREEMPT] = { "fairness-preempt", 0, OPTION_FLAG, true, ON(CMD_SERVE), NULL, 0, 1, NULL,
                                "let a request of high priority take the place of a lower one, which is computed again "
                                "later" },
@@ -507,9 +507,10 @@ const struct command_def command_table[CMD_COUNT] = {
     [CMD_QUANTIZE] = { "quantize", "IN OUT TYPE", 3, 3, "write a model in another encoding",
                        "TYPE is a mixture, a type for each role of matrix as other programs mix them (F32 F16 BF16 "
                        "Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S Q2_K Q2_K_S "
-                       "IQ4_NL IQ4_XS IQ3_M IQ3_S IQ3_XS IQ3_XXS TQ2_0 TQ1_0; with --imatrix alone IQ2_M IQ2_S IQ2_XS "
+                       "IQ4_NL IQ4_XS IQ3_M IQ3_S IQ3_XS IQ3_XXS TQ2_0 TQ1_0; only with --imatrix IQ2_M IQ2_S IQ2_XS "
                        "IQ2_XXS IQ1_M IQ1_S; MXFP4_MOE: experts as MXFP4, the rest as Q8_0), or any other type that a "
-                       "plugin serves (Q3_K, NVFP4, ...) for all of them. A matrix whose rows do not divide into "
+                       "plugin serves (Q3_K, Q4_K, NVFP4, ...) for all of them; what llama.cpp calls Q3_K, Q4_K and "
+                       "Q5_K is Q3_K_M, Q4_K_M and Q5_K_M here. A matrix whose rows do not divide into "
                        "blocks of 256 becomes one of blocks of 32: of the head and of Q6_K Q8_0, of Q4_K Q5_0, "
                        "of Q5_K Q5_1, of TQ Q4_0, of the others IQ4_NL. OUT appears whole or not at all." },
     [CMD_IMATRIX] = { "imatrix", "", 0, 0, "measure which columns of a model's matrices matter",

@@ -145,11 +145,10 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
 {
     char architecture[TAPE_NAME], loaded[2048], key[TAPE_NAME + 8];
     *out = NULL;
-    if (adapter_is(file))
-        return wk_fail(err, WK_INVALID, "%s: an adapter, not a model: give it with --lora beside its --model",
-                       gguf_path(file));
+    wk_status status = adapter_not_model(file, err);
+    if (status) return status;
     if (!architecture_of(file, architecture))
-        return wk_fail(err, WK_INVALID, "%s: no usable general.architecture", gguf_path(file));
+        return wk_fail(err, WK_INVALID, "%s: no usable general.architecture: not a model", gguf_path(file));
     const struct plugin_entry *who;
     const struct wk_arch *arch = plugin_find_arch(r, architecture, &who);
     if (!arch) {
@@ -165,7 +164,7 @@ wk_status capabilities_record(const struct gguf *file, const struct plugin_regis
                                     .type_owner = type_owner,
                                     .describe_types = describe_types,
                                     .user = (void *)(uintptr_t)r /* both callbacks only read */ };
-    const wk_status status = tape_record(arch, file, &options, out, err);
+    status = tape_record(arch, file, &options, out, err);
     if (status) return status;
     if (!tape_gives_logits(*out) && !tokenizer_served(file))
         return WK_OK; /* it runs on ids: model.c opens no tokenizer */
@@ -224,9 +223,9 @@ static bool add_missing(struct missing *m, char *sentence)
 
 void capabilities_missing(const struct gguf *file, const struct plugin_registry *r, struct missing *out)
 {
-    char architecture[TAPE_NAME] = "(not named)", served[1024], key[TAPE_NAME + 8], why[2048], *sentence;
+    char architecture[TAPE_NAME], served[1024], key[TAPE_NAME + 8], why[2048], *sentence;
     *out = (struct missing){ .n = 0 };
-    if (!architecture_of(file, architecture) || !plugin_find_arch(r, architecture, NULL)) {
+    if (architecture_of(file, architecture) && !plugin_find_arch(r, architecture, NULL)) {
         json_t *names = architecture_names(r);
         capabilities_join(names, served, sizeof served);
         json_decref(names);

@@ -55,9 +55,8 @@ void model_name(const struct gguf *file, char out[MODEL_NAME])
 static wk_status find_arch(struct model *m, const struct wk_plugin *plugin, const struct wk_err *err)
 {
     char name[TAPE_NAME], known[2048], key[TAPE_NAME + 8];
-    if (adapter_is(m->file))
-        return wk_fail(err, WK_INVALID, "%s: an adapter, not a model: give it with --lora beside its --model",
-                       gguf_path(m->file));
+    const wk_status status = adapter_not_model(m->file, err);
+    if (status) return status;
     if (!file_text(m->file, "general.architecture", name, sizeof name))
         return wk_fail(err, WK_INVALID, "%s: no general.architecture: not a model", gguf_path(m->file));
     if (plugin && plugin->arch && plugin_arch_has_name(plugin->arch, name)) {
@@ -260,7 +259,8 @@ wk_status model_set_kv(struct model *m, uint64_t kv_bytes, const struct wk_err *
 wk_status model_generates(const struct model *m, const struct wk_err *err)
 {
     if (!m->program->n_vocab || m->program->embedding_width)
-        return wk_fail(err, WK_UNSUPPORTED, "%s gives embeddings, not tokens", m->name);
+        return wk_fail(err, WK_UNSUPPORTED,
+                       "%s gives embeddings or scores, not tokens: use worker embed or worker serve", m->name);
     if (m->program->bidirectional)
         return wk_fail(err, WK_UNSUPPORTED, "%s attends in both directions: it generates nothing", m->name);
     return WK_OK;

@@ -226,10 +226,13 @@ static void bad_lists(void **state)
     assert_int_equal(plan_with(base, list, 1, &m), WK_INVALID);
     assert_non_null(strstr(text, "make no finite factor"));
     gguf_build_free(base);
-    /* An adapter is no model. */
+    /* An adapter is no model, and neither is an importance matrix. */
     base = adapter_file();
     assert_int_equal(plan_with(base, NULL, 0, &m), WK_INVALID);
     assert_non_null(strstr(text, "an adapter, not a model"));
+    gguf_build_str(base, "general.type", "imatrix");
+    assert_int_equal(plan_with(base, NULL, 0, &m), WK_INVALID);
+    assert_non_null(strstr(text, "an importance matrix, not a model"));
     gguf_build_free(base);
 }
 

@@ -15,7 +15,18 @@ static bool is_text(const struct gguf *file, const struct gguf_kv *kv, const cha
            memcmp(s.data, text, s.len) == 0;
 }
 
-bool adapter_is(const struct gguf *file) { return is_text(file, gguf_find(file, "general.type"), "adapter"); }
+wk_status adapter_not_model(const struct gguf *file, const struct wk_err *err)
+{
+    const struct gguf_kv *kv = gguf_find(file, "general.type");
+    if (is_text(file, kv, "adapter"))
+        return wk_fail(err, WK_INVALID, "%s: an adapter, not a model: give it with --lora beside its --model",
+                       gguf_path(file));
+    if (is_text(file, kv, "imatrix"))
+        return wk_fail(err, WK_INVALID,
+                       "%s: an importance matrix, not a model: give it to worker quantize with --imatrix",
+                       gguf_path(file));
+    return WK_OK;
+}
 
 /* A key that must have this very text. */
 static wk_status want_text(const struct gguf *file, const char *key, const char *text, const struct wk_err *err)

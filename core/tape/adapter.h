@@ -20,8 +20,9 @@ struct adapter {
 
 enum adapter_half { ADAPTER_A = 0, ADAPTER_B = 1 };
 
-/* Is the file an adapter, as its general.type says? */
-bool adapter_is(const struct gguf *file);
+/* WK_INVALID, with what the file is and where it goes, if its general.type says that it is no model: an adapter, or an
+ * importance matrix. */
+wk_status adapter_not_model(const struct gguf *file, const struct wk_err *err);
 /* Reads and checks all that can be checked without a model. `file` stays the caller's. WK_INVALID, with the file's
  * path: not an adapter, damaged, or of numbers that are none; WK_UNSUPPORTED: of a kind that is not served. */
 wk_status adapter_read(struct gguf *file, double scale, struct adapter *out, const struct wk_err *err);

@@ -20,9 +20,11 @@ static bool is_own(const struct wk_arch *arch)
 
 bool pooling_read(struct builder *b)
 {
-    static const char *const words[] = {
-        [TAPE_POOL_MEAN] = "mean", [TAPE_POOL_FIRST] = "first", [TAPE_POOL_LAST] = "last"
-    };
+    static const char *const words[] = { [TAPE_POOL_FILE] = "none",
+                                         [TAPE_POOL_MEAN] = "mean",
+                                         [TAPE_POOL_FIRST] = "first",
+                                         [TAPE_POOL_LAST] = "last",
+                                         [OF_FILE_RANK] = "scores" };
     char key[TAPE_NAME + 16], text[MESSAGE_BYTES];
     const struct wk_err err = { text, sizeof text };
     const struct gguf_kv *name = gguf_find(b->p->file, "general.architecture");
@@ -42,10 +44,11 @@ bool pooling_read(struct builder *b)
                      words[b->options->pooling], key);
         return false;
     }
-    if (b->options->pooling && (is_own(b->arch) || how)) {
-        messages_say(b->messages, WK_INVALID,
-                     "pooling %s was asked for, but the file says how rows are pooled: %s is %llu",
-                     words[b->options->pooling], key, (unsigned long long)how);
+    if (b->options->pooling && (is_own(b->arch) || how) && how != b->options->pooling) {
+        messages_say(
+            b->messages, WK_INVALID,
+            "pooling %s was asked for, but the file says how rows are pooled: %s is %llu (%s); ask for no other",
+            words[b->options->pooling], key, (unsigned long long)how, how <= OF_FILE_RANK ? words[how] : "unknown");
         return false;
     }
     if (is_own(b->arch)) return true;

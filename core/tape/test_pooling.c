@@ -45,22 +45,24 @@ static bool has_tensor(const struct tape_program *p, const char *name)
     return has;
 }
 
-/* Of every architecture the rows behind its last norm are pooled, whether the caller asks or the file says it. */
+/* Of every architecture the rows behind its last norm are pooled, whether the caller asks, the file says it, or both.
+ */
 static void heads_are_taken_off(void **state)
 {
     (void)state;
     static const uint32_t pools[] = {
         [TAPE_POOL_MEAN] = WK_POOL_MEAN, [TAPE_POOL_FIRST] = WK_POOL_FIRST, [TAPE_POOL_LAST] = WK_POOL_LAST
     };
-    char key[128], text[1024], digest[2][65];
+    char key[128], text[1024], digest[3][65];
     for (uint32_t i = 0; i < n_test_models; i++)
         for (uint32_t how = TAPE_POOL_MEAN; how <= TAPE_POOL_LAST; how++)
-            for (int by_file = 0; by_file < 2; by_file++) {
+            for (int by_file = 0; by_file < 3; by_file++) {
                 const struct test_model *m = &test_models[i];
                 struct gguf_build *g = m->file();
                 struct gguf *file;
                 if (by_file) gguf_build_u32(g, key_of(m, "pooling_type", key), how);
-                struct tape_program *p = attempt(m, g, by_file ? TAPE_POOL_FILE : (enum tape_pooling)how, &file, text);
+                struct tape_program *p =
+                    attempt(m, g, by_file == 1 ? TAPE_POOL_FILE : (enum tape_pooling)how, &file, text);
                 if (!p) fail_msg("%s: %s", m->name, text);
                 test_check_program(p);
                 assert_int_equal(p->embedding_width, T_E);
@@ -76,7 +78,7 @@ static void heads_are_taken_off(void **state)
                 tape_digest(p, digest[by_file]);
                 tape_free(p);
                 gguf_close(file);
-                if (by_file) assert_string_equal(digest[0], digest[1]);
+                if (by_file) assert_string_equal(digest[0], digest[by_file]);
             }
 }
 
@@ -122,6 +124,9 @@ static void refused(void **state)
     char key[128];
     must_refuse(with(5), TAPE_POOL_FILE, "pooling_type is 5; 0 (the model generates), 1 (mean)");
     must_refuse(with(3), TAPE_POOL_MEAN, "pooling mean was asked for, but the file says how rows are pooled");
+    must_refuse(with(3), TAPE_POOL_MEAN, "pooling_type is 3 (last)");
+    must_refuse(with(4), TAPE_POOL_LAST, "pooling_type is 4 (scores)");
+    must_refuse(with(5), TAPE_POOL_LAST, "pooling_type is 5 (unknown)");
     must_refuse(with(4), TAPE_POOL_FILE, "cls.output.weight is missing");
     struct gguf_build *g = test_models[0].file();
     gguf_build_bool(g, key_of(&test_models[0], "pooling_type", key), 1);

@@ -122,7 +122,7 @@ static wk_status encode(const struct iq_grid *g, const struct wk_quantize *in, u
 static wk_status needs_importance(const char *name, const struct wk_err *err)
 {
     return wk_fail(err, WK_UNSUPPORTED,
-                   "%s is made with an importance matrix alone: give one (worker imatrix makes it, --imatrix names "
+                   "%s is made only with an importance matrix: give one (worker imatrix makes it, --imatrix names "
                    "it), or take iq3_xxs or a larger type",
                    name);
 }

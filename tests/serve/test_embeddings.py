@@ -71,6 +71,29 @@ def rows(w):
     check("... equal ones alike", a["data"][0]["embedding"] == a["data"][350]["embedding"])
 
 
+def the_command():
+    """Lines of a file, whatever ends them, and what it refuses."""
+    run = lambda *args, **more: subprocess.run(  # noqa: E731
+        [program, "embed", *args], capture_output=True, text=True, **more
+    )
+    want = [r["embedding"] for r in rows_of(MEAN, TEXTS[:2])]
+    for end in ("\n", "\r\n"):
+        said = run("-m", MEAN, input=end + end.join(TEXTS[:2]) + end).stdout.splitlines()
+        check("lines that end in %r" % end, [json.loads(line)["embedding"] for line in said] == want, said)
+    for args, text in (
+        (("-m", MEAN, "word3", "word6 " * 511), "CONTEXT_LENGTH_EXCEEDED: text 1 has 513 tokens, the context is 512"),
+        (("-m", MEAN, "--query", "x", "y"), "leave --query out"),
+        (("-m", SCORE, "y"), "it needs --query TEXT"),
+        (("-m", "embedded:haiku", "y"), "with --pooling mean, first or last"),
+        (("-m", MEAN, "--pooling", "last", "y"), "bert.pooling_type is 1 (mean)"),
+        (("-m", os.path.join(GOLDENS, "bert.gguf"), "y"), "give a tokenizer.json with --tokenizer"),
+    ):
+        r = run(*args)
+        check("embed: " + text, r.returncode == 1 and text in r.stderr, r)
+    r = run("-m", MEAN, "--pooling", "mean", "--", TEXTS[0])
+    check("the pooling of the file", r.returncode == 0 and json.loads(r.stdout)["embedding"] == want[0], r)
+
+
 def other_interfaces(w):
     want = [r["embedding"] for r in rows_of(MEAN, TEXTS[:2])]
     for path in ("/embedding", "/embeddings"):
@@ -528,6 +551,7 @@ with Worker(program, "--model", MEAN, *MODEL) as w:
     together(w)
     clients(w)
     leaving(w)
+the_command()
 dimensions()
 scores()
 templates()
