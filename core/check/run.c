@@ -19,6 +19,7 @@
 
 #include "check/internal.h"
 #include "log/log.h"
+#include "plugin/vet.h"
 
 /* SECONDS: of processor time; IDLE, ALL: seconds of a clock; LOOK: milliseconds between two looks at a child that says
  * nothing; LAST: milliseconds for a child's last words. */
@@ -404,10 +405,10 @@ static uint32_t kind_of(const char *path)
     (void)plugin_inspect(path, &e, NULL);
     const uint16_t kind = e.note.kind;
     plugin_entry_clear(&e);
-    return kind == WK_KIND_ARCH         ? CHECK_OF_ARCH
-           : kind == WK_KIND_QUANT      ? CHECK_OF_QUANT
-           : kind == WK_KIND_QUANT_CUDA ? CHECK_OF_CUDA
-                                        : 0;
+    return kind == WK_KIND_ARCH    ? CHECK_OF_ARCH
+           : kind == WK_KIND_QUANT ? CHECK_OF_QUANT
+           : kind_is_cuda(kind)    ? CHECK_OF_CUDA
+                                   : 0;
 }
 
 static bool is_about(const struct check_def *def, uint32_t kind)

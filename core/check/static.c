@@ -59,7 +59,7 @@ static bool is_linkers(const char *name)
 static wk_status count_export(void *user, const char *name)
 {
     struct check *c = user;
-    static const char *const ours[] = { "worker_plugin_v", "worker_plugin_cuda_v" };
+    static const char *const ours[] = { "worker_plugin_v", "worker_plugin_cuda_v", "worker_arch_cuda_v" };
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (strncmp(name, ours[i], strlen(ours[i])) == 0) return WK_OK;
     if (!is_linkers(name))
@@ -123,8 +123,8 @@ static const struct check_def checks[] = {
     { "static.device", "It takes no device memory, makes no stream and synchronizes nothing by functions of CUDA.",
       CHECK_OF_ANY, true, NULL, run_loader },
     { "static.process", "It does not end the process by _exit.", CHECK_OF_ANY, true, NULL, run_process },
-    { "static.exports", "It exports one symbol, worker_plugin_v1 or worker_plugin_cuda_v0.", CHECK_OF_ANY, false, NULL,
-      run_exports },
+    { "static.exports", "It exports one symbol, worker_plugin_v1, worker_plugin_cuda_v0 or worker_arch_cuda_v0.",
+      CHECK_OF_ANY, false, NULL, run_exports },
     { "static.now", "It is bound at once, and its tables are read-only afterwards.", CHECK_OF_ANY, false, NULL,
       run_now },
 };

@@ -93,8 +93,8 @@ static void check(const char *zoo, struct told *t)
 static void test_good(void **state)
 {
     (void)state;
-    static const char *const zoo[] = { "good",  "arch",      "conflict",     "two_types",    "longer",
-                                       "stray", "cuda_good", "arch_nothing", "quant_nothing" };
+    static const char *const zoo[] = { "good",           "arch",  "conflict",  "two_types",    "longer",
+                                       "arch_cuda_good", "stray", "cuda_good", "arch_nothing", "quant_nothing" };
     for (size_t i = 0; i < sizeof zoo / sizeof zoo[0]; i++) {
         struct told t;
         check(zoo[i], &t);
