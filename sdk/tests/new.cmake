@@ -88,7 +88,7 @@ endif()
 set(wrong_arch "myarch.c|WK_ROPE_HALF|WK_ROPE_INTERLEAVED" "myarch.c|WK_GLU_SILU|WK_GLU_GELU_TANH"
   "myarch.c|.scale = 1.0f / sqrtf|.scale = 0.9f / sqrtf" "tiny_model.c|key_f32(f, \"myarch.rope|key_f32(f, \"myarch.rpe"
   "tiny_model.c|add(l, \"ffn_norm\", 0, E)|add(l, \"ffn_norm\", 0, E + 1)")
-set(wrong_quant "reference.c|levels[b[2 + j] & 15]|levels[b[2 + j] & 7]" "reference.c|weight * q * x[i]|q * x[i]"
+set(wrong_quant "reference.c|levels[b[2 + j] & 15]|levels[b[2 + j] & 7]" "reference.c|costs[i] * q * x[i]|q * x[i]"
   "products.h|183, 198|183, 197" "myquant.c|ggml:23226|ggml:23227")
 foreach(row IN LISTS wrong_${KIND})
   string(REPLACE "|" ";" row "${row}")
