@@ -244,6 +244,20 @@ static int measure_texts(const struct options *o, const struct bench *b)
     return bench_texts(&texts, b->x);
 }
 
+/* needed: positions of a sequence. */
+static int measure_tokens(const struct options *o, struct bench *b, uint32_t needed)
+{
+    if (needed > b->model->dev.context)
+        return fail(CODE_CONTEXT_LENGTH_EXCEEDED,
+                    "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context",
+                    needed - b->n_generate, b->n_generate, b->model->dev.context);
+    if (b->launches && !b->model->device->launches)
+        return fail_usage("bench", "--kernels: --device %s does not tell the times of launches; use --device cuda",
+                          b->model->device->name);
+    const int result = measure_all(b);
+    return result ? result : print_result(b, option_flag(o, OPT_JSON));
+}
+
 int command_bench(const struct options *o)
 {
     struct opened x;
@@ -265,20 +279,10 @@ int command_bench(const struct options *o)
                                        .text_context = option_u32(o, OPT_CONTEXT) ? 0 : b.n_prompt,
                                        .load = true };
     int result = open_model(o, &needs, &x);
-    const bool texts = !result && x.model->program->embedding_width;
-    if (!result && !texts && needed > x.model->dev.context)
-        result = fail(CODE_CONTEXT_LENGTH_EXCEEDED,
-                      "%u + %u tokens do not fit the context of %u; lower -p, -n or --depth or raise --context",
-                      needed - b.n_generate, b.n_generate, x.model->dev.context);
-    if (!result && !texts && b.launches && !x.model->device->launches)
-        result = fail_usage("bench", "--kernels: --device %s does not tell the times of launches; use --device cuda",
-                            x.model->device->name);
     b.opened = seconds_now() - b.began;
     b.x = &x;
     b.model = x.model;
-    if (texts) result = measure_texts(o, &b);
-    if (!result && !texts) result = measure_all(&b);
-    if (!result && !texts) result = print_result(&b, option_flag(o, OPT_JSON));
+    if (!result) result = b.model->program->embedding_width ? measure_texts(o, &b) : measure_tokens(o, &b, needed);
     generator_close(b.generator);
     free(b.tokens);
     free(b.ids);
