@@ -286,10 +286,7 @@ static void relations(void **state)
     gguf_build_str(g, "modern-bert.hidden_activation", "relu");
     arch_must_refuse(&test, g, "hidden_activation is relu; gelu and silu are served");
     gguf_build_free(g);
-    g = make(MODERN);
-    gguf_build_str(g, "modern-bert.rope.scaling.type", "yarn");
-    arch_must_refuse(&test, g, "rope.scaling.type is yarn; none alone is served");
-    gguf_build_free(g);
+    arch_rope_scaling(&test, MODERN, "yarn");
 }
 
 static void surplus_tensors(void **state)

@@ -182,11 +182,8 @@ static void relations(void **state)
         { COHERE2, { "expert_count", 8, true }, "cohere2.expert_count" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
-    struct gguf_build *g = make(COMMAND_R);
-    gguf_build_str(g, "command-r.rope.scaling.type", "yarn");
-    arch_must_refuse(&test, g, "rope.scaling.type is yarn; none alone is served");
-    gguf_build_free(g);
-    g = make(COHERE2);
+    arch_rope_scaling(&test, COMMAND_R, "yarn");
+    struct gguf_build *g = make(COHERE2);
     gguf_build_drop(g, "cohere2.attention.sliding_window");
     arch_must_refuse(&test, g, "cohere2.attention.sliding_window is missing");
     gguf_build_drop(g, "cohere2.rope.scaling.type");

@@ -320,10 +320,7 @@ static void relations(void **state)
         { PLAIN, { "rope.dimension_count", 10, true }, "at most the 8 values of a head" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
-    struct gguf_build *g = make(PLAIN);
-    gguf_build_str(g, "gemma3n.rope.scaling.type", "linear");
-    arch_must_refuse(&test, g, "rope.scaling.type is linear; none alone is served");
-    gguf_build_free(g);
+    arch_rope_scaling(&test, PLAIN, "linear");
 }
 
 /* Files may have keys and values of layers that read those of others. */

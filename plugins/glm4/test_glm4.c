@@ -116,10 +116,7 @@ static void relations(void **state)
         { PLAIN, { "expert_count", 8, true }, "glm4.expert_count" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
-    struct gguf_build *g = make(PLAIN);
-    gguf_build_str(g, "glm4.rope.scaling.type", "yarn");
-    arch_must_refuse(&test, g, "rope.scaling.type is yarn; none alone is served");
-    gguf_build_free(g);
+    arch_rope_scaling(&test, PLAIN, "yarn");
 }
 
 static void surplus_tensors(void **state)

@@ -224,10 +224,7 @@ static void relations(void **state)
         { SCOUT, { "block_count", 2, true }, "blk.2.attn_norm.weight is in the file, nothing reads it" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
-    struct gguf_build *g = make(SCOUT);
-    gguf_build_str(g, "llama4.rope.scaling.type", "yarn");
-    arch_must_refuse(&test, g, "rope.scaling.type is yarn; none alone is served");
-    gguf_build_free(g);
+    arch_rope_scaling(&test, SCOUT, "yarn");
 }
 
 static void surplus_tensors(void **state)

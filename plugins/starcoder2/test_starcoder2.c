@@ -112,10 +112,7 @@ static void relations(void **state)
         { TIED, { "expert_count", 8, true }, "starcoder2.expert_count" },
     };
     arch_relations(&test, rows, ARCH_COUNT(rows));
-    struct gguf_build *g = make(TIED);
-    gguf_build_str(g, "starcoder2.rope.scaling.type", "linear");
-    arch_must_refuse(&test, g, "rope.scaling.type is linear; none alone is served");
-    gguf_build_free(g);
+    arch_rope_scaling(&test, TIED, "linear");
 }
 
 static void surplus_tensors(void **state)

@@ -141,6 +141,17 @@ void arch_must_refuse(const struct arch_test *t, struct gguf_build *g, const cha
     if (!strstr(arch_text, about)) fail_msg("the text does not name %s: %s", about, arch_text);
 }
 
+void arch_rope_scaling(const struct arch_test *t, uint32_t file, const char *word)
+{
+    char key[128], about[128];
+    struct gguf_build *g = t->make(file);
+    (void)snprintf(key, sizeof key, "%s.rope.scaling.type", arch_name(t, file));
+    (void)snprintf(about, sizeof about, "rope.scaling.type is %s; none alone is served", word);
+    gguf_build_str(g, key, word);
+    arch_must_refuse(t, g, about);
+    gguf_build_free(g);
+}
+
 static void must_be(const struct arch_test *t, struct gguf_build *g, const char *about)
 {
     if (about)

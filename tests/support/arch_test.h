@@ -63,6 +63,8 @@ void arch_near(double x, double expected); /* to a millionth */
 wk_status arch_attempt(const struct arch_test *t, struct gguf_build *g, struct gguf_accepted *accepted);
 extern char arch_text[8192];
 void arch_must_refuse(const struct arch_test *t, struct gguf_build *g, const char *about);
+/* The file with this word as rope.scaling.type, of an architecture that serves "none" alone. */
+void arch_rope_scaling(const struct arch_test *t, uint32_t file, const char *word);
 
 /* What every plugin passes, as rows of a group of cmocka's; test: a struct arch_test. */
 #define ARCH_EVERY_PLUGIN(test)                                                      \
