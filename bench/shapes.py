@@ -316,7 +316,8 @@ def architecture_keys(s):
 def metadata(name, s):
     meta = {
         "general.architecture": s.arch,
-        "general.name": name + " (shape alone)",
+        # Without hyphens: llama.cpp looks for tokens by their texts in any model whose name has "phi-3" in it.
+        "general.name": name.replace("-", " ") + " (shape alone)",
         "general.quantization_version": 2,
         "general.file_type": FILE_TYPE[s.mixture],
         "tokenizer.ggml.model": "gpt2",

@@ -12,47 +12,50 @@
 
 #include <worker/cpu/tile_common.h>
 
-/* Records: quants as words, then scale bytes as words, then the halves. */
+/* Records: scale bytes as words, then quants as words, in the order in which products read them, so that a tile is one
+ * stream; halves where they fit. */
 static const struct wk_tile_layout q2_K_layout = { 256,
                                                    84,
                                                    4,
                                                    0,
-                                                   { { WK_FIELD_WORDS, 16, 16, 0 },
-                                                     { WK_FIELD_WORDS, 4, 0, 1024 },
-                                                     { WK_FIELD_HALVES, 1, 80, 1280 },
-                                                     { WK_FIELD_HALVES, 1, 82, 1312 } } };
+                                                   { { WK_FIELD_WORDS, 4, 0, 0 },
+                                                     { WK_FIELD_HALVES, 1, 80, 256 },
+                                                     { WK_FIELD_HALVES, 1, 82, 288 },
+                                                     { WK_FIELD_WORDS, 16, 16, 320 } } };
 static const struct wk_tile_layout q3_K_layout = { 256,
                                                    110,
                                                    4,
                                                    0,
-                                                   { { WK_FIELD_WORDS, 16, 32, 0 },
-                                                     { WK_FIELD_WORDS, 8, 0, 1024 },
-                                                     { WK_FIELD_WORDS, 3, 96, 1536 },
+                                                   { { WK_FIELD_WORDS, 3, 96, 0 },
+                                                     { WK_FIELD_WORDS, 8, 0, 192 },
+                                                     { WK_FIELD_WORDS, 16, 32, 704 },
                                                      { WK_FIELD_HALVES, 1, 108, 1728 } } };
 static const struct wk_tile_layout q4_K_layout = { 256,
                                                    144,
                                                    4,
                                                    0,
-                                                   { { WK_FIELD_WORDS, 32, 16, 0 },
-                                                     { WK_FIELD_WORDS, 3, 4, 2048 },
-                                                     { WK_FIELD_HALVES, 1, 0, 2240 },
-                                                     { WK_FIELD_HALVES, 1, 2, 2272 } } };
+                                                   { { WK_FIELD_WORDS, 3, 4, 0 },
+                                                     { WK_FIELD_HALVES, 1, 0, 192 },
+                                                     { WK_FIELD_HALVES, 1, 2, 224 },
+                                                     { WK_FIELD_WORDS, 32, 16, 256 } } };
 static const struct wk_tile_layout q5_K_layout = { 256,
                                                    176,
                                                    5,
                                                    0,
-                                                   { { WK_FIELD_WORDS, 32, 48, 0 },
-                                                     { WK_FIELD_WORDS, 8, 16, 2048 },
-                                                     { WK_FIELD_WORDS, 3, 4, 2560 },
-                                                     { WK_FIELD_HALVES, 1, 0, 2752 },
-                                                     { WK_FIELD_HALVES, 1, 2, 2784 } } };
+                                                   { { WK_FIELD_WORDS, 3, 4, 0 },
+                                                     { WK_FIELD_HALVES, 1, 0, 192 },
+                                                     { WK_FIELD_HALVES, 1, 2, 224 },
+                                                     { WK_FIELD_WORDS, 8, 16, 256 },
+                                                     { WK_FIELD_WORDS, 32, 48, 768 } } };
 static const struct wk_tile_layout q6_K_layout = { 256,
                                                    210,
-                                                   4,
+                                                   6,
                                                    0,
-                                                   { { WK_FIELD_WORDS, 32, 0, 0 },
-                                                     { WK_FIELD_WORDS, 16, 128, 2048 },
-                                                     { WK_FIELD_WORDS, 4, 192, 3072 },
+                                                   { { WK_FIELD_WORDS, 4, 192, 0 },
+                                                     { WK_FIELD_WORDS, 16, 0, 256 },
+                                                     { WK_FIELD_WORDS, 8, 128, 1280 },
+                                                     { WK_FIELD_WORDS, 16, 64, 1792 },
+                                                     { WK_FIELD_WORDS, 8, 160, 2816 },
                                                      { WK_FIELD_HALVES, 1, 208, 3328 } } };
 
 /* X(name, ggml type, bytes a block); the name is ggml's spelling */

@@ -64,21 +64,22 @@ struct wk_tile_layout {
 };
 
 /* A record is a body of whole 64-byte vectors and a tail of what is left over (16, 32 or 48 bytes: the scales). Four
- * records share a group, bodies first, then tails: vectors stay aligned, nothing is padded, and a tile is still read
- * from front to back. */
+ * records share a group, tails first, then bodies: vectors stay aligned, nothing is padded, and a tile is read from
+ * front to back. A last group of fewer has its tails last, since they are no whole vectors. n: records in the tile. */
 WK_INLINE uint32_t wk_body_bytes(uint32_t block_bytes) { return block_bytes * WK_TILE_ROWS & ~63u; }
 
-WK_INLINE uint64_t wk_record_body(uint32_t block_bytes, uint32_t index)
+WK_INLINE uint64_t wk_record_body(uint32_t block_bytes, uint32_t n, uint32_t index)
 {
-    return (uint64_t)(index & ~3u) * block_bytes * WK_TILE_ROWS + (index & 3u) * wk_body_bytes(block_bytes);
+    const uint32_t first = index & ~3u, tail = block_bytes * WK_TILE_ROWS & 63u;
+    return (uint64_t)first * block_bytes * WK_TILE_ROWS + (n - first < 4 ? 0 : 4 * tail) +
+           (index & 3u) * wk_body_bytes(block_bytes);
 }
 
-/* n: records in the tile; the last group may be short. */
 WK_INLINE uint64_t wk_record_tail(uint32_t block_bytes, uint32_t n, uint32_t index)
 {
-    const uint32_t first = index & ~3u, in_group = n - first < 4 ? n - first : 4,
-                   tail = block_bytes * WK_TILE_ROWS & 63u;
-    return (uint64_t)first * block_bytes * WK_TILE_ROWS + in_group * wk_body_bytes(block_bytes) + (index & 3u) * tail;
+    const uint32_t first = index & ~3u, tail = block_bytes * WK_TILE_ROWS & 63u;
+    return (uint64_t)first * block_bytes * WK_TILE_ROWS +
+           (n - first < 4 ? (n - first) * wk_body_bytes(block_bytes) : 0) + (index & 3u) * tail;
 }
 
 WK_INLINE uint64_t wk_round_up_64(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
@@ -117,18 +118,39 @@ WK_INLINE uint32_t wk_plane_to_bits(uint32_t plane)
     return file;
 }
 
-/* One field of 16 blocks to its record. at: the field's place in the tile. */
+/* `count` elements of `size` bytes (constant: then an element is a load and a store) of 16 rows, and back. at: the
+ * field's place in the tile; offset: that in a row. */
+WK_INLINE void wk_pack_elements(uint8_t *at, const uint8_t *const rows[16], uint64_t offset, uint32_t count,
+                                const uint32_t size)
+{
+    for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
+        const uint8_t *from = rows[r] + offset;
+        for (uint32_t e = 0; e < count; e++) memcpy(at + size * (WK_TILE_ROWS * e + r), from + size * e, size);
+    }
+}
+
+WK_INLINE void wk_unpack_elements(uint8_t *const rows[16], const uint8_t *at, uint64_t offset, uint32_t count,
+                                  const uint32_t size)
+{
+    for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
+        uint8_t *to = rows[r] + offset;
+        for (uint32_t e = 0; e < count; e++) memcpy(to + size * e, at + size * (WK_TILE_ROWS * e + r), size);
+    }
+}
+
+/* One field of 16 blocks to its record. */
 WK_INLINE void wk_pack_field(uint8_t *at, const uint8_t *const rows[16], uint64_t block_at,
                              const struct wk_tile_field f)
 {
-    for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
-        const uint8_t *from = rows[r] + block_at + f.from;
-        if (f.kind == WK_FIELD_BITS) {
-            const uint32_t plane = wk_bits_to_plane(wk_load_u32(from));
+    const uint64_t offset = block_at + f.from;
+    switch (f.kind) {
+    case WK_FIELD_BYTES: wk_pack_elements(at, rows, offset, f.count, 1); break;
+    case WK_FIELD_HALVES: wk_pack_elements(at, rows, offset, f.count, 2); break;
+    case WK_FIELD_WORDS: wk_pack_elements(at, rows, offset, f.count, 4); break;
+    default:
+        for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
+            const uint32_t plane = wk_bits_to_plane(wk_load_u32(rows[r] + offset));
             memcpy(at + 4 * r, &plane, 4);
-        } else {
-            for (uint32_t e = 0; e < f.count; e++)
-                memcpy(at + f.kind * (WK_TILE_ROWS * e + r), from + f.kind * e, f.kind);
         }
     }
 }
@@ -136,14 +158,15 @@ WK_INLINE void wk_pack_field(uint8_t *at, const uint8_t *const rows[16], uint64_
 WK_INLINE void wk_unpack_field(uint8_t *const rows[16], const uint8_t *at, uint64_t block_at,
                                const struct wk_tile_field f)
 {
-    for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
-        uint8_t *to = rows[r] + block_at + f.from;
-        if (f.kind == WK_FIELD_BITS) {
+    const uint64_t offset = block_at + f.from;
+    switch (f.kind) {
+    case WK_FIELD_BYTES: wk_unpack_elements(rows, at, offset, f.count, 1); break;
+    case WK_FIELD_HALVES: wk_unpack_elements(rows, at, offset, f.count, 2); break;
+    case WK_FIELD_WORDS: wk_unpack_elements(rows, at, offset, f.count, 4); break;
+    default:
+        for (uint32_t r = 0; r < WK_TILE_ROWS; r++) {
             const uint32_t bits = wk_plane_to_bits(wk_load_u32(at + 4 * r));
-            memcpy(to, &bits, 4);
-        } else {
-            for (uint32_t e = 0; e < f.count; e++)
-                memcpy(to + f.kind * e, at + f.kind * (WK_TILE_ROWS * e + r), f.kind);
+            memcpy(rows[r] + offset, &bits, 4);
         }
     }
 }
@@ -153,7 +176,7 @@ WK_INLINE uint64_t wk_field_at(uint32_t block_bytes, uint32_t n, uint32_t index,
 {
     const uint32_t body = wk_body_bytes(block_bytes);
     return f.to >= body ? wk_record_tail(block_bytes, n, index) + (f.to - body)
-                        : wk_record_body(block_bytes, index) + f.to;
+                        : wk_record_body(block_bytes, n, index) + f.to;
 }
 
 /* wk_type_cpu.pack and .unpack for a layout. */

@@ -12,7 +12,7 @@
 
 /* Ask for the cache lines of the `bytes` bytes that lie WK_AHEAD beyond p: one token leaves so little work a line that
  * the hardware's own prefetch covers half of the memory's latency. Past the end of the tiles it does nothing. */
-#define WK_AHEAD 4096u
+#define WK_AHEAD 8192u
 WK_INLINE void wk_fetch_ahead(const uint8_t *p, uint32_t bytes)
 {
     for (uint32_t line = 0; line < bytes; line += 64)
@@ -58,7 +58,8 @@ WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_
     const uint32_t step = block_bytes * WK_TILE_ROWS / (f->layout->block / WK_ACTIVATION_BLOCK);
     memset(s->acc, 0, (uint64_t)n * tiles * WK_TILE_ROWS * sizeof *s->acc);
     for (uint32_t b = 0; b < blocks; b++) {
-        const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
+        const uint8_t *body = at + wk_record_body(block_bytes, blocks, b),
+                      *tail = at + wk_record_tail(block_bytes, blocks, b);
         for (uint32_t i = 0; i < tiles; i++)
             f->scales(body + i * tile_bytes, tail + i * tile_bytes, s->scale[i], s->min[i]);
         for (uint32_t j = 0; j < f->layout->block / WK_ACTIVATION_BLOCK; j++) {
@@ -121,7 +122,8 @@ WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_
     const uint32_t step = block_bytes * WK_TILE_ROWS / (f->layout->block / WK_ACTIVATION_BLOCK);
     memset(s->acc, 0, (uint64_t)n * 4 * WK_TILE_ROWS * sizeof *s->acc);
     for (uint32_t b = 0; b < blocks; b++) {
-        const uint8_t *body = at + wk_record_body(block_bytes, b), *tail = at + wk_record_tail(block_bytes, blocks, b);
+        const uint8_t *body = at + wk_record_body(block_bytes, blocks, b),
+                      *tail = at + wk_record_tail(block_bytes, blocks, b);
         f->scales(body, tail, s->scale[0], s->min[0]);
         for (uint32_t j = 0; j < f->layout->block / WK_ACTIVATION_BLOCK; j++) {
             struct wk_v w[8];
