@@ -10,13 +10,17 @@
 #ifndef WORKER_CPU_TILE_DRIVER_H
 #define WORKER_CPU_TILE_DRIVER_H
 
-/* Ask for the cache lines of the `bytes` bytes that lie WK_AHEAD beyond p: one token leaves so little work a line that
- * the hardware's own prefetch covers half of the memory's latency. Past the end of the tiles it does nothing. */
+/* Ask for the `bytes` bytes that lie WK_AHEAD beyond `offset` of a tile: one token leaves so little work a line that
+ * the hardware's own prefetch covers half of the memory's latency. Past the end of the tiles it does nothing. Of
+ * `tiles` tiles together, each is a stream, which goes on in the tile that far behind. */
 #define WK_AHEAD 8192u
-WK_INLINE void wk_fetch_ahead(const uint8_t *p, uint32_t bytes)
+WK_INLINE void wk_fetch_ahead(const uint8_t *tile, uint64_t offset, uint32_t bytes, const uint32_t tiles,
+                              uint64_t tile_bytes)
 {
+    offset += WK_AHEAD / tiles;
+    if (tiles > 1 && offset >= tile_bytes) offset += (tiles - 1) * tile_bytes;
     for (uint32_t line = 0; line < bytes; line += 64)
-        __builtin_prefetch((const void *)((uintptr_t)p + WK_AHEAD + line));
+        __builtin_prefetch((const void *)((uintptr_t)tile + offset + line));
 }
 
 /* The format's weights with j a constant, as shifts want it, without eight copies of what follows. */
@@ -65,9 +69,9 @@ WK_INLINE void wk_tiles_q8(const struct wk_cpu_product *p, const struct wk_tile_
         for (uint32_t j = 0; j < f->layout->block / WK_ACTIVATION_BLOCK; j++) {
             struct wk_v w[WK_PAIR][8];
             for (uint32_t i = 0; i < tiles; i++) {
-                wk_fetch_ahead(
-                    at + i * tile_bytes + ((uint64_t)b * (f->layout->block / WK_ACTIVATION_BLOCK) + j) * step, step);
                 wk_weights(f, body + i * tile_bytes, j, w[i]);
+                wk_fetch_ahead(at + i * tile_bytes, ((uint64_t)b * (f->layout->block / WK_ACTIVATION_BLOCK) + j) * step,
+                               step, tiles, tile_bytes);
             }
             wk_tokens_q8(p, f, tiles, w, s, j, b * f->layout->block + j * WK_ACTIVATION_BLOCK, t0, n);
         }
@@ -127,7 +131,7 @@ WK_INLINE void wk_tile_f32(const struct wk_cpu_product *p, const struct wk_tile_
         f->scales(body, tail, s->scale[0], s->min[0]);
         for (uint32_t j = 0; j < f->layout->block / WK_ACTIVATION_BLOCK; j++) {
             struct wk_v w[8];
-            wk_fetch_ahead(at + ((uint64_t)b * (f->layout->block / WK_ACTIVATION_BLOCK) + j) * step, step);
+            wk_fetch_ahead(at, ((uint64_t)b * (f->layout->block / WK_ACTIVATION_BLOCK) + j) * step, step, 1, 0);
             wk_weights(f, body, j, w);
             wk_values(f, w, j, s, s->values);
             wk_tokens_f32(p, s->values, WK_ACTIVATION_BLOCK, b * f->layout->block + j * WK_ACTIVATION_BLOCK, s->acc, t0,
@@ -167,9 +171,9 @@ WK_INLINE void wk_plain_product(const struct wk_cpu_product *p, uint32_t element
             for (uint32_t k0 = 0; k0 < p->k; k0 += WK_PLAIN_RUN) {
                 const uint32_t len = p->k - k0 < WK_PLAIN_RUN ? p->k - k0 : WK_PLAIN_RUN;
                 for (uint32_t i = 0; i < len; i++) {
-                    const uint8_t *from = at + (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS;
-                    if (i % 4 == 0) wk_fetch_ahead(from, 4 * element_bytes * WK_TILE_ROWS);
-                    wk_store(s->values + i * WK_TILE_ROWS, load(from));
+                    const uint64_t offset = (uint64_t)(k0 + i) * element_bytes * WK_TILE_ROWS;
+                    if (i % 4 == 0) wk_fetch_ahead(at, offset, 4 * element_bytes * WK_TILE_ROWS, 1, 0);
+                    wk_store(s->values + i * WK_TILE_ROWS, load(at + offset));
                 }
                 wk_tokens_f32(p, s->values, len, k0, s->acc, t0, n);
             }
