@@ -1,6 +1,7 @@
-/* bandwidth.c: a buffer four times the last-level cache, in huge pages where the system gives them; each thread reads
- * its own part as four streams, asked for ahead of their use: one stream alone leaves half of the bandwidth of a large
- * machine's core unused. */
+/* bandwidth.c: a buffer four times the last-level cache, in huge pages where the system gives them, of which each
+ * thread reads its own part; and several ways of reading it, of which the best counts. Which one that is differs: some
+ * processors prefetch one stream as fast as memory is, others leave half of it unused, and asking ahead of use helps
+ * the one and hinders the other. */
 #include "bandwidth.h"
 
 #include <stdlib.h>
@@ -8,19 +9,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clones.h"
 #include "parallel.h"
 #include "setup.h"
 
-enum { PASSES = 7, LINE = 64, STREAMS = 4, AHEAD = 4096, HUGE_PAGE = 2 << 20 };
+enum { PASSES = 3, LINE = 64, STREAMS = 4, UNROLLED = 4, HUGE_PAGE = 2 << 20 };
 #define BUFFER_MIN (256ull << 20)
 #define BUFFER_MAX (1024ull << 20)
+#define PASS_BYTES (1024ull << 20) /* read by a pass at least: starting its threads takes up to 0.1 ms */
 
 typedef uint64_t line_vector __attribute__((vector_size(LINE)));
 
 struct reading {
-    unsigned char *buffer;       /* 64-byte aligned */
-    uint64_t bytes;              /* multiple of LINE * threads * STREAMS */
-    uint64_t seen[PARALLEL_MAX]; /* keeps the loads alive */
+    void (*way)(void *user, uint32_t index, uint32_t n); /* how `buffer` is read */
+    unsigned char *buffer;                               /* 64-byte aligned */
+    uint32_t rounds;                                     /* times that a pass reads it */
+    uint64_t bytes;                                      /* multiple of LINE * threads * STREAMS * UNROLLED */
+    uint64_t seen[PARALLEL_MAX];                         /* keeps the loads alive */
 };
 
 /* First touch by the thread that reads it: its pages then lie in its own node's memory. */
@@ -31,25 +36,45 @@ static void touch(void *user, uint32_t index, uint32_t n)
     memset(r->buffer + index * part, (int)index + 1, part);
 }
 
-static void read_part(void *user, uint32_t index, uint32_t n)
+/* A thread's part as `streams` of equal length, each asked for `ahead` bytes before its use (0: not at all). Both are
+ * constants: the loops over them are gone. A prefetch past the end is only a hint. CLONES: a line is one load where the
+ * processor can. */
+static inline __attribute__((always_inline)) void read_part(struct reading *r, uint32_t index, uint32_t n,
+                                                            const uint32_t streams, const uint32_t ahead)
 {
-    struct reading *r = user;
-    const uint64_t lines = r->bytes / n / STREAMS / LINE;
-    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n)), *q = p + lines, *s = q + lines,
-                      *t = s + lines;
-    line_vector a = p[0], b = p[0], c = p[0], d = p[0];
-    for (uint64_t i = 0; i < lines; i++) { /* a prefetch past the end is only a hint */
-        __builtin_prefetch((const char *)(p + i) + AHEAD);
-        __builtin_prefetch((const char *)(q + i) + AHEAD);
-        __builtin_prefetch((const char *)(s + i) + AHEAD);
-        __builtin_prefetch((const char *)(t + i) + AHEAD);
-        a ^= p[i];
-        b += q[i];
-        c ^= s[i];
-        d += t[i];
+    const uint64_t lines = r->bytes / n / streams / LINE;
+    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n));
+    line_vector seen[STREAMS] = { { 0 } };
+    for (uint64_t i = 0; i < lines; i += UNROLLED) {
+        for (uint32_t u = 0; u < UNROLLED; u++) {
+            for (uint32_t s = 0; s < streams; s++) {
+                const line_vector *line = p + s * lines + i + u;
+                if (ahead) __builtin_prefetch((const char *)line + ahead);
+                seen[(u * streams + s) % STREAMS] ^= *line;
+            }
+        }
     }
-    a ^= b ^ c ^ d;
-    for (int i = 0; i < LINE / 8; i++) r->seen[index] ^= a[i];
+    seen[0] ^= seen[1] ^ seen[2] ^ seen[3];
+    for (int i = 0; i < LINE / 8; i++) r->seen[index] ^= seen[0][i];
+}
+
+#define WAY(streams, ahead)                                                             \
+    CLONES static void read_##streams##_##ahead(void *user, uint32_t index, uint32_t n) \
+    {                                                                                   \
+        read_part(user, index, n, streams, ahead);                                      \
+    }
+WAY(1, 0)
+WAY(1, 4096)
+WAY(1, 8192)
+WAY(2, 0)
+WAY(2, 4096)
+WAY(4, 0)
+WAY(4, 4096)
+
+static void read_rounds(void *user, uint32_t index, uint32_t n)
+{
+    const struct reading *r = user;
+    for (uint32_t i = 0; i < r->rounds; i++) r->way(user, index, n);
 }
 
 static uint64_t buffer_bytes(uint32_t n)
@@ -58,24 +83,33 @@ static uint64_t buffer_bytes(uint32_t n)
     uint64_t bytes = cache > 0 ? 4 * (uint64_t)cache : BUFFER_MIN;
     if (bytes < BUFFER_MIN) bytes = BUFFER_MIN;
     if (bytes > BUFFER_MAX) bytes = BUFFER_MAX;
-    const uint64_t unit = (uint64_t)n * LINE * STREAMS;
+    const uint64_t unit = (uint64_t)n * LINE * STREAMS * UNROLLED;
     return bytes / unit * unit;
+}
+
+static double rate_of(struct reading *r, uint32_t n_threads)
+{
+    const double start = seconds_now();
+    parallel(n_threads, read_rounds, r);
+    return (double)(r->bytes * r->rounds) / (seconds_now() - start);
 }
 
 double bandwidth_read(uint32_t n_threads)
 {
+    static void (*const ways[])(void *, uint32_t, uint32_t) = { read_1_0,    read_1_4096, read_1_8192, read_2_0,
+                                                                read_2_4096, read_4_0,    read_4_4096 };
     struct reading *r = calloc(1, sizeof *r);
     double best = 0;
     if (!r) return 0;
     r->bytes = buffer_bytes(n_threads);
+    r->rounds = (uint32_t)((PASS_BYTES + r->bytes - 1) / r->bytes);
     r->buffer = aligned_alloc(HUGE_PAGE, (r->bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (r->buffer) {
         (void)madvise(r->buffer, r->bytes, MADV_HUGEPAGE); /* a system without them reads a little slower */
         parallel(n_threads, touch, r);
-        for (int pass = 0; pass < PASSES; pass++) {
-            const double start = seconds_now();
-            parallel(n_threads, read_part, r);
-            const double rate = (double)r->bytes / (seconds_now() - start);
+        for (uint32_t i = 0; i < PASSES * (sizeof ways / sizeof *ways); i++) {
+            r->way = ways[i % (sizeof ways / sizeof *ways)];
+            const double rate = rate_of(r, n_threads);
             if (rate > best) best = rate;
         }
     }

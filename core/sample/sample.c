@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "sample/exp.h"
 #include "sample/philox.h"
 
@@ -247,8 +248,8 @@ static struct cut find_cut(const uint32_t *key, const uint64_t *w, uint32_t n, u
 /* ---- steps --------------------------------------------------------------------------------------------- */
 
 /* Steps 1 to 5, into x->l and x->key. */
-static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, const float *logits, const uint64_t *mask,
-                          bool greedy, const struct wk_err *err)
+CLONES static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, const float *logits,
+                                 const uint64_t *mask, bool greedy, const struct wk_err *err)
 {
     const struct sampler_params *p = &s->p;
     float *l = x->l;
@@ -282,7 +283,7 @@ static wk_status penalise(const struct sampler *s, struct sampler_scratch *x, co
     return bad ? fail_unusable(l, n, " after penalties and temperature", err) : WK_OK;
 }
 
-static uint32_t best_key(const uint32_t *key, uint32_t n)
+CLONES static uint32_t best_key(const uint32_t *key, uint32_t n)
 {
     uint32_t best = 0;
     for (uint32_t i = 0; i < n; i++) best = key[i] > best ? key[i] : best;
@@ -304,12 +305,12 @@ static uint32_t keep_top_k(struct sampler_scratch *x, uint32_t n, uint32_t k)
 }
 
 /* Step 7, of n ids. best: the largest l. */
-static void weigh(const float *l, uint64_t *w, uint32_t n, float best)
+CLONES static void weigh(const float *l, uint64_t *w, uint32_t n, float best)
 {
     for (uint32_t i = 0; i < n; i++) w[i] = sampler_weight(l[i] - best);
 }
 
-static uint64_t sum(const uint64_t *w, uint32_t n)
+CLONES static uint64_t sum(const uint64_t *w, uint32_t n)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++) total += w[i];

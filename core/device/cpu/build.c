@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "device/kv_pages.h"
@@ -70,9 +71,16 @@ static uint64_t prepared_bytes(uint32_t k, uint32_t acts)
            (acts & WK_ACTIVATION_F32 ? product_row_bytes(k, WK_ACTIVATION_F32) : 0);
 }
 
+/* Activations that a task goes through again for each pair of tiles: five eighths of the second cache. */
+static uint64_t chunk_bytes(void)
+{
+    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return cache > CHUNK_CACHE ? (uint64_t)cache / 8 * 5 : CHUNK_CACHE / 8 * 5;
+}
+
 uint32_t product_chunk_rows(uint32_t k, uint32_t acts)
 {
-    const uint64_t n = CHUNK_BYTES / prepared_bytes(k, acts) & ~15ull;
+    const uint64_t n = chunk_bytes() / prepared_bytes(k, acts) & ~15ull;
     return n < 16 ? 16 : n < CHUNK_ROWS ? (uint32_t)n : CHUNK_ROWS;
 }
 

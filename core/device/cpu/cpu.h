@@ -36,14 +36,14 @@ enum {
     FEW_TILES =
         32, /* tiles a call then, at most; and about FEW_BYTES, some microseconds of a thread's share of the memory */
     FEW_BYTES = 128 << 10,
-    MANY_TILES = 4, /* tiles a task beyond */
-    CHUNK_ROWS =
-        256, /* rows a task beyond, at most; and at most CHUNK_BYTES of activations, which stay in the L2 cache */
-    CHUNK_BYTES = 320 << 10,
-    ATTN_ROWS = 24,    /* query rows of a prompt's attention task */
-    ATTN_HEADS = 8,    /* query heads of one KV head, */
-    ATTN_QUERIES = 64, /* and rows x heads, in one pass over the cache */
-    SPLIT_ROWS = 2,    /* up to here attention may be cut by position too */
+    MANY_TILES = 4,   /* tiles a task beyond */
+    CHUNK_ROWS = 256, /* rows a task beyond, at most; and at most so many that their activations stay in the second
+                         cache, */
+    CHUNK_CACHE = 512 << 10, /* which has so many bytes where the system does not tell, and where it has less */
+    ATTN_ROWS = 24,          /* query rows of a prompt's attention task */
+    ATTN_HEADS = 8,          /* query heads of one KV head, */
+    ATTN_QUERIES = 64,       /* and rows x heads, in one pass over the cache */
+    SPLIT_ROWS = 2,          /* up to here attention may be cut by position too */
     MAX_LAUNCH_OPS = 16
 };
 
