@@ -12,7 +12,6 @@
 
 #define WK_PAIR 2
 #define WK_PAIR_TOKENS 8 /* from so many tokens on sharing activations is worth reading two tiles at once */
-#define WK_TOGETHER 3    /* tokens in registers at most: their sums wait for each other less */
 
 #if defined(__clang__)
 #define WK_UNROLL _Pragma("clang loop unroll(full)")
@@ -61,8 +60,7 @@ WK_INLINE void wk_load_factors(const struct wk_tile_format *f, const uint32_t ti
 /* The integer sums of one 32-block of `tiles` tiles and `tokens` tokens (both constant), the first of them with the
  * magic bits. x: token t at t * stride bytes. */
 WK_INLINE void wk_dots(const struct wk_tile_format *f, const uint32_t tiles, const uint32_t tokens,
-                       struct wk_v w[WK_PAIR][8], const uint8_t *x, uint64_t stride,
-                       __m512i dot[WK_TOGETHER][WK_PAIR][2])
+                       struct wk_v w[WK_PAIR][8], const uint8_t *x, uint64_t stride, __m512i dot[2][WK_PAIR][2])
 {
     const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub;
     const int32_t offset = -(int32_t)f->offset;
@@ -98,7 +96,7 @@ WK_INLINE void wk_micro_q8(const struct wk_tile_format *f, const uint32_t tiles,
                            uint64_t stride, float *acc)
 {
     const uint32_t halves = WK_ACTIVATION_BLOCK / f->sub, minima = f->has_min ? halves : 0;
-    __m512i dot[WK_TOGETHER][WK_PAIR][2];
+    __m512i dot[2][WK_PAIR][2];
     wk_dots(f, tiles, tokens, w, x, stride, dot);
     WK_UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
@@ -131,12 +129,6 @@ WK_INLINE void wk_tokens_q8(const struct wk_cpu_product *p, const struct wk_tile
     struct wk_factors factors;
     wk_load_factors(f, tiles, s, j, &factors);
     uint32_t t = 0;
-    /* Two scales a block take the registers of a third token. */
-    for (; f->sub == WK_ACTIVATION_BLOCK && t + 3 <= n && t + 4 != n; t += 3) {
-        wk_micro_q8(f, tiles, 3, w, &factors, x, stride, acc);
-        x += 3 * stride;
-        acc += 3 * tiles * WK_TILE_ROWS;
-    }
     for (; t + 2 <= n; t += 2) {
         wk_micro_q8(f, tiles, 2, w, &factors, x, stride, acc);
         x += 2 * stride;
