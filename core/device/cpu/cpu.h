@@ -32,13 +32,13 @@
 #include "tape/tape.h"
 
 enum {
-    FEW_ROWS = 8, /* up to here every thread prepares all activations for itself and owns a fixed run of tiles */
-    FEW_TILES =
-        32, /* tiles a call then, at most; and about FEW_BYTES, some microseconds of a thread's share of the memory */
-    FEW_BYTES = 128 << 10,
-    MANY_TILES = 4,   /* tiles a task beyond */
-    CHUNK_ROWS = 256, /* rows a task beyond, at most; and at most so many that their activations stay in the second
-                         cache, */
+    FEW_ROWS = 8,   /* up to here every thread prepares all activations for itself and owns a fixed run of tiles */
+    FEW_TILES = 32, /* tiles a call then, at most; and about */
+    FEW_BYTES = 512 << 10, /* some microseconds of a thread's share of the memory: a piece begins apart from the end of
+                              the one before where products come in pairs, and a barrier waits for the last one */
+    MANY_TILES = 4,        /* tiles a task beyond */
+    CHUNK_ROWS = 256,      /* rows a task beyond, at most; and at most so many that their activations stay in the second
+                              cache, */
     CHUNK_CACHE = 512 << 10, /* which has so many bytes where the system does not tell, and where it has less */
     ATTN_ROWS = 24,          /* query rows of a prompt's attention task */
     ATTN_HEADS = 8,          /* query heads of one KV head, */
