@@ -243,6 +243,7 @@ bool embed_read_rerank(const struct job_request_limits *l, struct embed_request 
     const json_t *list = json_object_get(r->body, name);
     const size_t n = json_array_size(list);
     int64_t top = INT32_MAX, most = 0;
+    if (!r->tei && json_object_get(r->body, "texts")) return body_fail(&o, "texts", why, "no texts beside documents");
     if (!read_common(&o, l, r, why) || !body_required(&o, "query", why) ||
         !read_text(&o, "query", json_object_get(r->body, "query"), &r->query, why) || !body_required(&o, name, why))
         return false;

@@ -284,6 +284,7 @@ def scores():
         check("with documents", all(r["document"] == {"text": documents[r["index"]]} for r in a["results"]), a)
         for body, field in (
             ({"documents": ["a"]}, "query"), ({"query": "a"}, "documents"),
+            ({"query": "a", "documents": ["b"], "texts": ["c"]}, "texts"),
             ({"query": "a", "documents": []}, "documents"),
             ({"query": "a", "documents": [5]}, "documents"), ({"query": "", "documents": ["a"]}, "query"),
             ({"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
