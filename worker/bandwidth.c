@@ -1,7 +1,5 @@
 /* bandwidth.c: a buffer four times the last-level cache, in huge pages where the system gives them, of which each
- * thread reads its own part; and several ways of reading it, of which the best counts. Which one that is differs: some
- * processors prefetch one stream as fast as memory is, others leave half of it unused, and asking ahead of use helps
- * the one and hinders the other. */
+ * thread reads its own part; the best way of reading it counts. */
 #include "bandwidth.h"
 
 #include <stdlib.h>
@@ -9,24 +7,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/clones.h"
+#include "base/read_memory.h"
 #include "parallel.h"
 #include "setup.h"
 
-enum { MORE_PASSES = 3, LINE = 64, STREAMS = 4, UNROLLED = 4, HUGE_PAGE = 2 << 20 };
+enum { MORE_PASSES = 3, HUGE_PAGE = 2 << 20 };
 #define BUFFER_MIN (256ull << 20)
 #define BUFFER_MAX (1024ull << 20)
 #define PASS_BYTES (1024ull << 20) /* read by a pass at least: threads begin up to 0.1 ms after each other */
 
-typedef uint64_t line_vector __attribute__((vector_size(LINE)));
-
 struct reading {
-    void (*way)(void *user, uint32_t index, uint32_t n); /* how `buffer` is read */
-    unsigned char *buffer;                               /* 64-byte aligned */
-    uint32_t rounds;                                     /* times that a pass reads it */
-    uint64_t bytes;                                      /* multiple of LINE * threads * STREAMS * UNROLLED */
-    uint64_t seen[PARALLEL_MAX];                         /* keeps the loads alive */
-    double begin[PARALLEL_MAX], end[PARALLEL_MAX];       /* of each thread's reading: seconds_now() */
+    uint32_t way;                                  /* of read_memory.h */
+    unsigned char *buffer;                         /* 64-byte aligned */
+    uint32_t rounds;                               /* times that a pass reads it */
+    uint64_t bytes;                                /* multiple of threads * READ_UNIT */
+    uint64_t seen[PARALLEL_MAX];                   /* keeps the loads alive */
+    double begin[PARALLEL_MAX], end[PARALLEL_MAX]; /* of each thread's reading: seconds_now() */
 };
 
 /* First touch by the thread that reads it: its pages then lie in its own node's memory. */
@@ -37,46 +33,12 @@ static void touch(void *user, uint32_t index, uint32_t n)
     memset(r->buffer + index * part, (int)index + 1, part);
 }
 
-/* A thread's part as `streams` of equal length, each asked for `ahead` bytes before its use (0: not at all). Both are
- * constants: the loops over them are gone. A prefetch past the end is only a hint. CLONES: a line is one load where the
- * processor can. */
-static inline __attribute__((always_inline)) void read_part(struct reading *r, uint32_t index, uint32_t n,
-                                                            const uint32_t streams, const uint32_t ahead)
-{
-    const uint64_t lines = r->bytes / n / streams / LINE;
-    const line_vector *p = (const void *)(r->buffer + index * (r->bytes / n));
-    line_vector seen[STREAMS] = { { 0 } };
-    for (uint64_t i = 0; i < lines; i += UNROLLED) {
-        for (uint32_t u = 0; u < UNROLLED; u++) {
-            for (uint32_t s = 0; s < streams; s++) {
-                const line_vector *line = p + s * lines + i + u;
-                if (ahead) __builtin_prefetch((const char *)line + ahead);
-                seen[(u * streams + s) % STREAMS] ^= *line;
-            }
-        }
-    }
-    seen[0] ^= seen[1] ^ seen[2] ^ seen[3];
-    for (int i = 0; i < LINE / 8; i++) r->seen[index] ^= seen[0][i];
-}
-
-#define WAY(streams, ahead)                                                             \
-    CLONES static void read_##streams##_##ahead(void *user, uint32_t index, uint32_t n) \
-    {                                                                                   \
-        read_part(user, index, n, streams, ahead);                                      \
-    }
-WAY(1, 0)
-WAY(1, 4096)
-WAY(1, 8192)
-WAY(2, 0)
-WAY(2, 4096)
-WAY(4, 0)
-WAY(4, 4096)
-
 static void read_rounds(void *user, uint32_t index, uint32_t n)
 {
     struct reading *r = user;
+    const uint64_t part = r->bytes / n;
     r->begin[index] = seconds_now();
-    for (uint32_t i = 0; i < r->rounds; i++) r->way(user, index, n);
+    for (uint32_t i = 0; i < r->rounds; i++) r->seen[index] ^= read_memory(r->way, r->buffer + index * part, part);
     r->end[index] = seconds_now();
 }
 
@@ -86,7 +48,7 @@ static uint64_t buffer_bytes(uint32_t n)
     uint64_t bytes = cache > 0 ? 4 * (uint64_t)cache : BUFFER_MIN;
     if (bytes < BUFFER_MIN) bytes = BUFFER_MIN;
     if (bytes > BUFFER_MAX) bytes = BUFFER_MAX;
-    const uint64_t unit = (uint64_t)n * LINE * STREAMS * UNROLLED;
+    const uint64_t unit = (uint64_t)n * READ_UNIT;
     return bytes / unit * unit;
 }
 
@@ -105,17 +67,14 @@ static double rate_of(struct reading *r, uint32_t n_threads)
 /* The best of a pass in each way and of some more in the fastest. */
 static double best_rate(struct reading *r, uint32_t n_threads)
 {
-    static void (*const ways[])(void *, uint32_t, uint32_t) = { read_1_0,    read_1_4096, read_1_8192, read_2_0,
-                                                                read_2_4096, read_4_0,    read_4_4096 };
-    enum { WAYS = sizeof ways / sizeof *ways };
     uint32_t fastest = 0;
     double best = 0;
-    for (uint32_t i = 0; i < WAYS + MORE_PASSES; i++) {
-        r->way = ways[i < WAYS ? i : fastest];
+    for (uint32_t i = 0; i < READ_WAYS + MORE_PASSES; i++) {
+        r->way = i < READ_WAYS ? i : fastest;
         const double rate = rate_of(r, n_threads);
         if (rate <= best) continue;
         best = rate;
-        if (i < WAYS) fastest = i;
+        if (i < READ_WAYS) fastest = i;
     }
     return best;
 }

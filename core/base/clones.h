@@ -3,7 +3,7 @@
 #ifndef CORE_BASE_CLONES_H
 #define CORE_BASE_CLONES_H
 
-/* Sanitizers cannot look into the loader's choice. */
+/* The loader chooses before a sanitizer is ready for the code that chooses. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define CLONES_SANITIZED

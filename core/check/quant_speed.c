@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/read_memory.h"
 #include "check/quant.h"
 
 enum { PASSES = 5, K = 4096, MANY = QUANT_TOKENS };
@@ -18,22 +19,17 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Bytes a second that one thread reads as four streams, the best of some passes. p: 64-byte aligned. */
+/* Bytes a second that one thread reads, the best way and pass. p: 64-byte aligned. */
 static double read_speed(const uint8_t *p, uint64_t bytes)
 {
-    typedef uint64_t line __attribute__((vector_size(64), may_alias));
-    const uint64_t n = bytes / sizeof(line) / 4;
-    const line *from = (const line *)(const void *)p;
+    const uint64_t whole = bytes / READ_UNIT * READ_UNIT;
     double best = 0;
-    for (uint32_t i = 0; i < PASSES; i++) {
-        line sum[4] = { { 0 } };
+    for (uint32_t i = 0; i < PASSES * READ_WAYS; i++) {
         volatile uint64_t seen;
         const double start = seconds();
-        for (uint64_t at = 0; at < n; at++)
-            for (uint32_t s = 0; s < 4; s++) sum[s] += from[s * n + at];
-        seen = sum[0][0] ^ sum[1][1] ^ sum[2][2] ^ sum[3][3];
+        seen = read_memory(i % READ_WAYS, p, whole);
         (void)seen;
-        best = fmax(best, (double)(n * 4 * sizeof(line)) / (seconds() - start));
+        best = fmax(best, (double)whole / (seconds() - start));
     }
     return best;
 }

@@ -33,13 +33,13 @@
 
 enum {
     FEW_ROWS = 8,   /* up to here every thread prepares all activations for itself and owns a fixed run of tiles */
-    FEW_TILES = 32, /* tiles a call then, at most; and about */
-    FEW_BYTES = 512 << 10, /* some microseconds of a thread's share of the memory: a piece begins apart from the end of
-                              the one before where products come in pairs, and a barrier waits for the last one */
+    FEW_TILES = 32, /* tiles a call then, at most */
+    FEW_BYTES = 512 << 10, /* bytes a call then, about. With less, a pair's product, which reads two places, begins anew
+                              too often; with more, a barrier waits too long for the last call */
     MANY_TILES = 4,        /* tiles a task beyond */
-    CHUNK_ROWS = 256,      /* rows a task beyond, at most; and at most so many that their activations stay in the second
-                              cache, */
-    CHUNK_CACHE = 512 << 10, /* which has so many bytes where the system does not tell, and where it has less */
+    CHUNK_ROWS =
+        256, /* rows a task beyond, at most; fewer where their activations would not stay in the second cache */
+    CHUNK_CACHE = 512 << 10, /* bytes of the second cache where it has fewer, or the system does not tell */
     ATTN_ROWS = 24,          /* query rows of a prompt's attention task */
     ATTN_HEADS = 8,          /* query heads of one KV head, */
     ATTN_QUERIES = 64,       /* and rows x heads, in one pass over the cache */

@@ -29,8 +29,8 @@ WK_INLINE int wk_is_intel(void)
 #endif
 }
 
-/* Asks for the `bytes` bytes that lie so far beyond `offset` of a tile. Past the end of the tiles that does nothing. Of
- * `tiles` tiles together, each is a stream, which goes on in the tile that far behind. */
+/* Asks for the `bytes` bytes that lie so far beyond `offset` of a tile. Past the end of the tiles that does nothing.
+ * `tiles` tiles that are multiplied together are as many streams; each continues `tiles` tiles later. */
 WK_INLINE void wk_fetch(const uint8_t *tile, uint64_t offset, uint32_t ahead, const int into_second, uint32_t bytes,
                         const uint32_t tiles, uint64_t tile_bytes)
 {
